@@ -199,6 +199,8 @@ class TopologyTestDriver:
         if spec is None:
             stores = {leg.aggregation.store for leg in legs if leg.aggregation is not None}
             raise ValueError(f"the pipeline has no store {name!r}, but {_list(stores)}")
+        if spec.ranks_changes:
+            raise ValueError(f"store {name!r} holds all rows of each key, and not their places; look at what comes out")
         self.process()
         rows = []
         is_global = spec.subtopology in {leg.subtopology for leg in self._topology.global_tables}

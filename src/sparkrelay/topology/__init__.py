@@ -22,6 +22,7 @@ from sparkrelay.topology.structure import (
     Step,
     StreamJoin,
     Subtopology,
+    TableJoin,
 )
 from sparkrelay.topology.topology import Topology
 
@@ -47,5 +48,6 @@ __all__ = [
     "StreamJoin",
     "StreamsBuilder",
     "Subtopology",
+    "TableJoin",
     "Topology",
 ]

@@ -8,9 +8,9 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.lineage import Lineage
-from sparkrelay.topology.lookups import keep_newest
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
+from sparkrelay.topology.stored_tables import keep_newest, key_of
 from sparkrelay.topology.streams import GlobalKTable, KStream, KTable
 from sparkrelay.topology.subtopologies import build_subtopologies
 
@@ -106,7 +106,7 @@ class StreamsBuilder:
         """
         call_site = find_call_site()
         kept = self._table("table", topic, key, value, timestamp, name, logged, call_site)
-        return KTable(self._record, kept, Lineage())
+        return KTable(self._record, kept, Lineage.of_repartition(key_of(kept)))
 
     def global_table(
         self, topic: str, *, key: Format, value: Format, timestamp: str | None = None, name: str | None = None

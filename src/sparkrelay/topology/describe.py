@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkrelay.topology.structure import Lookup
+from sparkrelay.topology.structure import Lookup, TableJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -105,6 +105,7 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
     roots: dict[int, _Part] = {}
     shared: dict[tuple[int, int], _Part] = {}
     stores: dict[str, _Part] = {}
+    joins: dict[int, _Part] = {}
     for leg in legs:
         at = roots.setdefault(id(leg.source), _source_part(leg.source))
         for step in leg.before:
@@ -123,6 +124,8 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
         elif leg.emitting is not None:
             store = leg.emitting.store
             at = _append(at, _Part(store, f"Processor: {store} (stores: [{store}])", [leg.emitting.text]))
+        elif leg.table_join is not None:
+            at = _join_part(leg.table_join, stores, joins)
         elif leg.changes_of is not None:
             at = stores[leg.changes_of]
         if leg.late_for is not None:
@@ -143,6 +146,16 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
             _append(at, _Part(name, f"Processor: {at.name}-{name} (stores: [])", [leg.action.text]))
     for root in roots.values():
         yield from _depth_first(root)
+
+
+def _join_part(join: TableJoin, stores: dict[str, _Part], joins: dict[int, _Part]) -> _Part:
+    """Return the paragraph of a join of tables: behind the left one, for a paragraph has one before it."""
+    if id(join) not in joins:
+        at = _join_part(join.left, stores, joins) if isinstance(join.left, TableJoin) else stores[join.left]
+        name = f"{at.name}-join-{1 + len(joins)}"
+        head = f"Processor: {name} (stores: [{', '.join(join.stores)}])"
+        joins[id(join)] = _append(at, _Part(name, head, [join.text]))
+    return joins[id(join)]
 
 
 def _written(form: Format | str | tuple[str, ...]) -> str | None:

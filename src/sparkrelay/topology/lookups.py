@@ -1,73 +1,31 @@
-"""Tables of newest rows, and streams that look into tables: what ``table``, ``to_table`` and ``join`` write down."""
+"""Streams that look into tables and DataFrames: what ``KStream.join`` with one of them writes down."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.columns import column_path, is_column, quoted
+from sparkrelay.topology.columns import is_column, quoted
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
-    GroupingNode,
     LookupNode,
     RepartitionNode,
     StepNode,
+    TableJoinNode,
     behind_state,
 )
 from sparkrelay.topology.row_steps import flat, make_step
+from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["data_frame_join", "is_data_frame", "keep_newest", "look_up", "shared_columns"]
+__all__ = ["data_frame_join", "is_data_frame", "look_up", "shared_columns"]
 
 _HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
-
-
-def keep_newest(  # noqa: PLR0917 - as they are written
-    record: Record,
-    node: Node,
-    key: tuple[str, ...],
-    name: Any,
-    logged: Any,
-    text: str,
-    call_site: CallSite,
-    *,
-    is_global: bool = False,
-    of_topic: bool = False,
-) -> AggregationNode:
-    """Write down a table that holds the newest row of each key.
-
-    Args:
-        record: of the builder.
-        node: where rows come from.
-        key: names of the columns that hold the message key.
-        name: of the store, or None.
-        logged: False for a store without changelog.
-        text: the step as people read it.
-        call_site: the line that wrote it.
-        is_global: True for a table that every process has whole.
-        of_topic: True for another one that is read from a topic of the user's, as it is.
-
-    Raises:
-        TopologyException: an argument is of the wrong kind.
-    """
-    if not isinstance(logged, bool):
-        raise TopologyException(f"{call_site}: {text} takes logged=True or logged=False, not {logged!r}")
-    if len(key) == 1:
-        # As in Kafka Streams, a record without a key belongs to no row.
-        step = make_step("where", (f"{quoted(key)} is not null",), call_site)
-        node = record.add(StepNode(node, step, call_site))
-    grouping = record.add(GroupingNode(node, tuple(map(_quoted, key)), ("table",), text, call_site))
-    store = check_name(name, call_site)
-    return record.add(
-        AggregationNode(
-            grouping, (), store, logged, text, call_site, newest=True, is_global=is_global, of_topic=of_topic
-        )
-    )
 
 
 def look_up(  # noqa: PLR0917 - as they are written
@@ -92,18 +50,27 @@ def look_up(  # noqa: PLR0917 - as they are written
         TopologyException: an argument is of the wrong kind, or the table cannot be looked into.
     """
     how = _how(how, "a table", call_site)
-    if not isinstance(table, AggregationNode):
+    of, (found, behind) = table, stored_table(record, table)
+    if behind is not None:
         raise TopologyException(
-            f"{call_site}: join() looks into the table as it is stored, in front of {_last_step(table)} at "
-            f"{table.call_site}; put that step before the table, or behind the join"
+            f"{call_site}: join() looks into the table as it is stored, in front of {_text(behind)} at "
+            f"{behind.call_site}: builder.table() and to_table() take steps before a join, tables of agg() and of "
+            "joins do not; put that step behind the join"
         )
-    if not table.newest or table.ranking is not None:
+    if isinstance(found, TableJoinNode):
         raise TopologyException(
-            f"{call_site}: the table of {table.call_site} has one version for a whole micro-batch, so what a row finds "
+            f"{call_site}: the join of {found.call_site} keeps no table of its own; join with its tables one after the "
+            f'other, stream.join(left, ...).join(right, ...), or write it with to("topic"), and look into '
+            'builder.table("topic", ...)'
+        )
+    if found is None or not holds_rows(found):
+        raise TopologyException(
+            f"{call_site}: the table of {of.call_site} has one version for a whole micro-batch, so what a row finds "
             'would depend on how the stream happens to be cut; write it with to("topic"), and look into '
             'builder.table("topic", ...)'
         )
-    key = _key(table)
+    table = found
+    key = key_of(table)
     columns = shared_columns(on, call_site)
     if sorted(columns) != sorted(key):
         raise TopologyException(
@@ -121,7 +88,7 @@ def look_up(  # noqa: PLR0917 - as they are written
         node = record.add(RepartitionNode(node, key, name, key, None, explicit=False, call_site=call_site))
         lineage = Lineage.of_repartition(key)
     text = f"join({', '.join(columns)}, {how})"
-    return record.add(LookupNode(node, table, key, how, text, call_site)), lineage
+    return record.add(LookupNode(node, table, of, key, how, text, call_site)), lineage
 
 
 def _look_up_globally(  # noqa: PLR0917 - as they are written
@@ -145,7 +112,7 @@ def _look_up_globally(  # noqa: PLR0917 - as they are written
             f'not there yet; write its rows to a topic first, repartition("{key[0]}")'
         )
     text = f"join({', '.join(key)}, {how})"
-    return record.add(LookupNode(node, table, key, how, text, call_site)), lineage
+    return record.add(LookupNode(node, table, table, key, how, text, call_site)), lineage
 
 
 def is_data_frame(other: object) -> bool:
@@ -197,13 +164,8 @@ def _how(how: Any, other: str, call_site: CallSite) -> str:
     )
 
 
-def _key(table: AggregationNode) -> tuple[str, ...]:
-    paths = [column_path(column) for column in table.parent.keys]
-    return tuple(path[0] for path in paths if path is not None)
-
-
-def _last_step(node: Node) -> str:
-    return node.step.text if isinstance(node, StepNode) and node.step is not None else "to_stream()"
+def _text(node: StepNode) -> str:
+    return node.step.text if node.step is not None else "to_stream()"
 
 
 def _way_to_key(table: AggregationNode, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
@@ -218,7 +180,3 @@ def _way_to_key(table: AggregationNode, key: tuple[str, ...], columns: tuple[str
 
 def _listed(columns: tuple[str, ...]) -> str:
     return ", ".join(map(repr, columns))
-
-
-def _quoted(name: str) -> str:
-    return quoted((name,))

@@ -14,6 +14,7 @@ from sparkrelay.topology.nodes import (
     RepartitionNode,
     SinkNode,
     SourceNode,
+    TableJoinNode,
     line_up,
 )
 
@@ -82,11 +83,14 @@ class NodeNames:
                 self._of[id(node)] = self._repartitions.find(name, node.call_site)
             case AggregationNode():
                 how = () if node.newest else ("by",)
-                name = speaking_name((self._base(node.parent), *how, *node.parent.words))
+                name = speaking_name((node.parent.of or self._base(node.parent), *how, *node.parent.words))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case JoinNode():
                 name = speaking_name((self._base(node.parent), "join", self._base(node.other)))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
+            case TableJoinNode():
+                # Nothing is stored under it.
+                self._of[id(node)] = speaking_name((self._base(node.left), "join", self._base(node.right)))
             case DeduplicationNode():
                 name = speaking_name((self._base(node.parent), "deduplicated", "by", *node.columns))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
@@ -102,7 +106,7 @@ class NodeNames:
     def _base(self, node: AnyNode) -> str:
         """Return the nearest name before ``node``; a grouping's own repartition topic is passed over."""
         for at in line_up(node):
-            if isinstance(at, SourceNode | AggregationNode | EmittingNode) or (
+            if isinstance(at, SourceNode | AggregationNode | TableJoinNode | EmittingNode) or (
                 isinstance(at, RepartitionNode) and at.explicit
             ):
                 return self._of[id(at)]

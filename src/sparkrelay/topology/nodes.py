@@ -31,6 +31,8 @@ __all__ = [
     "SinkNode",
     "SourceNode",
     "StepNode",
+    "StoredTable",
+    "TableJoinNode",
     "UnionNode",
     "behind_state",
     "line_up",
@@ -82,12 +84,14 @@ class LookupNode:
 
     Attributes:
         table: what is looked into.
+        of: what the user wrote for it: the table, or a step of it.
         columns: names of the columns that the table is keyed by, in its order; the stream has them too.
         how: ``inner`` or ``left``.
     """
 
     parent: Node
     table: AggregationNode
+    of: Node
     columns: tuple[str, ...]
     how: str
     text: str
@@ -166,13 +170,20 @@ class RepartitionNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupingNode:
-    """``groupBy(...)``, and what stands for it in front of a table's newest rows."""
+    """``groupBy(...)``, and what stands for it in front of a table's newest rows.
+
+    Attributes:
+        words: what an automatic name of the store ends with.
+        of: what the user called the table whose rows these are behind its steps; None: an automatic name begins with
+            the stream's.
+    """
 
     parent: Node
     keys: tuple[Any, ...]
     words: tuple[str, ...]
     text: str
     call_site: CallSite
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,6 +211,34 @@ class AggregationNode:
     of_topic: bool = False
     retention: str | None = None
     ranking: Ranking | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableJoinNode:
+    """``join(table, on, how)`` of two tables. It keeps nothing: its rows are found in the stores of its tables.
+
+    Attributes:
+        left: the left table, as it is stored; or a join of others.
+        right: the right one.
+        of: what the user wrote for both: tables, or steps of them.
+        columns: names of the columns that both are keyed by, in their order.
+        how: ``inner``, ``left``, ``right`` or ``full``.
+    """
+
+    left: StoredTable
+    right: StoredTable
+    of: tuple[Node, Node]
+    columns: tuple[str, ...]
+    how: str
+    text: str
+    call_site: CallSite
+    parent: None = None
+
+    @property
+    def tables(self) -> tuple[AggregationNode, ...]:
+        """The tables that it is of in the end, from left to right; one may come twice."""
+        sides = (self.left, self.right)
+        return tuple(table for side in sides for table in (side.tables if isinstance(side, TableJoinNode) else (side,)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,8 +287,11 @@ Node = (
     | RepartitionNode
     | GroupingNode
     | AggregationNode
+    | TableJoinNode
     | LateNode
 )
+#: Tables whose rows stores hold, as they are or as they are joined.
+StoredTable = AggregationNode | TableJoinNode
 AnyNode = Node | SinkNode | ActionNode
 #: Steps that keep a store and emit a stream.
 EmittingNode = JoinNode | DeduplicationNode
@@ -258,9 +300,15 @@ NodeT = TypeVar("NodeT", bound=AnyNode)
 
 @dataclass(slots=True)
 class Record:
-    """Everything that was written with one builder, in order."""
+    """Everything that was written with one builder, in order.
+
+    Attributes:
+        nodes: what was written.
+        stored: step of a table -> the table that holds its rows behind that step, for those who look into it.
+    """
 
     nodes: list[AnyNode] = field(default_factory=list)
+    stored: dict[int, AggregationNode] = field(default_factory=dict)
 
     def add(self, node: NodeT) -> NodeT:
         """Write ``node`` down and return it."""
@@ -271,7 +319,10 @@ class Record:
         """Yield the nodes that nothing follows."""
         followed = {id(node.parent) for node in self.nodes}
         followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode | JoinNode)}
-        followed |= {id(node.table) for node in self.nodes if isinstance(node, LookupNode)}
+        followed |= {id(at) for node in self.nodes if isinstance(node, LookupNode) for at in (node.table, node.of)}
+        followed |= {
+            id(at) for node in self.nodes if isinstance(node, TableJoinNode) for at in (node.left, node.right, *node.of)
+        }
         return (node for node in self.nodes if id(node) not in followed)
 
 
@@ -287,7 +338,8 @@ def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:
 
 def behind_state(node: Node) -> bool:
     """Return whether rows at ``node`` come out of a stateful step, with no topic in between."""
-    return any(isinstance(at, AggregationNode | EmittingNode) for way in ways_back(node) for at in way)
+    stateful = AggregationNode | EmittingNode | TableJoinNode
+    return any(isinstance(at, stateful) for way in ways_back(node) for at in way)
 
 
 def watermark_before(node: AnyNode) -> tuple[str, str] | None:

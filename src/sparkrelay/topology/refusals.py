@@ -60,7 +60,6 @@ _REMEDIES: Final = {
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
     "distinct": 'name the columns that make two rows the same: dropDuplicates(["a"])',
     "alias": "columns of both sides of a join must differ; rename them, withColumnRenamed(...)",
-    "join": 'joins of two tables are not there yet; a stream looks into a table, stream.join(table, "user")',
     "withWatermark": "use it on the stream, before groupBy()",
     "selectKey": 'use repartition("column"), or group by the column',
     "toTable": 'use groupBy("key").agg(...)',

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
+from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.nodes import RepartitionNode, StepNode, watermark_before
 from sparkrelay.topology.row_steps import check_seed, make_step
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.lineage import Lineage
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["grouping_columns", "key_words", "repartition_for", "spread_by"]
+__all__ = ["grouping_columns", "key_words", "repartition_for", "spread_by", "table_lineage"]
 
 
 def grouping_columns(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:
@@ -112,6 +112,20 @@ def repartition_for(  # noqa: PLR0917 - as they are needed
         node = _not_null(record, node, (plain[0],), call_site)
     repartition = RepartitionNode(node, tuple(plain), name, words, partitions, False, call_site, changes)
     return record.add(repartition), keys
+
+
+def table_lineage(node: Node, located: tuple[str, ...] | None, keys: tuple[Any, ...]) -> Lineage:
+    """Return the lineage of a table of groups: its key, if that is what decides in which task a group is; else none.
+
+    Args:
+        node: in front of the grouping.
+        located: the columns that decide it where there is no repartition topic; None where there is one, or others do.
+        keys: the grouping columns, as the user wrote them.
+    """
+    columns = node.columns if isinstance(node, RepartitionNode) else located
+    plain = tuple(path[0] if (path := column_path(key)) is not None and len(path) == 1 else None for key in keys)
+    names = tuple(output_name(key) for key in keys)
+    return Lineage.of_repartition(columns) if columns is not None and plain == columns == names else Lineage()
 
 
 def _computed_keys(

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from sparkrelay.topology.lineage import Lineage
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["join_streams"]
+__all__ = ["HOW", "join_streams"]
 
 #: PySpark's words for each way of joining.
-_HOW: Final = {
+HOW: Final = {
     "inner": ("inner",),
     "left": ("left", "leftouter", "left_outer"),
     "right": ("right", "rightouter", "right_outer"),
@@ -71,10 +71,10 @@ def join_streams(  # noqa: PLR0917 - as they are written
 
 
 def _how(how: Any, call_site: CallSite) -> str:
-    for way, words in _HOW.items():
+    for way, words in HOW.items():
         if isinstance(how, str) and how.lower() in words:
             return way
-    raise TopologyException(f"{call_site}: join() of two streams takes how= of {', '.join(_HOW)}, not {how!r}")
+    raise TopologyException(f"{call_site}: join() of two streams takes how= of {', '.join(HOW)}, not {how!r}")
 
 
 def _span(within: Any, call_site: CallSite) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from sparkrelay.topology.columns import argument_text, column_path, output_name,
 from sparkrelay.topology.deduplication import deduplicate, subset_of
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
-from sparkrelay.topology.lookups import data_frame_join, is_data_frame, keep_newest, look_up
+from sparkrelay.topology.lookups import data_frame_join, is_data_frame, look_up
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     ActionNode,
@@ -23,10 +23,12 @@ from sparkrelay.topology.nodes import (
     UnionNode,
 )
 from sparkrelay.topology.rankings import BestRows, RankedStream, best_rows, is_ranking
-from sparkrelay.topology.regrouping import grouping_columns, key_words, repartition_for, spread_by
+from sparkrelay.topology.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
 from sparkrelay.topology.row_steps import RowSteps, check_column_name, flat
+from sparkrelay.topology.stored_tables import keep_newest, key_of
 from sparkrelay.topology.stream_joins import join_streams
 from sparkrelay.topology.structure import Foreach, Ranking, Step
+from sparkrelay.topology.table_joins import join_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +55,47 @@ _ROW_STEPS: Final = frozenset(
 )
 
 
-class KStream(RowSteps):
+class _RankedRows(RowSteps):
+    """Rows of which the first ones of each key can be kept."""
+
+    __slots__ = ()
+
+    # What these three return depends on whether a column is over a window, which no type says.
+
+    def withColumn(self, colName: str, col: Any) -> Any:
+        """Add or replace a column, as ``DataFrame.withColumn``.
+
+        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place among those
+        of its key, and what must follow is how many rows of each key are kept, ``where("n <= 10")``: then it is a
+        KTable of them, keyed by the window's key and the place. Of rows that are equal in the order the one that came
+        first stands first; of a table, whose rows change, always the same one. Rows whose key is null are left out, as
+        in ``groupBy``. Of a table all rows are kept, in a store of its own, for one of them may have to come in for
+        another that changes or is deleted; they go through a repartition topic.
+        """
+        call_site = find_call_site()
+        if not is_ranking(col):
+            return super().withColumn(colName, col)
+        return RankedStream(check_column_name("withColumn", colName, call_site), col, self._keep_best, call_site)
+
+    def where(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
+
+        ``F.row_number().over(...) <= 10`` keeps the first rows of each key, as in :meth:`withColumn`: a KTable, in
+        which the place is called ``row_number``.
+        """
+        best = best_rows(condition, call_site := find_call_site())
+        return super().where(condition) if best is None else self._keep_best(best, call_site)
+
+    def filter(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
+        best = best_rows(condition, call_site := find_call_site())
+        return super().filter(condition) if best is None else self._keep_best(best, call_site)
+
+    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
+        raise NotImplementedError
+
+
+class KStream(_RankedRows):
     """Rows of an endless stream. Made by ``StreamsBuilder.stream``.
 
     Usage::
@@ -92,47 +134,10 @@ class KStream(RowSteps):
                 )
         return self._step("withWatermark", (eventTime, delayThreshold), call_site)
 
-    # What these three return depends on whether a column is over a window, which no type says.
-
-    def withColumn(self, colName: str, col: Any) -> Any:
-        """Add or replace a column, as ``DataFrame.withColumn``.
-
-        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place among those
-        of its key, and what must follow is how many rows of each key are kept, ``where("n <= 10")``: then it is a
-        KTable of them, keyed by the window's key and the place. Of rows that are equal in the order the one that came
-        first stands first. Rows whose key is null are left out, as in ``groupBy``.
-        """
-        call_site = find_call_site()
-        if not is_ranking(col):
-            return super().withColumn(colName, col)
-        return RankedStream(check_column_name("withColumn", colName, call_site), col, self._keep_best, call_site)
-
-    def where(self, condition: Any) -> Any:
-        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
-
-        ``F.row_number().over(...) <= 10`` keeps the first rows of each key, as in :meth:`withColumn`: a KTable, in
-        which the place is called ``row_number``.
-        """
-        best = best_rows(condition, call_site := find_call_site())
-        return super().where(condition) if best is None else self._keep_best(best, call_site)
-
-    def filter(self, condition: Any) -> Any:
-        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
-        best = best_rows(condition, call_site := find_call_site())
-        return super().filter(condition) if best is None else self._keep_best(best, call_site)
-
     def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
-        words = best.partition
-        plain = tuple(quoted((column,)) for column in words)
-        node, _ = spread_by(self._record, self._node, self._lineage, plain, words, None, call_site)
-        grouping = GroupingNode(
-            node, (*plain, quoted((best.number,))), ("top", str(best.count), "by", *words), best.text, call_site
-        )
-        ranking = Ranking(best.number, best.order, best.count)
-        kept = AggregationNode(
-            self._record.add(grouping), (), None, True, best.text, call_site, newest=True, ranking=ranking
-        )
-        return KTable(self._record, self._record.add(kept), Lineage())
+        plain = tuple(quoted((column,)) for column in best.partition)
+        node, _ = spread_by(self._record, self._node, self._lineage, plain, best.partition, None, call_site)
+        return _best_kept(self._record, node, best, call_site)
 
     def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
         """Give each row to a function, as ``DataFrame.foreach``, in a Python worker; it takes a ``Row``.
@@ -200,7 +205,8 @@ class KStream(RowSteps):
         node, after = spread_by(
             self._record, self._node, self._lineage, keys, words, check_name(name, call_site), call_site
         )
-        return _grouped(self._record, node, keys, after, words, call_site)
+        located = self._lineage.locate(keys)
+        return _grouped(self._record, node, keys, after, words, call_site, None if located is None else located.columns)
 
     def dropDuplicates(
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
@@ -272,7 +278,7 @@ class KStream(RowSteps):
                 'give stream(key=String("user")) and keep that column, or put repartition("user") before it'
             )
         node = keep_newest(self._record, self._node, key, name, logged, "to_table()", call_site)
-        return KTable(self._record, node, Lineage())
+        return KTable(self._record, node, Lineage.of_repartition(key_of(node)))
 
     def join(
         self,
@@ -303,7 +309,7 @@ class KStream(RowSteps):
         collected until that is so old.
 
         Args:
-            other: a KStream; or a KTable, as it is stored: without further steps; or a GlobalKTable, or a DataFrame.
+            other: a KStream; or a KTable, of ``builder.table`` or ``to_table()``; or a GlobalKTable, or a DataFrame.
             on: names of columns that both sides have; of a table those that it is keyed by.
             how: ``"inner"`` or ``"left"``; of two streams also ``"right"``, ``"full"``, ``"left_semi"`` and
                 ``"left_anti"``.
@@ -383,7 +389,7 @@ class KStream(RowSteps):
         )
 
 
-class KTable(RowSteps):
+class KTable(_RankedRows):
     """The newest row of each group: its rows are the groups that a micro-batch changed.
 
     Made by ``agg``, ``StreamsBuilder.table`` and ``KStream.to_table``. Of its steps only filters may drop rows: what
@@ -391,7 +397,7 @@ class KTable(RowSteps):
     """
 
     _kind = "KTable"
-    _supported = _ROW_STEPS | {"groupBy", "outputMode", "to_stream"}
+    _supported = _ROW_STEPS | {"groupBy", "join", "outputMode", "to_stream"}
 
     __slots__ = ()
 
@@ -426,6 +432,38 @@ class KTable(RowSteps):
         node = StepNode(self._node, None, call_site, final=True)
         return KStream(self._record, self._record.add(node), Lineage())
 
+    def join(self, other: Any, on: Any = None, how: str = "inner") -> KTable:
+        """Join with another table of the same key, as ``KTable.join`` of Kafka Streams: one row of each key.
+
+        It follows both: where either changes, the joined row does, and where a row is no more, it is deleted
+        (``inner``: when either side's goes; ``left`` and ``right``: when that side's does, and the other one's columns
+        are null while it has no row; ``full``: when both are gone). The result has the key's columns, then the left
+        table's others, then the right one's; its timestamp is the later one of both rows.
+
+        Both are keyed by the same columns, and their topics have equally many partitions: a table stays where it is.
+        What is joined keeps nothing of its own: its rows are found in the stores of both tables.
+
+        Args:
+            other: a KTable of the same builder. Steps before the join may stand behind ``table()`` and ``to_table()``:
+                then the table is kept as it is behind them.
+            on: names of the columns that both are keyed by.
+            how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``, or another of PySpark's words for one of them.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind, or the tables are not keyed alike.
+        """
+        call_site = find_call_site()
+        if not isinstance(other, KTable) or other._record is not self._record:
+            hint = "; a stream looks into a table, stream.join(table, ...)" if isinstance(other, KStream) else ""
+            if isinstance(other, GlobalKTable) or is_data_frame(other):
+                hint = "; streams look into those: to_stream() first, which gives each change of the table by itself"
+            raise TopologyException(
+                f"{call_site}: join() of a table takes a table of the same builder, not {other!r}{hint}"
+            )
+        sides = (self._node, self._lineage), (other._node, other._lineage)
+        node = join_tables(self._record, *sides, on, how, call_site)
+        return KTable(self._record, node, Lineage.of_repartition(node.columns))
+
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream[KTable]:
         """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: what it makes is always of its rows of now.
 
@@ -445,6 +483,11 @@ class KTable(RowSteps):
         words, name = key_words(keys), check_name(name, call_site)
         node, after = repartition_for(self._record, self._node, keys, words, name, call_site, changes=True)
         return _grouped(self._record, node, keys, after, words, call_site)
+
+    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
+        plain = tuple(quoted((column,)) for column in best.partition)
+        node, _ = repartition_for(self._record, self._node, plain, best.partition, None, call_site, changes=True)
+        return _best_kept(self._record, node, best, call_site)
 
 
 class GlobalKTable:
@@ -478,6 +521,16 @@ def _of_another_join(name: str, value: object, others: str, call_site: CallSite)
     return TopologyException(f"{call_site}: {name}={value!r} of join() is for {others}; leave it out")
 
 
+def _best_kept(record: Record, node: Node, best: BestRows, call_site: CallSite) -> KTable:
+    """Write down a table of the first rows of each key, where those of one key are in one task."""
+    keys = tuple(quoted((column,)) for column in (*best.partition, best.number))
+    words = ("top", str(best.count), "by", *best.partition)
+    grouping = record.add(GroupingNode(node, keys, words, best.text, call_site))
+    ranking = Ranking(best.number, best.order, best.count)
+    kept = AggregationNode(grouping, (), None, True, best.text, call_site, newest=True, ranking=ranking)
+    return KTable(record, record.add(kept), Lineage())
+
+
 def _grouped(  # noqa: PLR0917 - as they are needed
     record: Record,
     node: Node,
@@ -485,8 +538,13 @@ def _grouped(  # noqa: PLR0917 - as they are needed
     after: tuple[Any, ...],
     words: tuple[str, ...],
     call_site: CallSite,
+    located: tuple[str, ...] | None = None,
 ) -> GroupedStream[KTable]:
-    """Write a grouping down, by ``after``: what the keys that the user wrote are where the rows are."""
+    """Write a grouping down, by ``after``: what the keys that the user wrote are where the rows are.
+
+    ``located`` are the columns that have rows in their tasks without a repartition topic.
+    """
     text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
     grouping = record.add(GroupingNode(node, after, words, text, call_site))
-    return GroupedStream(record, grouping, lambda kept: KTable(record, kept, Lineage()))
+    lineage = table_lineage(node, located, keys)
+    return GroupedStream(record, grouping, lambda kept: KTable(record, kept, lineage))

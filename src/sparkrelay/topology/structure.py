@@ -33,6 +33,7 @@ __all__ = [
     "Step",
     "StreamJoin",
     "Subtopology",
+    "TableJoin",
 ]
 
 
@@ -46,6 +47,9 @@ class Step:
         kwargs: its keyword arguments (``transform`` only).
         call_site: the line that wrote it.
         text: the step as people read it; the same in every process that runs the same program.
+        table_key: of a table's step that stands in front of another table, which holds the rows behind it: the columns
+            of the key in front of the step. A filter drops no row there: one that does not pass deletes what its key
+            has. None for all other steps.
     """
 
     kind: str
@@ -53,6 +57,7 @@ class Step:
     kwargs: Mapping[str, Any]
     call_site: CallSite
     text: str
+    table_key: tuple[str, ...] | None = None
 
     @property
     def is_union(self) -> bool:
@@ -88,6 +93,34 @@ class Lookup:
     kind: ClassVar[str] = "join"
     is_union: ClassVar[bool] = False
     refresh: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableJoin:
+    """What the rows of a leg are joined of: tables of one key, which legs of the same subtopology keep.
+
+    Attributes:
+        left: the left table's store; or a join of others.
+        right: the right one's.
+        columns: names of the columns that both are keyed by, in their order.
+        how: ``inner``, ``left``, ``right`` or ``full``.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    left: TableJoin | str
+    right: TableJoin | str
+    columns: tuple[str, ...]
+    how: str
+    call_site: CallSite
+    text: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The stores of its tables, from left to right, each once."""
+        sides = (self.left, self.right)
+        found = (store for side in sides for store in (side.stores if isinstance(side, TableJoin) else (side,)))
+        return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +386,8 @@ class Leg:
         late_for: the grouping whose late rows it passes on, which another leg of the same source keeps, or None.
         emitting: the stateful step, if it is one that emits a stream. The store of a join of streams is kept by all the
             legs of both.
+        table_join: the tables that its rows are joined of, or None. ``after`` has the steps of what is joined.
+        also: the sources of those tables; ``source`` is the first one's.
     """
 
     id: str
@@ -367,6 +402,18 @@ class Leg:
     action: Show | Foreach | None = None
     late_for: Aggregation | None = None
     emitting: EmittingStep | None = None
+    table_join: TableJoin | None = None
+    also: tuple[Source, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources whose input makes rows of it, each once."""
+        return tuple(dict.fromkeys((self.source, *self.also)))
+
+    @property
+    def goes_on(self) -> bool:
+        """True if its rows are what others have changed in their stores: it reads no topic itself."""
+        return self.changes_of is not None or self.table_join is not None
 
     @property
     def join(self) -> StreamJoin | None:
@@ -406,8 +453,9 @@ class Leg:
     @property
     def reads_stores(self) -> frozenset[str]:
         """Stores of other legs that it reads: it runs behind those."""
-        own = () if self.changes_of is None else (self.changes_of,)
-        return frozenset((*(lookup.store for lookup in self.lookups if not lookup.is_global), *own))
+        own = set() if self.changes_of is None else {self.changes_of}
+        joined = () if self.table_join is None else self.table_join.stores
+        return frozenset((*(lookup.store for lookup in self.lookups if not lookup.is_global), *own, *joined))
 
     @property
     def keeps_global_table(self) -> bool:
@@ -431,7 +479,7 @@ class Leg:
         """True if its rows begin with Kafka's own columns, as a stream without formats has them."""
         return (
             (self.stateful_step is None or isinstance(self.stateful_step, Deduplication))
-            and self.changes_of is None
+            and not self.goes_on
             and not self.source.internal
             and self.source.value is None
             and self.source.key is None

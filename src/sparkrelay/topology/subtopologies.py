@@ -8,27 +8,24 @@ Kafka Streams numbers them: in the order in which their first source was written
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
-    AggregationNode,
     DeduplicationNode,
     EmittingNode,
     GroupingNode,
     JoinNode,
-    LateNode,
     LookupNode,
     RepartitionNode,
     SinkNode,
     SourceNode,
     StepNode,
+    TableJoinNode,
     UnionNode,
     watermark_before,
-    ways_back,
 )
 from sparkrelay.topology.structure import (
     Aggregation,
@@ -41,43 +38,20 @@ from sparkrelay.topology.structure import (
     Step,
     StreamJoin,
     Subtopology,
+    TableJoin,
 )
 from sparkrelay.topology.topology import Topology
+from sparkrelay.topology.ways import all_ways, starts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparkrelay.topology.nodes import AnyNode, Record
+    from sparkrelay.topology.nodes import Record
+    from sparkrelay.topology.ways import End, Start, Way
 
 __all__ = ["build_subtopologies"]
 
 log = logging.getLogger(__name__)
-
-_Start = SourceNode | RepartitionNode
-_End = SinkNode | ActionNode | RepartitionNode | AggregationNode
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Way:
-    """One leg to be: from a start to an end, with what is between."""
-
-    start: _Start
-    before: tuple[Step | LookupNode, ...]
-    aggregation: AggregationNode | None
-    after: tuple[Step, ...]
-    table_steps: int
-    end: _End
-    watermark: tuple[str, str] | None
-    final: StepNode | None
-    number: int
-    late: LateNode | None = None
-    emitting: EmittingNode | None = None
-    is_left: bool = False
-
-    @property
-    def lookups(self) -> tuple[LookupNode, ...]:
-        """The tables that it looks into, in order."""
-        return tuple(step for step in self.before if isinstance(step, LookupNode))
 
 
 def build_subtopologies(record: Record) -> Topology:
@@ -87,7 +61,7 @@ def build_subtopologies(record: Record) -> Topology:
         TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
     """
     _check_leads_somewhere(record)
-    ways = _tables_first([way for end in record.nodes if _is_end(end, record) for way in _walk(end)])
+    ways = all_ways(record)
     _check_watermarks(ways)
     keepers = _keepers(ways)
     _warn_of_windows(keepers.values())
@@ -100,8 +74,17 @@ def build_subtopologies(record: Record) -> Topology:
     sources = {
         id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
     }
-    numbers = _numbers(ways, sources)
-    legs = [_leg(way, sources[id(way.start)], numbers[id(way.start)], names, keepers) for way in ways]
+    starts = {id(way): starts_of(way, keepers) for way in ways}
+    numbers = _numbers(ways, sources, starts)
+    joins: dict[int, TableJoin] = {}
+    legs = []
+    for way in ways:
+        first, *also = (sources[id(start)] for start in starts[id(way)])
+        number = numbers[id(starts[id(way)][0])]
+        if isinstance(way.start, TableJoinNode):
+            legs.append(_joined(way, way.start, (first, *also), number, names, joins))
+        else:
+            legs.append(_leg(way, first, number, names, keepers))
     _check_circles(legs)
     _check_changelogs(legs)
     global_tables = tuple(leg for leg in legs if leg.keeps_global_table)
@@ -135,7 +118,7 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode():
+            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | TableJoinNode():
                 text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
@@ -148,83 +131,7 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
 
 
-def _is_end(node: AnyNode, record: Record) -> bool:
-    if isinstance(node, AggregationNode):
-        return all(other.parent is not node for other in record.nodes)
-    return isinstance(node, SinkNode | ActionNode | RepartitionNode)
-
-
-def _walk(end: AnyNode) -> list[_Way]:
-    """Return the ways that lead to an end: one for each stream of a union or a join."""
-    assert isinstance(end, SinkNode | ActionNode | RepartitionNode | AggregationNode)
-    # Of a repartition topic, the ways are those to it, not the one that begins there.
-    return [_way(end, (end, *nodes), number) for number, nodes in enumerate(ways_back(end.parent), 1)]
-
-
-def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
-    aggregation: AggregationNode | None = None
-    before: list[Step | LookupNode] = []
-    after: list[Step | LookupNode] = []
-    streamed = 0
-    final: StepNode | None = None
-    late: LateNode | None = None
-    emitting: EmittingNode | None = None
-    is_left = False
-    for index, node in enumerate(nodes):
-        match node:
-            case AggregationNode():
-                # What was collected so far stands behind it.
-                aggregation, before, after = node, [], before
-            case JoinNode() | DeduplicationNode():
-                emitting, before, after = node, [], before
-                is_left = nodes[index + 1] is node.parent
-            case UnionNode():
-                before.append(node.step)
-            case LateNode():
-                late = node
-            case LookupNode():
-                before.append(node)
-            case StepNode():
-                if node.step is not None:
-                    before.append(node.step)
-                else:
-                    streamed = len(before)
-                    final = node if node.final else final
-            case SourceNode() | RepartitionNode() if node is not end:
-                return _Way(
-                    node,
-                    tuple(reversed(before)),
-                    aggregation,
-                    tuple(step for step in reversed(after) if isinstance(step, Step)),
-                    # Final rows never change: what is done to them is done to a stream.
-                    0 if final is not None or emitting is not None else len(after) - streamed,
-                    end,
-                    None if aggregation is None else watermark_before(aggregation.parent),
-                    final,
-                    number,
-                    late,
-                    emitting,
-                    is_left,
-                )
-            case _:
-                pass
-    raise AssertionError("every line of nodes begins with a source")
-
-
-def _tables_first(ways: list[_Way]) -> list[_Way]:
-    """Put every way behind those that keep the tables it looks into; else in the order in which they were written."""
-    ordered: list[_Way] = []
-    left = list(ways)
-    while left:
-        kept = {id(way.aggregation) for way in left if way.aggregation is not None}
-        # A table is written before what looks into it, so there is always one that waits for nobody.
-        way = next(way for way in left if kept.isdisjoint(id(node.table) for node in way.lookups))
-        ordered.append(way)
-        left.remove(way)
-    return ordered
-
-
-def _check_watermarks(ways: Iterable[_Way]) -> None:
+def _check_watermarks(ways: Iterable[Way]) -> None:
     for way in ways:
         if way.late is not None and watermark_before(way.late) is None:
             raise TopologyException(
@@ -245,13 +152,13 @@ def _check_watermarks(ways: Iterable[_Way]) -> None:
             )
 
 
-def _keepers(ways: Iterable[_Way]) -> dict[int, _Way]:
+def _keepers(ways: Iterable[Way]) -> dict[int, Way]:
     """Return the way that keeps each store: the first that leads through it. Others go on from its changes.
 
     Raises:
         TopologyException: one of several ways is of final rows, and of those there are no changes.
     """
-    keepers: dict[int, _Way] = {}
+    keepers: dict[int, Way] = {}
     for way in ways:
         if way.aggregation is None:
             continue
@@ -266,7 +173,7 @@ def _keepers(ways: Iterable[_Way]) -> dict[int, _Way]:
     return keepers
 
 
-def _warn_of_windows(keepers: Iterable[_Way]) -> None:
+def _warn_of_windows(keepers: Iterable[Way]) -> None:
     """Say which stores will only ever grow."""
     for way in keepers:
         node = way.aggregation
@@ -279,7 +186,7 @@ def _warn_of_windows(keepers: Iterable[_Way]) -> None:
             )
 
 
-def _warn_of_deletions(keepers: Iterable[_Way]) -> None:
+def _warn_of_deletions(keepers: Iterable[Way]) -> None:
     """Say which tables are not deleted from: a lookup takes no record without a value, as in Kafka Streams."""
     for way in keepers:
         node = way.aggregation
@@ -305,7 +212,7 @@ def _warn_of_deduplications(record: Record) -> None:
             )
 
 
-def _check_doubled(ways: Iterable[_Way]) -> None:
+def _check_doubled(ways: Iterable[Way]) -> None:
     seen: dict[tuple[int, str], SinkNode] = {}
     for way in ways:
         if isinstance(way.end, SinkNode):
@@ -317,7 +224,7 @@ def _check_doubled(ways: Iterable[_Way]) -> None:
                 )
 
 
-def _check_lookups(ways: Iterable[_Way], keepers: Mapping[int, _Way]) -> None:
+def _check_lookups(ways: Iterable[Way], keepers: Mapping[int, Way]) -> None:
     """Refuse to look into a table of the rows that look: their times do not say which of two is first."""
     for way in ways:
         for node in way.lookups:
@@ -337,9 +244,9 @@ def _check_lookups(ways: Iterable[_Way], keepers: Mapping[int, _Way]) -> None:
                 )
 
 
-def _check_ways_out(ways: Iterable[_Way]) -> None:
+def _check_ways_out(ways: Iterable[Way]) -> None:
     """Refuse several ways out of a step that emits a stream: its rows are kept nowhere for another one."""
-    first: dict[int, _Way] = {}
+    first: dict[int, Way] = {}
     for way in ways:
         node = way.emitting
         if node is None:
@@ -359,34 +266,37 @@ def _check_ways_out(ways: Iterable[_Way]) -> None:
 # -- from ways to the plan ----------------------------------------------------------------------------------------
 
 
-def _source(node: _Start, names: NodeNames) -> Source:
+def _source(node: Start, names: NodeNames) -> Source:
     if isinstance(node, SourceNode):
         return Source(names[node], node.topics, node.key, node.value, node.timestamp, False, node.call_site)
     topic = f"{names[node]}-repartition"
     return Source(topic, (topic,), None, None, None, True, node.call_site, node.changes)
 
 
-def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, int]:
+def _numbers(
+    ways: Iterable[Way], sources: Mapping[int, Source], starts: Mapping[int, tuple[Start, ...]]
+) -> dict[int, int]:
     """Return the number of each start's subtopology; last come those of global tables, which have no tasks."""
     # Starts in the order of writing: ``sources`` keeps it, and writers of a repartition topic come before its readers.
     alone = {id(way.start) for way in ways if way.aggregation is not None and way.aggregation.is_global}
-    used = {id(way.start) for way in ways} - alone
+    used = {id(start) for way in ways for start in starts[id(way)]} - alone
     groups: list[tuple[list[int], set[tuple[bool, str]]]] = []
     for start, source in sources.items():
         if start not in used:
             continue
         _join_groups(groups, [start], {(source.internal, topic) for topic in source.topics})
     for way in ways:
+        together = [starts[id(way)]]
+        # Whoever looks into a table is in the task that keeps it.
         for node in way.lookups:
-            if node.table.is_global:
-                continue
-            # Whoever looks into a table is in the task that keeps it.
-            kept = next(other for other in ways if other.aggregation is node.table)
-            both = {way.start, kept.start}
-            _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
+            if not node.table.is_global:
+                kept = next(other for other in ways if other.aggregation is node.table)
+                together.append(starts[id(way)] + starts[id(kept)])
         if way.emitting is not None:
-            both = {other.start for other in ways if other.emitting is way.emitting}
-            _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
+            together.append(tuple(s for other in ways if other.emitting is way.emitting for s in starts[id(other)]))
+        for some in together:
+            if len(some) > 1:
+                _join_groups(groups, [], {(sources[id(s)].internal, t) for s in some for t in sources[id(s)].topics})
     order = list(sources)
     groups.sort(key=lambda group: min(order.index(member) for member in group[0]))
     spread = [members for members, _ in groups] + [[start] for start in order if start in alone]
@@ -404,7 +314,7 @@ def _join_groups(
     groups.append((members, topics))
 
 
-def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
+def _aggregation(way: Way, names: NodeNames) -> Aggregation:
     node = way.aggregation
     assert node is not None, "a way that keeps a store leads through it"
     store = names[node]
@@ -429,7 +339,7 @@ def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
     )
 
 
-def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapping[int, _Way]) -> Leg:
+def _leg(way: Way, source: Source, number: int, names: NodeNames, keepers: Mapping[int, Way]) -> Leg:
     keeps = keepers.get(id(way.aggregation)) is way
     aggregation = _aggregation(way, names) if keeps else None
     emitting = None if way.emitting is None else _emitting(way.emitting, names, is_left=way.is_left)
@@ -463,6 +373,43 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapp
     )
 
 
+def _joined(  # noqa: PLR0917 - what is known of one leg
+    way: Way,
+    start: TableJoinNode,
+    sources: tuple[Source, ...],
+    number: int,
+    names: NodeNames,
+    joins: dict[int, TableJoin],
+) -> Leg:
+    """Return the leg of rows that are joined of tables. It keeps none of them: other legs do."""
+    id_ = names[way.end]
+    prefix, id_ = ("topic", f"{id_}-repartition") if isinstance(way.end, RepartitionNode) else ("sink", id_)
+    return Leg(
+        f"{prefix}:{id_}" if way.number == 1 else f"{prefix}:{id_}#{way.number}",
+        number,
+        sources[0],
+        (),
+        None,
+        way.after,
+        way.table_steps,
+        _sink(way.end, names),
+        action=way.end.action if isinstance(way.end, ActionNode) else None,
+        table_join=_table_join(start, names, joins),
+        also=sources[1:],
+    )
+
+
+def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[int, TableJoin]) -> TableJoin:
+    """Return a join of tables; ways that begin at one have one."""
+    if id(node) not in joins:
+        left, right = (
+            _table_join(side, names, joins) if isinstance(side, TableJoinNode) else names[side]
+            for side in (node.left, node.right)
+        )
+        joins[id(node)] = TableJoin(left, right, node.columns, node.how, node.call_site, node.text)
+    return joins[id(node)]
+
+
 def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> EmittingStep:
     if isinstance(node, DeduplicationNode):
         return Deduplication(
@@ -485,7 +432,7 @@ def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
     return Lookup(names[node.table], node.columns, node.how, node.call_site, node.text, node.table.is_global)
 
 
-def _sink(end: _End, names: NodeNames) -> Sink | None:
+def _sink(end: End, names: NodeNames) -> Sink | None:
     match end:
         case SinkNode():
             return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site)

@@ -13,7 +13,7 @@ from sparkrelay.topology.structure import Deduplication
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparkrelay.topology.structure import Leg, Sink, Subtopology
+    from sparkrelay.topology.structure import Leg, Sink, Subtopology, TableJoin
 
 __all__ = ["Topology"]
 
@@ -117,6 +117,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         # Only where there are some: instances of the release before must find theirs unchanged.
         **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
         **({"changes of": leg.changes_of} if leg.changes_of is not None else {}),
+        **({"table join": _join_parts(leg.table_join)} if leg.table_join is not None else {}),
         **({"late for": leg.late_for.store} if leg.late_for is not None else {}),
         **({"action": leg.action.text} if leg.action is not None else {}),
         **({"join": [join.text, join.store, join.side, *join.watermark]} if join is not None else {}),
@@ -133,6 +134,10 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         "after": [step.text for step in leg.after],
         "sink": _sink_parts(leg.sink),
     }
+
+
+def _join_parts(join: TableJoin | str) -> list[Any] | str:
+    return join if isinstance(join, str) else [join.text, _join_parts(join.left), _join_parts(join.right)]
 
 
 def _sink_parts(sink: Sink | None) -> list[Any]:

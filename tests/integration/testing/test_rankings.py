@@ -132,6 +132,80 @@ def test_what_passes_a_filter_behind_the_table_no_more_is_deleted(spark):
         assert sorted(row["price"] for row in newest(all_)) == [5.0, 8.0]
 
 
+def test_a_table_gives_way_and_moves_up(spark):
+    """Of a table whose rows change: who is no more makes room for one that was not among the first."""
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=Json("country string, age long"))
+    oldest = users.where(F.row_number().over(Window.partitionBy("country").orderBy(F.desc("age"))) <= 2)
+    oldest.to("oldest", value=Json())
+    oldest.where("row_number = 2").select("country", "user").to("second", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("users")
+        outs = driver.create_output_topic("oldest"), driver.create_output_topic("second")
+
+        def put(user, at, **value):
+            topic.pipe_input(user, value or None, at)
+            rows, second = (out.read_records() for out in outs)
+            said = [(r.value and (r.value["row_number"], r.value["user"], r.value["age"]), r.timestamp) for r in rows]
+            return said, [r.value and r.value["user"] for r in second]
+
+        assert put("ada", 1, country="NO", age=30) == ([((1, "ada", 30), 1)], [])
+        assert put("bob", 2, country="NO", age=20) == ([((2, "bob", 20), 2)], ["bob"])
+        assert put("cid", 3, country="NO", age=10) == ([], [])
+        assert put("cid", 4, country="NO", age=11) == ([], []), "it is not among them"
+        assert put("bob", 5, country="NO", age=21) == ([((2, "bob", 21), 5)], ["bob"])
+        driver.restart(from_changelog=True)
+        assert put("ada", 6) == ([((1, "bob", 21), 5), ((2, "cid", 11), 4)], ["cid"])
+        assert put("cid", 7, country="UK", age=11) == ([((1, "cid", 11), 7), (None, 7)], [None])
+        assert put("bob", 8) == ([(None, 8)], [])
+        assert put("ada", 9) == ([], [])
+        with pytest.raises(ValueError, match="holds all rows of each key, and not their places"):
+            driver.store("users-table-top-2-by-country")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_spark_batch_ranks_the_rows_that_a_table_has(spark, seed):
+    """Three of each group, of a filtered table, of one that is joined, and their average."""
+    draw = random.Random(seed)
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=Json("country string, age long"))
+    scores = builder.table("scores", key=String("user"), value=Json("score double"))
+    place = F.row_number().over(
+        Window.partitionBy("country").orderBy(F.desc("score"), F.asc_nulls_first("age"), "user")
+    )
+    top = users.where("age > 1 or age is null").join(scores, "user", "left").withColumn("n", place).where("n <= 3")
+    top.to("top", value=Json())
+    top.groupBy("country").agg(F.count("*").alias("n"), F.sum("age").alias("age")).to("groups", value=Json())
+    values = [None, -0.0, 0.0, 1.5, float("nan"), float("inf")]
+    tables = {"users": {}, "scores": {}}
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all", partitions=2) as driver:
+        inputs = {name: driver.create_input_topic(name) for name in tables}
+        for _ in range(260):
+            name, user = draw.choice(list(tables)), draw.choice("abcdefghijkl")
+            value = {"country": draw.choice([None, "NO", "UK"]), "age": draw.choice([None, 1, 2, 3])}
+            value = value if name == "users" else {"score": draw.choice(values)}
+            tables[name][user] = value = None if draw.random() < 0.25 else value
+            inputs[name].pipe_input(user, value)
+            if draw.random() < 0.06:
+                driver.process()
+            if draw.random() < 0.03:
+                driver.restart(from_changelog=draw.random() < 0.5)
+        found = sorted((row["country"], row["n"], row["user"]) for row in newest(driver.create_output_topic("top")))
+        groups = {row["country"]: (row["n"], row.get("age")) for row in newest(driver.create_output_topic("groups"))}
+    frames = [
+        spark.createDataFrame([(user, *row.values()) for user, row in tables[name].items() if row is not None], schema)
+        for name, schema in (
+            ("users", "user string, country string, age long"),
+            ("scores", "user string, score double"),
+        )
+    ]
+    joined = frames[0].where("age > 1 or age is null").join(frames[1], "user", "left").where("country is not null")
+    ranked = joined.withColumn("n", place).where("n <= 3")
+    assert found == sorted((row.country, row.n, row.user) for row in ranked.collect())
+    sums = ranked.groupBy("country").agg(F.count("*").alias("n"), F.sum("age").alias("age"))
+    assert groups == {row["country"]: (row["n"], row["age"]) for row in sums.collect()}
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [

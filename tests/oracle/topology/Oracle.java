@@ -206,10 +206,26 @@ public final class Oracle {
                     default -> throw new IllegalArgumentException("unknown join " + node);
                 };
             }
+            case "table_join" -> {
+                KTable<String, JsonNode> left = tables.get(node.get("of").asInt());
+                String prefix = node.get("as").asText();
+                KTable<String, JsonNode> right = tables.get(node.get("with").asInt())
+                    .mapValues(value -> prefixed(prefix, value));
+                KTable<String, JsonNode> joined = switch (node.get("how").asText()) {
+                    case "inner" -> left.join(right, Oracle::both);
+                    case "left" -> left.leftJoin(right, Oracle::both);
+                    case "outer" -> left.outerJoin(right, Oracle::both);
+                    default -> throw new IllegalArgumentException("unknown join " + node);
+                };
+                tables.put(node.get("id").asInt(), joined);
+                keyOf.put(node.get("id").asInt(), "key");
+                yield shown(joined, "key");
+            }
             case "having" -> {
                 KTable<String, JsonNode> kept = tables.get(node.get("of").asInt())
                     .filter((key, value) -> passes(node, value));
                 tables.put(node.get("id").asInt(), kept);
+                keyOf.put(node.get("id").asInt(), keyOf.get(node.get("of").asInt()));
                 yield shown(kept, keyOf.get(node.get("of").asInt()));
             }
             case "filter" -> of.filter((key, value) -> passes(node, value));
@@ -269,6 +285,13 @@ public final class Oracle {
                 context().forward(record.withValue(row));
             }
         });
+    }
+
+    /** Puts something in front of the names of all fields. */
+    private static JsonNode prefixed(String prefix, JsonNode value) {
+        ObjectNode row = MAPPER.createObjectNode();
+        value.properties().forEach(field -> row.set(prefix + field.getKey(), field.getValue()));
+        return row;
     }
 
     private static JsonNode both(JsonNode left, JsonNode right) {

@@ -20,6 +20,8 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
     {"op": "stream_join", "with": ID, "how": "inner", "left" or "outer", "within": MS, "grace": MS}
                                                             by the key; the right stream's fields have RIGHT in front,
                                                             and each stream's have the time of its records, "at"
+    {"op": "table_join", "with": ID, "how": "inner", "left" or "outer", "as": PREFIX}
+                                                            by the key; the right table's fields have PREFIX in front
     {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted
     {"op": "to", "topic": T}
 
@@ -47,6 +49,8 @@ VALUE: Final = "a long, b long, c long, s string"
 ROW: Final = "p long, q string"
 #: What makes a table of newest rows.
 TABLES: Final = frozenset({"table", "to_table"})
+#: Topics of such values.
+TABLE_TOPICS: Final = frozenset({"rows", "more", "most"})
 FUNCTIONS: Final = ("count", "sum", "min", "max", "avg")
 #: In front of the names of a stream join's right fields.
 RIGHT: Final = "r"
@@ -76,6 +80,7 @@ def random_case(seed: int) -> Json:
             table = add({"op": "table", "topic": "rows", "store": "rows"})
         else:
             table = add({"op": "to_table", "of": streams[1], "store": "rows"})
+    joined = None if table is None or chosen.random() < 0.4 else _table_joins(chosen, topics, table, add)
     of_topic = {stream: [stream] for stream in streams}
     for _ in range(chosen.randrange(4)):
         family = chosen.choice(list(of_topic.values()))
@@ -100,12 +105,14 @@ def random_case(seed: int) -> Json:
     if table is not None:
         for _ in range(chosen.randint(1, 2)):
             how = chosen.choice(("inner", "left"))
-            streams.append(add({"op": "lookup", "of": 0, "table": table, "how": how}))
+            looked_into = _having(chosen, table, "p", add) if chosen.random() < 0.3 else table
+            streams.append(add({"op": "lookup", "of": 0, "table": looked_into, "how": how}))
+        if joined is not None:
+            add({"op": "to", "of": joined, "topic": "joined-out"})
         if chosen.random() < 0.6:
             of = table
             if chosen.random() < 0.5:
-                is_ = chosen.choice("<>")
-                of = add({"op": "having", "of": of, "field": "p", "is": is_, "than": chosen.randrange(-3, 4)})
+                of = _having(chosen, of, "p", add)
             add({"op": "to", "of": of, "topic": "table-out"})
     for number in range(chosen.randint(1, 3)):
         of = ends[number] if number < len(ends) else chosen.choice(streams)
@@ -128,6 +135,27 @@ def random_case(seed: int) -> Json:
             if record["topic"] == "everywhere" and spec[everywhere]["on"] == "s" and record["key"] is not None:
                 record["key"] = {"k": "x", "l": "y", "m": "z"}[record["key"]]
     return {"name": f"random-{seed}", "spec": _used(spec), "input": records}
+
+
+def _having(chosen: random.Random, of: int, field: str, add: Callable[[Json], int]) -> int:
+    is_ = chosen.choice("<>")
+    return add({"op": "having", "of": of, "field": field, "is": is_, "than": chosen.randrange(-3, 4)})
+
+
+def _table_joins(chosen: random.Random, topics: list[str], table: int, add: Callable[[Json], int]) -> int:
+    """Add one or two joins of a table with others, which may be filtered as they may be; return the end of them."""
+    at, prefix = table, ""
+    for topic in ("more", "most")[: chosen.randint(1, 2)]:
+        topics.append(topic)
+        other = add({"op": "table", "topic": topic, "store": topic})
+        if chosen.random() < 0.4:
+            other = _having(chosen, other, "p", add)
+        if at == table and chosen.random() < 0.3:
+            at = _having(chosen, at, "p", add)
+        prefix += RIGHT
+        how = chosen.choice(("inner", "left", "outer"))
+        at = add({"op": "table_join", "of": at, "with": other, "how": how, "as": prefix})
+    return _having(chosen, at, chosen.choice(("p", prefix + "p")), add) if chosen.random() < 0.4 else at
 
 
 def _before(spec: list[Json], node: int) -> set[int]:
@@ -237,7 +265,7 @@ def _records(chosen: random.Random, topics: list[str]) -> list[Json]:
         # Most come in the order of time, some long after they should have.
         now = max(now + chosen.choice((0, 1, 5, 400, -2000, 7)), 0)
         topic = chosen.choice(topics)
-        numbers, text = ("p", "q") if topic == "rows" else (_NUMBERS, "s")
+        numbers, text = ("p", "q") if topic in TABLE_TOPICS else (_NUMBERS, "s")
         value = {name: chosen.randrange(-4, 9) for name in numbers if chosen.random() < 0.85}
         if chosen.random() < 0.85:
             value[text] = chosen.choice("xyz")
@@ -245,7 +273,7 @@ def _records(chosen: random.Random, topics: list[str]) -> list[Json]:
             {
                 "topic": topic,
                 "key": chosen.choice(("k", "l", "m", None)) if chosen.random() < 0.6 else "k",
-                "value": None if chosen.random() < (0.25 if topic == "rows" else 0.08) else value,
+                "value": None if chosen.random() < (0.25 if topic in TABLE_TOPICS else 0.08) else value,
                 "ts": now,
             }
         )

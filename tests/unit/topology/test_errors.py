@@ -78,7 +78,7 @@ def fails(message):
         ),
         (lambda s, F: s.groupBy("a").count().repartition("b"), "KTable has no repartition()"),
         (lambda s, F: s.groupBy("a").count().where(3), "where() takes SQL text or a Column, not 3"),
-        (lambda s, F: s.groupBy("a").count().join(s), "KTable has no join(): joins of two tables are not there yet"),
+        (lambda s, F: s.groupBy("a").count().join(s), "a stream looks into a table, stream.join(table, ...)"),
         (lambda s, F: s.repartition(), "repartition() names no columns"),
         (lambda s, F: s.repartition(8), "repartition() takes names and Columns, not 8; use partitions="),
         (lambda s, F: s.repartition("a", partitions=0), "partitions=0 of repartition() must be a number from 1 on"),

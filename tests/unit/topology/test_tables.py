@@ -82,14 +82,21 @@ def test_two_pipelines_that_look_into_other_tables_are_not_the_same(builder, use
         (lambda b, u, c: c.join(u, ["user", "page"]), "goes by its key, 'user', not by 'user', 'page'"),
         (lambda b, u, c: c.join(u, "user", "outer"), 'takes how="inner" or how="left", not \'outer\''),
         (lambda b, u, c: c.join(u, "user", 3), 'takes how="inner" or how="left", not 3'),
-        (lambda b, u, c: c.join(u.drop("name"), "user"), 'in front of drop\\("name"\\)'),
+        (lambda b, u, c: c.join(u.drop("user"), "user"), 'behind drop\\("user"\\) no column holds the key'),
+        (
+            lambda b, u, c: c.join(c.groupBy("user").count().drop("count"), "user"),
+            'in front of drop\\("count"\\) at .*tables of agg\\(\\) and of joins do not',
+        ),
+        (
+            lambda b, u, c: c.join(u.join(u.drop("name"), "user"), "user"),
+            "keeps no table of its own; join with its tables",
+        ),
         (lambda b, u, c: c.join(u.to_stream(), "user"), "join\\(\\) of two streams takes within="),
         (
             lambda b, u, c: c.join("users", "user"),
             "takes a stream or a table of the same builder, or a DataFrame, not 'users'",
         ),
         (lambda b, u, c: c.join(c.groupBy("user").count(), "user"), "has one version for a whole micro-batch"),
-        (lambda b, u, c: u.join(u, "user"), "KTable has no join\\(\\)"),
         (lambda b, u, c: c.select("page").to_table(), "no column here holds it unchanged"),
         (lambda b, u, c: c.to_table(logged=1), "to_table\\(\\) takes logged=True or logged=False, not 1"),
         (lambda b, u, c: b.table(["a", "b"], key=String(), value=String("v")), "table\\(\\) takes one topic"),

@@ -10,7 +10,7 @@ from sparkrelay.topology import Deduplication
 if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["CHANGES", "EMITTED", "SETTLED", "carried_columns", "emitted_columns", "keeps_newest"]
+__all__ = ["CHANGES", "EMITTED", "SETTLED", "carried_columns", "emitted_columns", "joined_columns", "keeps_newest"]
 
 #: Of rows behind a stateful step.
 EMITTED: Final = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)
@@ -26,6 +26,11 @@ def emitted_columns(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
         return CHANGES
     merges = aggregation.sessions and not aggregation.final
     return SETTLED if _deletes(aggregation) or merges or leg.source.changes else EMITTED
+
+
+def joined_columns(leg: Leg) -> tuple[str, ...]:
+    """Return the hidden columns of rows that are joined of tables."""
+    return CHANGES if leg.filters_table or leg.sends_changes else SETTLED
 
 
 def keeps_newest(leg: Leg) -> bool:

@@ -24,6 +24,7 @@ from sparkrelay.runtime.compile.carried_columns import (
     SETTLED,
     carried_columns,
     emitted_columns,
+    joined_columns,
     keeps_newest,
 )
 from sparkrelay.runtime.compile.catalyst import lets_nothing_through, must_rebuild, wanted_columns
@@ -33,29 +34,20 @@ from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
-from sparkrelay.runtime.compile.publish_spec import publish_spec, settle_spec, shared_changelog
+from sparkrelay.runtime.compile.publish_spec import changes_spec, publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
-from sparkrelay.runtime.compile.schemas import (
-    arrow_schema,
-    hidden_fields,
-    without_kafka,
-)
-from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, with_unread
+from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields, without_kafka
+from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, topics_read, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.stream_joins import JoinSide
+from sparkrelay.runtime.compile.table_joins import joined_tables
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
-from sparkrelay.runtime.contract.specs import (
-    ChangesSpec,
-    FetchSpec,
-    LateSpec,
-    PublishSpec,
-    StateSpec,
-)
+from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.collected_joins import collected_leg
 from sparkrelay.runtime.worker.fetch import fetch_leg
@@ -63,6 +55,7 @@ from sparkrelay.runtime.worker.late_rows import late_leg
 from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
+from sparkrelay.runtime.worker.table_joins import table_join_leg
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
 
@@ -77,7 +70,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, EmittingStep, Leg, Step
+    from sparkrelay.topology import Aggregation, EmittingStep, Leg, Step, TableJoin
 
 __all__ = ["LegCompiler"]
 
@@ -142,7 +135,7 @@ class LegCompiler:
 
     def source_topics(self, leg: Leg) -> frozenset[str]:
         """Return Kafka's names of a leg's source topics."""
-        return frozenset(self._names(topic, leg.source.internal) for topic in leg.source.topics)
+        return frozenset(topics_read(leg, self._names))
 
     def build(self, leg: Leg) -> PreparedLeg:
         """Build one leg; legs that read a repartition topic come after the one that writes it.
@@ -150,9 +143,9 @@ class LegCompiler:
         Raises:
             TopologyException: a column does not exist or a step is not possible; names the user's line.
         """
+        if leg.goes_on:
+            return self._goes_on(leg)
         full = self._source_schema(leg)
-        if leg.changes_of is not None:
-            return self._built(leg, full)
         source = self._source(leg, full)
         for index, step in enumerate(leg.before):
             if step.is_union:
@@ -185,11 +178,11 @@ class LegCompiler:
         # What the first build has found out is true of this one too.
         compiler = copy.copy(self)
         compiler._way = self._resident
+        if plan.leg.goes_on:
+            return compiler._goes_on(plan.leg)
         return compiler._built(plan.leg, self._source_schema(plan.leg))
 
     def _built(self, leg: Leg, full: StructType) -> PreparedLeg:
-        if leg.changes_of is not None:
-            return self._built_from_changes(leg, leg.changes_of)
         wanted = self._read[leg.id]
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden_columns.PREFIX)]
         everything = StructType([*full, *hidden_fields(self._way.hidden)])
@@ -285,7 +278,7 @@ class LegCompiler:
             self._ended[topic] = self._shipped[topic] = everything
             needed: set[str] = set()
             for reader in self._legs:
-                if reader.source.internal and topic in reader.source.topics and reader.changes_of is None:
+                if reader.source.internal and topic in reader.source.topics and not reader.goes_on:
                     needed |= self._wanted(reader, self._source_schema(reader))
             kept = [field for field in everything if field.name in needed] or everything.fields[:1]
             # By name, so that rows of an earlier pipeline can be read though its columns came in another order.
@@ -308,7 +301,7 @@ class LegCompiler:
         return {
             "leg": leg.id,
             "subtopology": leg.subtopology,
-            "topics": tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
+            "topics": topics_read(leg, self._names),
             "spark_partitions": self._way.spark_partitions,
             "client": self._client,
             "map_limit": self._config.store_max_bytes,
@@ -538,20 +531,31 @@ class LegCompiler:
         rows = with_unread(made, StructType([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
         return self._behind_table(leg, rows, EMITTED, {} if leg.join is not None else computed, folded=folded)
 
-    def _built_from_changes(self, leg: Leg, store: str) -> PreparedLeg:
-        """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
-        self._table(store)
-        schema = StructType([*self._aggregates[store].held, *hidden_fields(CHANGES)])
-        spec = ChangesSpec(
-            **self._step(leg),
-            store=store,
-            contents=self._contents[store],
-            output=arrow_schema(schema),
-        )
-        rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
-        rows = self._aggregates[store].finish(rows, (*CHANGES, *self._way.hidden))
-        reports, output = self._behind_table(leg, rows, CHANGES, self._made[store])
+    def _goes_on(self, leg: Leg) -> PreparedLeg:
+        """Build a leg that goes on from the changes of stores, which other legs keep."""
+        if leg.table_join is not None:
+            rows = self._tables_joined(leg, leg.table_join)
+            reports, output = self._behind_table(leg, rows, joined_columns(leg), {})
+        else:
+            assert leg.changes_of is not None, "a leg that reads no topic goes on from a store"
+            rows = self._changes(leg, leg.changes_of)
+            reports, output = self._behind_table(leg, rows, CHANGES, self._made[leg.changes_of])
         return PreparedLeg(leg, reports, must_rebuild(reports), lets_nothing_through(reports), output)
+
+    def _changes(self, leg: Leg, store: str) -> DataFrame:
+        """Return the changes of a store, each row as it was and as it is."""
+        self._table(store)
+        spec, schema = changes_spec(store, self._aggregates[store].held, self._contents[store], self._step(leg))
+        rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
+        return self._aggregates[store].finish(rows, (*CHANGES, *self._way.hidden))
+
+    def _tables_joined(self, leg: Leg, join: TableJoin) -> DataFrame:
+        """Return what has changed of the rows that are joined of tables."""
+        for store in join.stores:
+            self._table(store)
+        states = {spec.store: spec for spec in self._states.values()}
+        spec, schema = joined_tables(leg, join, self._aggregates, states, self._step(leg))
+        return self._way.source(leg.id, functools.partial(table_join_leg, spec), schema)
 
     def _behind_table(
         self, leg: Leg, updates: DataFrame, emitted: tuple[str, ...], made: Mapping[str, str], *, folded: bool = False

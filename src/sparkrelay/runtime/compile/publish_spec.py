@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType, TimestampType
 
 from sparkrelay.records.formats import Json
-from sparkrelay.runtime.compile.carried_columns import SETTLED
+from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED
 from sparkrelay.runtime.compile.schemas import (
     SinkPlan,
     arrow_schema,
@@ -17,7 +17,7 @@ from sparkrelay.runtime.compile.schemas import (
     layout_number,
     plan_sink,
 )
-from sparkrelay.runtime.contract.specs import PublishSpec, SettleSpec
+from sparkrelay.runtime.contract.specs import ChangesSpec, PublishSpec, SettleSpec
 from sparkrelay.topology.event_times import shipped_event_times
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Sink
 
-__all__ = ["publish_spec", "settle_spec", "shared_changelog"]
+__all__ = ["changes_spec", "publish_spec", "settle_spec", "shared_changelog"]
 
 
 def publish_spec(
@@ -89,6 +89,21 @@ def _event_time(sink: Sink, columns: StructType, legs: Sequence[Leg]) -> str | N
 def shared_changelog(leg: Leg, names: TopicNames) -> str | None:
     """Return Kafka's name of the changelog that a leg has written to, and other legs go on with behind it."""
     return None if leg.join is None else names.changelog(leg.join.store)
+
+
+def changes_spec(
+    store: str, rows: StructType, contents: str, step: Mapping[str, Any]
+) -> tuple[ChangesSpec, StructType]:
+    """Return the step that goes on from the changes of a store, and its output.
+
+    Args:
+        store: the store.
+        rows: the columns that it holds.
+        contents: the same in words.
+        step: what every step knows.
+    """
+    output = StructType([*rows, *hidden_fields(CHANGES)])
+    return ChangesSpec(**step, store=store, contents=contents, output=arrow_schema(output)), output
 
 
 def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple[SettleSpec, StructType]:

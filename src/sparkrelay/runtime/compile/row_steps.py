@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime.compile.catalyst import may_drop_rows, not_row_wise, reads_hidden
+from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.columns import is_star, quoted
@@ -54,7 +55,12 @@ def apply_steps(
     """
     frames = [source]
     for step in steps:
-        if tombstones_pass and step.kind in _FILTERS:
+        if step.table_key is not None:
+            # What a table holds of a row has no columns of Kafka's own.
+            frames[-1] = frames[-1].select(*(quoted((name,)) for name in without_kafka(frames[-1].schema).names))
+        if step.table_key is not None and step.kind in _FILTERS:
+            frames.append(_deleting(step, frames[-1], step.table_key))
+        elif tombstones_pass and step.kind in _FILTERS:
             frames.append(_filtered(step, frames[-1]))
         else:
             frames.append(_apply(step, frames[-1], carried))
@@ -65,8 +71,9 @@ def apply_steps(
                     f"{step.call_site}: {step.text} is not row-wise ({reason}): its result would depend on which rows "
                     "happen to be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
                 )
-    for step, before, after in zip(steps[:table_steps], frames, frames[1:], strict=False):
-        if step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
+    for index, (step, before, after) in enumerate(zip(steps, frames, frames[1:], strict=False)):
+        of_table = index < table_steps or step.table_key is not None
+        if of_table and step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
             raise TopologyException(
                 f"{step.call_site}: {step.text} of a table may drop rows or repeat them ({reason}): what it once let "
                 "through would stay in the sink when the group changes. Use where(...), or put to_stream() before it, "
@@ -116,6 +123,21 @@ def _filtered(step: Step, rows: DataFrame) -> DataFrame:
     condition = step.args[0]
     wanted = F.expr(condition) if isinstance(condition, str) else condition
     return checked(str(step.call_site), lambda: rows.where(F.col(hidden_columns.TOMBSTONE) | wanted))
+
+
+def _deleting(step: Step, rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Have rows that do not pass delete what their key has in the table: of them only the key is left."""
+    condition = step.args[0]
+    wanted = F.expr(condition) if isinstance(condition, str) else condition
+    others = [name for name in visible(rows).names if name not in key]
+
+    def marked() -> DataFrame:
+        passes = ~F.col(hidden_columns.TOMBSTONE) & F.coalesce(wanted, F.lit(False))
+        deleting = rows.withColumn(hidden_columns.TOMBSTONE, ~passes)
+        left = {name: F.when(~F.col(hidden_columns.TOMBSTONE), F.col(quoted((name,)))) for name in others}
+        return deleting.withColumns(left) if left else deleting
+
+    return checked(str(step.call_site), marked)
 
 
 def joined(step: Step, rows: DataFrame) -> DataFrame:

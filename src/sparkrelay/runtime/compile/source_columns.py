@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.records.formats import Format
+    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Source
 
 __all__ = ["fetch_spec", "only", "source_fields", "with_unread"]
@@ -58,6 +59,12 @@ def source_fields(source: Source, ended: StructType | None) -> list[StructField]
             )
         check_event_time(times[0], where)
     return fields
+
+
+def topics_read(leg: Leg, names: TopicNames) -> tuple[str, ...]:
+    """Return Kafka's names of the topics whose input a leg runs for, each once."""
+    read = (names(topic, source.internal) for source in leg.sources for topic in source.topics)
+    return tuple(dict.fromkeys(read))
 
 
 def fetch_spec(

@@ -106,6 +106,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         kept=arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
         if any(other.changes_of == aggregation.store for other in legs)
         else None,
+        joined=any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
     )
     return spec, {**held, **computed}
 

@@ -165,6 +165,7 @@ class StateSpec(StoreSpec):
         looked_up_by: Kafka's names of the source topics of legs that look into it: where a micro-batch has input of
             them too, it leaves every version of a row for them.
         kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
+        joined: True where a join of tables reads it, and needs to know when rows were deleted.
     """
 
     keys: tuple[str, ...]
@@ -176,6 +177,7 @@ class StateSpec(StoreSpec):
     ranking: RankingSpec | None = None
     looked_up_by: frozenset[str] = frozenset()
     kept: pa.Schema | None = None
+    joined: bool = False
 
     @property
     def changes(self) -> bool:
@@ -186,6 +188,11 @@ class StateSpec(StoreSpec):
     def of_changes(self) -> bool:
         """True where what comes in are the rows of a table, each as it was and as it is."""
         return hidden_columns.CHANGE in self.input.names
+
+    @property
+    def ranks_changes(self) -> bool:
+        """True for the first rows of each key of a table, whose rows change and are deleted: it keeps all of them."""
+        return self.ranking is not None and self.of_changes
 
     @property
     def deletes(self) -> bool:
@@ -370,6 +377,56 @@ class ChangesSpec(StepSpec):
     store: str
     contents: str
     output: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTables:
+    """How tables are joined.
+
+    Attributes:
+        how: ``inner``, ``left``, ``right`` or ``full``.
+        left: number of the left table, or a join of others.
+        right: of the right one.
+    """
+
+    how: str
+    left: JoinedTables | int
+    right: JoinedTables | int
+
+
+@dataclass(frozen=True, slots=True)
+class TableSide:
+    """One table of a join of tables.
+
+    Attributes:
+        contents: what its store holds, in words.
+        state: the step that keeps it.
+    """
+
+    contents: str
+    state: StateSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoinSpec(StepSpec):
+    """How a leg goes on from the changes of several tables of one key, which other legs keep.
+
+    Attributes:
+        tables: which.
+        joined: how they are joined; tables by their place among ``tables``.
+        keys: Arrow schema of the key's columns.
+        output: Arrow schema of the rows: the key's columns, the tables' others, hidden ones.
+    """
+
+    tables: tuple[TableSide, ...]
+    joined: JoinedTables
+    keys: pa.Schema
+    output: pa.Schema
+
+    @property
+    def changes(self) -> bool:
+        """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
+        return hidden_columns.CHANGE in self.output.names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

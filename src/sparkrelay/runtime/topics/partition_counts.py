@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import MissingSourceTopicException, StreamsException
-from sparkrelay.topology import StreamJoin
+from sparkrelay.topology import StreamJoin, TableJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -102,7 +102,7 @@ class _Tied:
 
     topics: set[str]
     ours: set[str]
-    joins: list[Lookup | StreamJoin]
+    joins: list[Lookup | StreamJoin | TableJoin]
 
 
 def _tied(topology: Topology, names: TopicNames) -> list[_Tied]:
@@ -121,11 +121,14 @@ def _tied(topology: Topology, names: TopicNames) -> list[_Tied]:
     return groups
 
 
-def _joins(topology: Topology) -> Iterator[tuple[Lookup | StreamJoin, list[Leg]]]:
+def _joins(topology: Topology) -> Iterator[tuple[Lookup | StreamJoin | TableJoin, list[Leg]]]:
     """Yield each join whose sides must be in one task, with the legs that read them."""
     keepers = {leg.aggregation.store: leg for leg in topology.legs if leg.aggregation is not None}
     for leg in topology.legs:
         yield from ((lookup, [leg, keepers[lookup.store]]) for lookup in leg.lookups if not lookup.is_global)
+    for leg in topology.legs:
+        if leg.table_join is not None:
+            yield leg.table_join, [keepers[store] for store in leg.table_join.stores]
     joins = {leg.join.store: leg.join for leg in topology.legs if leg.join is not None}
     for store, join in joins.items():
         yield join, [leg for leg in topology.legs if leg.join is not None and leg.store == store]
@@ -142,10 +145,11 @@ def _ours_to_say(topology: Topology, reader: Leg) -> bool:
 def _apart(group: _Tied, given: Mapping[str, int]) -> str:
     join = group.joins[-1]
     found = ", ".join(f"{topic!r} has {count}" for topic, count in sorted(given.items()))
-    sides = (
-        "two streams that are joined" if isinstance(join, StreamJoin) else "a stream and the table that it looks into"
-    )
-    where = "before the join" if isinstance(join, StreamJoin) else "before the join or before to_table()"
+    sides, where = "a stream and the table that it looks into", "before the join or before to_table()"
+    if isinstance(join, StreamJoin):
+        sides, where = "two streams that are joined", "before the join"
+    elif isinstance(join, TableJoin):
+        sides, where = "tables that are joined", "before to_table(), or make one by to_stream()"
     columns = ", ".join(f'"{column}"' for column in join.columns)
     return (
         f"{join.call_site}: {join.text}: {sides} must have equally many partitions, or a key is in another task than "

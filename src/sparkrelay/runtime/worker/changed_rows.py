@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.runtime.worker.table_changes import CHANGES, NEW, OLD, VERSIONS
+from sparkrelay.runtime.worker.table_changes import CHANGES, DELETIONS, NEW, OLD, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +70,9 @@ def changed_rows(
     else:
         *values, deletes, changed = results
     beside = {} if groups.versions is None else {VERSIONS: groups.versions}
+    if spec.joined and deletes is not None:
+        gone = pa.record_batch([groups.encoded, values[-1]], ["key", "time"])
+        beside[DELETIONS] = gone.filter(pc.and_(deletes, changed))
     both = None
     if spec.changes or spec.kept is not None:
         schema = spec.output if spec.kept is None else spec.kept

@@ -99,6 +99,19 @@ class FirstRows:
         none = pa.repeat(pa.scalar(False), len(old))
         return values, [*columns, whole(rows.column(hidden_columns.TIMESTAMP)), none, changed]
 
+    def stored(self, rows: pa.Table) -> pa.Array:
+        """Return rows as the store holds them."""
+        return self._columns.values(rows)
+
+    def in_order(self, values: pa.Array, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return stored rows by the numbers of their keys, and of one key in the table's order; equal ones as they are.
+
+        Args:
+            values: the rows.
+            which: the number of each one's key.
+        """
+        return self._sorted(pa.table(self._columns.read(values)), which)
+
     def results(self, values: pa.Array) -> list[pa.Array]:
         """Return the columns of stored rows, null where there is none, and last their timestamps."""
         times, *columns = self._columns.read(values).values()

@@ -26,6 +26,7 @@ from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.sessions import TaskSessions
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.table_aggregates import TableAggregates
+from sparkrelay.runtime.worker.table_rankings import TaskRankings
 from sparkrelay.runtime.worker.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
@@ -166,7 +167,7 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
     try:
         if spec.watermark is not None:
             rows, watermarks = _on_time(spec, spec.watermark, outcomes, rows)
-        groups = None if spec.merges else _group(spec, share, rows)
+        groups = None if spec.merges or spec.ranks_changes else _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
             outcome.error = outcome.error or error
@@ -176,7 +177,7 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
         outcome.seconds = seconds / len(outcomes)
         watermark = watermarks.get(outcome.command.task.partition)
         if groups is None:
-            _apply(spec, outcome, _sessions(spec, outcome.command, rows, watermark))
+            _apply(spec, outcome, _operator(spec, outcome.command, rows, watermark))
         else:
             _apply(spec, outcome, _merging(spec, groups.of(outcome.command.task.partition), watermark))
     if any(outcome.error is not None for outcome in outcomes):
@@ -359,7 +360,7 @@ def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.
 
 def codec_of(spec: StateSpec) -> AggregateCodec | NewestRows | FirstRows | TableAggregates:
     """Return what reads and merges the values of a store."""
-    if spec.of_changes:
+    if spec.of_changes and spec.ranking is None:
         return TableAggregates(spec.aggregates)
     if spec.newest is None:
         return _aggregates(spec.aggregates)
@@ -385,13 +386,15 @@ def _merging(spec: StateSpec, own: TaskGroups, watermark: Watermark | None) -> C
     return merging(spec.store, own.stored, functools.partial(merged, own.partial), watermark)
 
 
-def _sessions(
+def _operator(
     spec: StateSpec, task: TaskCommand, rows: pa.Table, watermark: Watermark | None
 ) -> Callable[[StoreView], Changes]:
-    """Return what merges one task's rows with the sessions of its store."""
-    assert watermark is not None, "sessions end by a watermark"
+    """Return what brings one task's rows into its store, where they are merged with more than one key's value."""
     partition = task.task.partition
     own = rows.filter(pc.equal(rows.column(hidden_columns.PARTITION), partition))
+    if spec.ranks_changes:
+        return TaskRankings(spec, partition, own).operate
+    assert watermark is not None, "sessions end by a watermark"
     return TaskSessions(spec, _aggregates(spec.aggregates), partition, own, watermark).operate
 
 

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import ChangesSpec, SettleSpec
 
-__all__ = ["CHANGES", "NEW", "OLD", "VERSIONS", "changes_leg", "settle_leg"]
+__all__ = ["CHANGES", "DELETIONS", "NEW", "OLD", "VERSIONS", "changes_leg", "settle_leg"]
 
 NEW: Final = 1
 OLD: Final = -1
 #: What a stateful step leaves in its journal: each changed row as it was and as it is, laid out as rows of its leg.
 CHANGES: Final = "changes"
+#: Which rows a stateful step has deleted, and when: ``key, time``.
+DELETIONS: Final = "deletions"
 #: Each version of a row within the micro-batch: ``key, time, value``.
 VERSIONS: Final = "versions"
 

@@ -39,6 +39,26 @@ def test_topics_that_are_cut_differently_are_refused():
     assert 'repartition("user")' in str(raised.value)
 
 
+def joined(**sides):
+    builder = StreamsBuilder()
+    left = builder.table("left", key=String("k"), value=Json("l string"))
+    right = builder.stream("right", key=String("id"), value=Json("k string, r string"))
+    left.join(right.select("k", "r").repartition("k", **sides).to_table(name="right"), "k").to("out", value=Json())
+    return builder.build()
+
+
+def test_joined_tables_share_their_tasks():
+    shape = lay_out(joined(), NAMES, {"left": 3, "right": 2, "out": 1}).tasks[TaskId(0, 2)]
+    assert shape.inputs == (TopicPartition("app-right-by-k-repartition", 2), TopicPartition("left", 2))
+    assert shape.changelogs.keys() == {"left-table", "right"}
+
+
+def test_joined_tables_of_topics_that_are_cut_differently_are_refused():
+    with pytest.raises(StreamsException, match="tables that are joined must have equally many partitions") as raised:
+        lay_out(joined(partitions=2), NAMES, {"left": 3, "right": 2, "out": 1})
+    assert re.search(r"test_partition_counts.py:\d+: join\(k, inner\)", str(raised.value))
+
+
 @pytest.mark.parametrize("clicks", [2, 5, 7])
 def test_a_repartition_topic_is_as_wide_as_the_table(clicks):
     counts = count_partitions(looking_up(repartitioned=["user"]), NAMES, {"users": 5, "clicks": clicks, "out": 1})

@@ -1,0 +1,134 @@
+"""Tables whose rows stores hold: what ``table`` and ``to_table`` write down, and what is looked into or joined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.columns import column_path, quoted
+from sparkrelay.topology.lineage import Lineage
+from sparkrelay.topology.naming import check_name
+from sparkrelay.topology.nodes import AggregationNode, GroupingNode, StepNode, TableJoinNode
+from sparkrelay.topology.row_steps import make_step
+
+if TYPE_CHECKING:
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import Node, Record, StoredTable
+    from sparkrelay.topology.structure import Step
+
+__all__ = ["holds_rows", "keep_newest", "key_of", "stored_table"]
+
+
+def keep_newest(  # noqa: PLR0917 - as they are written
+    record: Record,
+    node: Node,
+    key: tuple[str, ...],
+    name: Any,
+    logged: Any,
+    text: str,
+    call_site: CallSite,
+    *,
+    is_global: bool = False,
+    of_topic: bool = False,
+) -> AggregationNode:
+    """Write down a table that holds the newest row of each key.
+
+    Args:
+        record: of the builder.
+        node: where rows come from.
+        key: names of the columns that hold the message key.
+        name: of the store, or None.
+        logged: False for a store without changelog.
+        text: the step as people read it.
+        call_site: the line that wrote it.
+        is_global: True for a table that every process has whole.
+        of_topic: True for another one that is read from a topic of the user's, as it is.
+
+    Raises:
+        TopologyException: an argument is of the wrong kind.
+    """
+    if not isinstance(logged, bool):
+        raise TopologyException(f"{call_site}: {text} takes logged=True or logged=False, not {logged!r}")
+    if len(key) == 1:
+        # As in Kafka Streams, a record without a key belongs to no row.
+        step = make_step("where", (f"{quoted(key)} is not null",), call_site)
+        node = record.add(StepNode(node, step, call_site))
+    grouping = record.add(GroupingNode(node, tuple(map(_quoted, key)), ("table",), text, call_site))
+    store = check_name(name, call_site)
+    return record.add(
+        AggregationNode(
+            grouping, (), store, logged, text, call_site, newest=True, is_global=is_global, of_topic=of_topic
+        )
+    )
+
+
+def holds_rows(table: Node) -> bool:
+    """Return whether a table holds rows as they came, the newest of each key: every version of one is known."""
+    return isinstance(table, AggregationNode) and table.newest and table.ranking is None
+
+
+def key_of(table: AggregationNode) -> tuple[str, ...]:
+    """Return the names of the columns that a table of newest rows is keyed by."""
+    paths = [column_path(column) for column in table.parent.keys]
+    return tuple(path[0] for path in paths if path is not None)
+
+
+def stored_table(record: Record, node: Node) -> tuple[StoredTable | None, StepNode | None]:
+    """Return the table whose rows are those at ``node``, and the last step behind what is stored already.
+
+    A table of newest rows with steps behind it becomes another one, whose rows go through the steps before they are
+    kept: so each version of a row is known behind them too. What a filter does not let through deletes there. Of tables
+    of another kind nothing holds what steps make of them: None.
+
+    Args:
+        record: of the builder.
+        node: what the user's table stands for.
+    """
+    steps: list[StepNode] = []
+    at = node
+    while isinstance(at, StepNode) and at.step is not None:
+        steps.append(at)
+        at = at.parent
+    if not isinstance(at, AggregationNode | TableJoinNode):
+        return None, at if isinstance(at, StepNode) else None
+    if not steps:
+        return at, None
+    if not isinstance(at, AggregationNode) or not holds_rows(at):
+        return None, steps[0]
+    if id(node) not in record.stored:
+        record.stored[id(node)] = _behind(record, at, [one.step for one in reversed(steps) if one.step is not None])
+    return record.stored[id(node)], None
+
+
+def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> AggregationNode:
+    """Write down the table that holds the rows of another one as they are behind steps.
+
+    Raises:
+        TopologyException: a step has lost a column of the key.
+    """
+    rows: Node = table.parent.parent
+    lineage = Lineage.of_repartition(key_of(table))
+    for step in steps:
+        key = lineage.key()
+        filters = step.kind in {"where", "filter"}
+        text = f"{step.text} of the table" if filters else step.text
+        rows = record.add(StepNode(rows, replace(step, table_key=key, text=text), step.call_site))
+        lineage = lineage.after(step)
+        if lineage.key() is None:
+            raise TopologyException(
+                f"{step.call_site}: behind {step.text} no column holds the key of the table of {table.call_site} "
+                f"unchanged, {', '.join(map(repr, key_of(table)))}, and it is looked into, or joined, by that: keep it"
+            )
+    names = lineage.key()
+    assert names is not None, "each step was looked at"
+    text = ".".join((table.text, *(step.text for step in steps)))
+    # A table that is behind steps itself has words for them.
+    words = (*(() if table.name else table.parent.words), *(step.kind for step in steps))
+    keys = tuple(map(_quoted, names))
+    grouping = record.add(GroupingNode(rows, keys, words, text, table.call_site, of=table.name or table.parent.of))
+    return record.add(AggregationNode(grouping, (), None, table.logged, text, table.call_site, newest=True))
+
+
+def _quoted(name: str) -> str:
+    return quoted((name,))

@@ -1,0 +1,97 @@
+"""Joins of two tables: what ``KTable.join(KTable)`` writes down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.lookups import shared_columns
+from sparkrelay.topology.nodes import AggregationNode, StepNode, TableJoinNode
+from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
+from sparkrelay.topology.stream_joins import HOW
+
+if TYPE_CHECKING:
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.lineage import Lineage
+    from sparkrelay.topology.nodes import Node, Record, StoredTable
+
+__all__ = ["join_tables"]
+
+_WAYS: Final = ("inner", "left", "right", "full")
+
+
+def join_tables(  # noqa: PLR0917 - as they are written
+    record: Record,
+    left: tuple[Node, Lineage],
+    right: tuple[Node, Lineage],
+    on: Any,
+    how: Any,
+    call_site: CallSite,
+) -> TableJoinNode:
+    """Write down a join of two tables, whose rows are where their keys say: none of them is repartitioned.
+
+    Args:
+        record: of the builder.
+        left: what the left table stands for, and which of its columns decide in which task a row is.
+        right: the same of the right one.
+        on: names of the columns that both are keyed by.
+        how: one of PySpark's words.
+        call_site: the line that wrote it.
+
+    Raises:
+        TopologyException: an argument is of the wrong kind, or the tables are not keyed alike.
+    """
+    way = next((way for way in _WAYS if isinstance(how, str) and how.lower() in HOW[way]), None)
+    if way is None:
+        raise TopologyException(f"{call_site}: join() of two tables takes how= of {', '.join(_WAYS)}, not {how!r}")
+    columns = shared_columns(on, call_site)
+    tables = [_stored(record, node, call_site) for node, _ in (left, right)]
+    keys = []
+    for table, (node, lineage), side in zip(tables, (left, right), ("left", "right"), strict=True):
+        key = key_of(table) if isinstance(table, AggregationNode) and holds_rows(table) else lineage.key()
+        if key is None:
+            raise TopologyException(
+                f"{call_site}: join() of two tables has both keyed by the columns that say in which task a row is; "
+                f"those of the {side} one, of {node.call_site}, are not its key's, or in another order, or computed. "
+                'Write it with to("topic", key=...), and join with builder.table("topic", ...)'
+            )
+        keys.append(key)
+    if keys[0] != keys[1] or sorted(columns) != sorted(keys[0]):
+        _refuse(keys, columns, call_site)
+    text = f"join({', '.join(columns)}, {way})"
+    return record.add(TableJoinNode(tables[0], tables[1], (left[0], right[0]), keys[0], way, text, call_site))
+
+
+def _stored(record: Record, node: Node, call_site: CallSite) -> StoredTable:
+    table, step = stored_table(record, node)
+    if table is not None:
+        return table
+    text = step.step.text if isinstance(step, StepNode) and step.step is not None else "to_stream()"
+    raise TopologyException(
+        f"{call_site}: join() of two tables finds their rows where they are stored, and behind {text} at "
+        f"{step.call_site if step is not None else call_site} none are: builder.table() and to_table() take steps "
+        "before a join, tables of agg() and of joins do not. Put the step behind the join, or write that table with "
+        'to("topic"), and join with builder.table("topic", ...)'
+    )
+
+
+def _refuse(keys: list[tuple[str, ...]], columns: tuple[str, ...], call_site: CallSite) -> NoReturn:
+    one, other = (", ".join(map(repr, key)) for key in keys)
+    if keys[0] == keys[1]:
+        raise TopologyException(
+            f"{call_site}: join() of two tables goes by their key, {one}, not by {', '.join(map(repr, columns))}: say "
+            f"on={list(keys[0]) if len(keys[0]) > 1 else keys[0][0]!r}"
+        )
+    if sorted(keys[0]) == sorted(keys[1]):
+        way = "give both keys the columns in one order"
+    elif len(keys[0]) == len(keys[1]) == 1:
+        way = (
+            f'if they mean the same, give the columns one name, withColumnRenamed("{keys[1][0]}", "{keys[0][0]}"); '
+            f'else make a table that is keyed alike, to_stream().repartition("{keys[0][0]}").to_table()'
+        )
+    else:
+        way = "make a table that is keyed alike, to_stream().repartition(...).to_table()"
+    raise TopologyException(
+        f"{call_site}: join() of two tables goes by their keys, which are {one} in the left one and {other} in the "
+        f"right one; a table is never sent elsewhere by itself: {way}"
+    )

@@ -1,0 +1,178 @@
+"""Joins of tables, as they are written down."""
+
+import pytest
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.topology import StreamsBuilder
+
+
+@pytest.fixture
+def builder():
+    return StreamsBuilder()
+
+
+def table(builder, topic, key="k", **more):
+    return builder.table(topic, key=String(key), value=Json(f"{topic} string"), **more)
+
+
+def test_a_join_keeps_nothing_and_reads_both_stores(builder):
+    table(builder, "a").join(table(builder, "b"), "k", "leftOuter").to("out")
+    (part,) = builder.build().subtopologies
+    assert [(leg.id, leg.store) for leg in part.legs] == [
+        *(("store:a-table", "a-table"), ("store:b-table", "b-table"), ("sink:a-table-join-b-table-to-out", None)),
+    ]
+    leg = part.legs[-1]
+    assert (leg.table_join.how, leg.table_join.columns, leg.table_join.stores) == (
+        "left",
+        ("k",),
+        ("a-table", "b-table"),
+    )
+    assert leg.reads_stores == {"a-table", "b-table"}
+    assert [source.topics for source in leg.sources] == [("a",), ("b",)]
+    assert part.source_topics == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("how", "way"),
+    [("inner", "inner"), ("left", "left"), ("right_outer", "right"), ("outer", "full"), ("FULL", "full")],
+)
+def test_the_way_is_said_in_pysparks_words(builder, how, way):
+    table(builder, "a").join(table(builder, "b"), ["k"], how).to("out")
+    assert [leg.table_join.how for leg in builder.build().legs if leg.table_join] == [way]
+
+
+def test_joins_of_joins_read_each_store_once(builder):
+    a, b, c = (table(builder, name) for name in "abc")
+    both = a.join(b, "k")
+    both.join(c, "k", "outer").where("c is null").to("out")
+    both.groupBy("b").count().to("counts")
+    topology = builder.build()
+    (out,) = (leg for leg in topology.legs if leg.sink is not None and leg.sink.topic == "out")
+    assert out.table_join.stores == ("a-table", "b-table", "c-table")
+    assert out.table_join.left.text == "join(k, inner)"
+    assert (out.filters_table, out.table_steps) == (True, 1)
+    (group,) = (leg for leg in topology.legs if leg.sends_changes)
+    assert group.table_join is out.table_join.left, "of one join there is one"
+    assert [part.source_topics for part in topology.subtopologies] == [{"a", "b", "c"}, set()]
+
+
+def test_tables_come_before_what_is_joined_of_them(builder):
+    b = table(builder, "b")
+    a = table(builder, "a")
+    a.join(b, "k").to("out")
+    b.to("copy")
+    legs = [leg.id for leg in builder.build().upstream_first]
+    assert legs.index("sink:a-table-join-b-table-to-out") == len(legs) - 1
+
+
+def test_a_table_behind_steps_is_kept_as_it_is_there(builder):
+    users = table(builder, "users", "user")
+    some = users.where("users <> 'x'").withColumnRenamed("user", "k").drop("kafka")
+    table(builder, "a").join(some, "k").to("out")
+    builder.stream("s", key=String("k"), value=Json("n int")).join(some, "k").to("enriched")
+    topology = builder.build()
+    assert {leg.store for leg in topology.legs if leg.store} == {"a-table", "users-table-where-withColumnRenamed-drop"}
+    (kept,) = (leg for leg in topology.legs if leg.store and leg.store.startswith("users"))
+    assert [step.text for step in kept.before] == [
+        *('where("`user` is not null")', "where(\"users <> 'x'\") of the table"),
+        *('withColumnRenamed("user", "k")', 'drop("kafka")'),
+    ]
+    assert [step.table_key for step in kept.before] == [None, ("user",), ("user",), ("k",)]
+
+
+def test_a_named_table_behind_steps_is_called_after_it(builder):
+    users = table(builder, "users", name="people")
+    table(builder, "a").join(users.where("users <> 'x'"), "k").to("out")
+    assert [leg.store for leg in builder.build().legs if leg.store] == ["a-table", "people-where"]
+
+
+def test_the_table_itself_is_kept_where_somebody_needs_it(builder):
+    users = table(builder, "users")
+    table(builder, "a").join(users.where("users <> 'x'"), "k").to("out")
+    builder.stream("s", key=String("k"), value=Json("n int")).join(users, "k").to("enriched")
+    stores = {leg.store for leg in builder.build().legs if leg.store}
+    assert stores == {"a-table", "users-table", "users-table-where"}
+
+
+def test_tables_of_groups_are_keyed_by_what_spreads_them(builder):
+    clicks = builder.stream("clicks", key=String("user"), value=Json("page string, n int"))
+    table(builder, "users", "user").join(clicks.groupBy("user").count(), "user").to("one")
+    table(builder, "pages", "page").join(clicks.groupBy("page").count(), "page").to("two")
+    parts = builder.build().subtopologies
+    assert [sorted(topic for leg in part.legs for topic in leg.source.topics) for part in parts] == [
+        ["clicks", "clicks", "users", "users"],
+        ["clicks-by-page-repartition", "pages", "pages"],
+    ]
+
+
+def test_the_description_shows_what_is_joined(builder):
+    a, b, c = (table(builder, name) for name in "abc")
+    a.join(b, "k").join(c, "k", "left").to("out")
+    text = builder.build().describe()
+    assert "Processor: a-table-join-1 (stores: [a-table, b-table])\n      join(k, inner)" in text
+    assert "Processor: a-table-join-1-join-2 (stores: [a-table, b-table, c-table])\n      join(k, left)" in text
+
+
+def test_pipelines_that_join_otherwise_are_not_the_same():
+    def built(how, *names):
+        builder = StreamsBuilder()
+        tables = {name: table(builder, name) for name in "ab"}
+        tables[names[0]].join(tables[names[1]], "k", how).to("out", name="out")
+        return builder.build().fingerprint
+
+    assert len({built("inner", *"ab"), built("left", *"ab"), built("inner", *"ba")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda b, a: a.join(table(b, "b")), "takes on= as the name of a column that both sides have"),
+        (lambda b, a: a.join(table(b, "b"), "a"), "goes by their key, 'k', not by 'a': say on='k'"),
+        (lambda b, a: a.join(table(b, "b", "x"), "k"), "the left one and 'x' in the right .*withColumnRenamed\\(\"x\""),
+        (
+            lambda b, a: a.join(table(b, "b"), "k", "left_semi"),
+            "takes how= of inner, left, right, full, not 'left_semi'",
+        ),
+        (lambda b, a: a.join(table(b, "b"), "k", None), "takes how= of inner, left, right, full, not None"),
+        (
+            lambda b, a: a.join(b.global_table("g", key=String("k"), value=Json("g int")), "k"),
+            "streams look into those",
+        ),
+        (lambda b, a: a.join(b.stream("s"), "k"), "a stream looks into a table"),
+        (lambda b, a: a.join(table(StreamsBuilder(), "b"), "k"), "takes a table of the same builder"),
+        (lambda b, a: a.join(table(b, "b").drop("k"), "k"), 'behind drop\\("k"\\) no column holds the key'),
+        (lambda b, a: a.join(a.groupBy("a").count(), "k"), "which are 'k' in the left one and 'a' in the right one"),
+        (
+            lambda b, a: a.join(table(b, "b"), "k").select("k").join(table(b, "c"), "k"),
+            'behind select\\("k"\\) at .* none are: .*put the step behind the join|Put the step behind the join',
+        ),
+        (
+            lambda b, a: a.join(
+                b.stream("s", key=String("k"), value=Json("n int")).groupBy("k", "n").count(), ["k", "n"]
+            ),
+            "are not its key's, or in another order, or computed",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(builder, write, message):
+    with pytest.raises(TopologyException, match=f"test_table_joins.py:[0-9]+: .*({message})"):
+        write(builder, table(builder, "a"))
+
+
+def test_a_join_that_leads_nowhere_is_refused(builder):
+    table(builder, "a").join(table(builder, "b"), "k")
+    with pytest.raises(TopologyException, match=r"join\(k, inner\) leads nowhere"):
+        builder.build()
+
+
+def test_only_windows_have_final_rows(builder):
+    table(builder, "a").join(table(builder, "b"), "k").outputMode("append").to("out")
+    with pytest.raises(TopologyException, match="needs to know when a window is over"):
+        builder.build()
+
+
+def test_stores_with_and_without_a_changelog_are_not_joined(builder):
+    table(builder, "a").join(table(builder, "b", logged=False), "k").to("out")
+    with pytest.raises(TopologyException, match="has no changelog"):
+        builder.build()
