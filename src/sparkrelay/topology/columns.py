@@ -24,6 +24,7 @@ __all__ = [
     "expression_path",
     "function_over_window",
     "is_column",
+    "is_session_window",
     "is_star",
     "made_up_seed",
     "output_name",
@@ -81,6 +82,11 @@ def is_column(value: object) -> bool:
     """Return whether ``value`` is a Column of classic PySpark."""
     # Not hasattr: a Column answers every attribute with another Column.
     return "_jc" in getattr(value, "__dict__", {})
+
+
+def is_session_window(key: object) -> bool:
+    """Return whether a grouping column is ``F.session_window(...)``, perhaps under another name."""
+    return argument_text(key).strip('"').lower().startswith("session_window(")
 
 
 def parse_path(name: str) -> Path | None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
+from sparkrelay.topology.columns import (
+    argument_text,
+    column_path,
+    is_column,
+    is_session_window,
+    output_name,
+    parse_path,
+    quoted,
+)
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.nodes import RepartitionNode, StepNode, watermark_before
 from sparkrelay.topology.row_steps import check_seed, make_step
@@ -86,7 +94,7 @@ def repartition_for(  # noqa: PLR0917 - as they are needed
 
     Any part of the grouping key will do for the topic's key, because equal groups have equal parts. So plain columns
     are taken if there are some (a window would only spread one user's rows over the tasks), and expressions are
-    computed here only if there is nothing else.
+    computed here only if there is nothing else. But not sessions: which one a row is in only the rows beside it say.
 
     Args:
         record: of the builder.
@@ -106,7 +114,10 @@ def repartition_for(  # noqa: PLR0917 - as they are needed
         if watermark_before(node) and all(_is_window(key) for key in keys):
             # A task whose clock sees only windows of its own would never know that they are over.
             partitions = 1
-        node, keys, plain = _computed_keys(record, node, keys, call_site)
+        if all(map(is_session_window, keys)):
+            plain = [_time_column(node, call_site)]
+        else:
+            node, keys, plain = _computed_keys(record, node, keys, call_site)
     plain = list(dict.fromkeys(plain))
     if len(plain) == 1:
         node = _not_null(record, node, (plain[0],), call_site)
@@ -134,7 +145,7 @@ def _computed_keys(
     """Add grouping expressions as columns, under the names that Spark would give them."""
     names: dict[int, str] = {}
     nested = [index for index, key in enumerate(keys) if column_path(key) is not None]
-    for index in nested or range(len(keys)):
+    for index in nested or [index for index, key in enumerate(keys) if not is_session_window(key)]:
         name = output_name(keys[index])
         if name is None:
             raise TopologyException(
@@ -146,6 +157,18 @@ def _computed_keys(
     step = make_step("select", ("*", *made), call_site)
     after = tuple(quoted((names[index],)) if index in names else key for index, key in enumerate(keys))
     return record.add(StepNode(node, step, call_site)), after, list(names.values())
+
+
+def _time_column(node: Node, call_site: CallSite) -> str:
+    """Return the column of event times: something to send all rows to the one task of sessions of everything by."""
+    watermark = watermark_before(node)
+    path = None if watermark is None else parse_path(watermark[0])
+    if path is None or len(path) > 1:
+        raise TopologyException(
+            f'{call_site}: groupBy() by sessions alone needs withWatermark("time", "10 minutes") before it, with a '
+            f"column of the stream, not {None if watermark is None else watermark[0]!r}"
+        )
+    return path[0]
 
 
 def _is_window(key: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparkrelay.topology.columns import argument_text
+from sparkrelay.topology.columns import is_session_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -245,7 +245,7 @@ class Aggregation:
     @property
     def sessions(self) -> bool:
         """True where one of the keys is ``F.session_window``: its groups merge where they touch."""
-        return any(argument_text(key).strip('"').lower().startswith("session_window(") for key in self.keys)
+        return any(map(is_session_window, self.keys))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -156,6 +156,39 @@ def test_spark_batch_makes_the_same_sessions(spark, seed):
 
 
 @pytest.mark.parametrize(
+    "group",
+    [
+        lambda rows, session: rows.groupBy(session),
+        lambda rows, session: rows.groupBy(F.upper("page"), session),
+        lambda rows, session: rows.groupBy(session, (F.col("n") % 2).alias("odd")),
+    ],
+    ids=["of everything", "of an expression", "of another expression"],
+)
+def test_no_session_is_made_before_its_rows_are_in_one_task(spark, group):
+    """Groups without a plain column are computed before the repartition topic; their sessions are not."""
+    draw = random.Random(7)
+    rows = [{"page": draw.choice("xy"), "n": number, "time": at(3 * number)} for number in range(60)]
+    rows = [row for row in rows if draw.random() < 0.6]
+    chosen, session = draw.sample(rows, len(rows)), F.session_window("time", "4 seconds").alias("session_window")
+    builder = StreamsBuilder()
+    group(clicks(builder, "1 hour"), session).agg(F.count("*").alias("rows"), F.sum("n").alias("sum")).to("out")
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all", partitions=3) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        for number, row in enumerate(chosen):
+            topic.pipe_input(f"user {number}", row)
+            if number % 10 == 0:
+                driver.process()
+        driver.process()
+        newest = {record.key: record.value for record in out.read_records()}
+    frame = spark.createDataFrame([tuple(row.values()) for row in rows], "page string, n long, time timestamp")
+    wanted = group(frame, session).agg(F.count("*").alias("rows"), F.sum("n").alias("sum")).collect()
+    found = sorted((row["rows"], row["sum"], span(row)[0]) for row in newest.values() if row is not None)
+    assert found == sorted(
+        (row.rows, row["sum"], (row.session_window.start.astimezone(dt.UTC) - START).total_seconds()) for row in wanted
+    )
+
+
+@pytest.mark.parametrize(
     ("write", "message"),
     [
         (
@@ -168,7 +201,7 @@ def test_spark_batch_makes_the_same_sessions(spark, seed):
                 .groupBy(F.window("time", "1 hour"), F.session_window("time", "5 seconds"))
                 .count()
             ),
-            "Multiple time/session window expressions",
+            "with no other window",
         ),
         (
             lambda s: (
@@ -203,6 +236,15 @@ def test_spark_batch_makes_the_same_sessions(spark, seed):
                 .count()
             ),
             "windows end by their own time",
+        ),
+        (
+            lambda s: (
+                s.withWatermark("time", "0 seconds")
+                .withColumn("visit", F.session_window("time", "5 seconds"))
+                .groupBy("user", "visit")
+                .count()
+            ),
+            "the sessions in column 'visit' were made before, and do not merge here; write F.session_window() in",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from tests.oracle.topology.ours import differences
 
 CASES = [json.loads(line) for line in Path(ours.__file__).with_name("cases.jsonl").read_text().splitlines()]
 #: Enough for each operator and function to come; `make test-long` tries all.
-ALWAYS = 11
+ALWAYS = 13
 
 pytestmark = pytest.mark.integration
 
@@ -37,6 +37,7 @@ def test_the_corpus_has_every_operator():
     assert {node["how"] for node in nodes if node["op"] == "table_join"} == {"left"}
     assert {function for node in nodes for function, *_ in node.get("aggs", ())} == set(ours.FUNCTIONS)
     assert {node.get("final") for node in nodes if {"window", "grace"} <= node.keys()} == {True, False}
+    assert {node["final"] for node in nodes if "gap" in node} == {True, False}
     assert {node["by"] for node in nodes if node["op"] == "aggregate"} == {"key", "s"}
 
 

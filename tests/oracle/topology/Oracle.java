@@ -37,6 +37,7 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
@@ -44,6 +45,7 @@ import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.test.TestRecord;
 
@@ -142,6 +144,13 @@ public final class Oracle {
             return rows;
         }
         String by = node.get("by").asText();
+        if (node.has("gap")) {
+            SessionStore<String, JsonNode> store = driver.getSessionStore(name);
+            try (KeyValueIterator<Windowed<String>, JsonNode> all = store.fetch(null, null)) {
+                all.forEachRemaining(row -> rows.add(session(node, by, row.key, row.value)));
+            }
+            return rows;
+        }
         if (node.has("window")) {
             WindowStore<String, JsonNode> store = driver.getWindowStore(name);
             try (KeyValueIterator<Windowed<String>, JsonNode> all = store.all()) {
@@ -324,13 +333,21 @@ public final class Oracle {
             : rows.groupBy((key, value) -> text(value.get(by)), serdes);
         Aggregator<String, JsonNode, JsonNode> add = (key, value, state) -> merged(node.get("aggs"), value, state);
         stores.put(store, node);
+        EmitStrategy emit = node.has("final") && node.get("final").asBoolean()
+            ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate();
+        if (node.has("gap")) {
+            SessionWindows windows = SessionWindows.ofInactivityGapAndGrace(
+                Duration.ofMillis(node.get("gap").asLong()), Duration.ofMillis(node.get("grace").asLong()));
+            return grouped.windowedBy(windows).emitStrategy(emit).aggregate(
+                MAPPER::createObjectNode, add, (key, left, right) -> together(node.get("aggs"), left, right),
+                Materialized.<String, JsonNode, SessionStore<Bytes, byte[]>>as(store)
+                    .withKeySerde(TEXT).withValueSerde(JSON).withRetention(FOR_EVER.plusDays(1))
+            ).toStream().map((key, state) -> KeyValue.pair(key.key(), session(node, by, key, state)));
+        }
         if (node.has("window")) {
             Duration grace = node.has("grace") ? Duration.ofMillis(node.get("grace").asLong()) : FOR_EVER;
             TimeWindows windows = TimeWindows.ofSizeAndGrace(Duration.ofMillis(node.get("window").asLong()), grace);
-            boolean only = node.has("final") && node.get("final").asBoolean();
-            KTable<Windowed<String>, JsonNode> table = grouped.windowedBy(windows).emitStrategy(
-                only ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate()
-            ).aggregate(
+            KTable<Windowed<String>, JsonNode> table = grouped.windowedBy(windows).emitStrategy(emit).aggregate(
                 MAPPER::createObjectNode, add,
                 // With the retention that it has by itself, a window that time jumps over is never emitted.
                 Materialized.<String, JsonNode, WindowStore<Bytes, byte[]>>as(store)
@@ -347,6 +364,13 @@ public final class Oracle {
         tables.put(node.get("id").asInt(), table.mapValues((key, state) -> row(node, by, key, state)));
         keyOf.put(node.get("id").asInt(), by);
         return shown(tables.get(node.get("id").asInt()), by);
+    }
+
+    /** Returns the row of a session; of one that is no more, only which it was. */
+    private static ObjectNode session(JsonNode node, String by, Windowed<String> key, JsonNode state) {
+        ObjectNode row = state == null
+            ? MAPPER.createObjectNode().put(by, key.key()).put("gone", true) : row(node, by, key.key(), state);
+        return row.put("start", key.window().start()).put("end", key.window().end());
     }
 
     private static ObjectNode row(JsonNode node, String by, String key, JsonNode state) {
@@ -389,6 +413,30 @@ public final class Oracle {
             }
         }
         return next;
+    }
+
+    /** Returns what two states are together. */
+    private static JsonNode together(JsonNode aggregates, JsonNode left, JsonNode right) {
+        ObjectNode both = left.deepCopy();
+        for (Map.Entry<String, JsonNode> held : right.properties()) {
+            JsonNode mine = left.get(held.getKey());
+            JsonNode other = held.getValue();
+            if (mine == null) {
+                both.set(held.getKey(), other);
+                continue;
+            }
+            String function = aggregates.get(Integer.parseInt(held.getKey().substring(1))).get(0).asText();
+            switch (function) {
+                case "count", "sum" -> both.put(held.getKey(), mine.asLong() + other.asLong());
+                case "min" -> both.put(held.getKey(), Math.min(mine.asLong(), other.asLong()));
+                case "max" -> both.put(held.getKey(), Math.max(mine.asLong(), other.asLong()));
+                case "avg" -> both.putArray(held.getKey())
+                    .add(mine.get(0).asLong() + other.get(0).asLong())
+                    .add(mine.get(1).asLong() + other.get(1).asLong());
+                default -> throw new IllegalArgumentException("unknown aggregate " + function);
+            }
+        }
+        return both;
     }
 
     /** As SQL: a comparison with null passes nothing. */

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparkrelay import KStream, Topology
+    from sparkrelay.testing import TestRecord
 
 __all__ = ["FUNCTIONS", "differences"]
 
@@ -27,7 +28,11 @@ _FIELDS = ("a", "b", "c", "s")
 _RIGHT_AT = f"{RIGHT}at"
 _RIGHT = (*(f"{RIGHT}{name}" for name in _FIELDS), _RIGHT_AT)
 
+#: Fields that say whose row it is.
+_GROUP = frozenset({"key", "s", "start", "end"})
+
 Case = dict[str, Any]
+Fields = tuple[tuple[str, Any], ...]
 Row = tuple[Any, Any, int]
 
 
@@ -59,6 +64,8 @@ def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
             reads.pipe(record)
             for topic, rows in reads.taken().items():
                 found, wanted = rows, [_comparable(row, reads.windowed[topic]) for row in expected.get(topic, ())]
+                if topic in reads.gaps:
+                    wanted = _moved(wanted)
                 if topic in reads.joined_tables:
                     # A record that finds several makes as many updates there, and one here.
                     wanted, found = (list({row[0]: row for row in rows}.values()) for rows in (wanted, found))
@@ -104,7 +111,7 @@ def _in_the_end(case: Case, spark: SparkSession, how: str, chosen: random.Random
             free = reads.windowed[topic] or topic in reads.joined or any(node["op"] == "merge" for node in case["spec"])
             if topic in reads.joined:
                 wanted = _settled(wanted)
-            if topic in reads.ending and _disordered(case):
+            if topic in reads.ending and _some_late(case, reads.ending[topic]):
                 # What is late is so by the clock before the micro-batch: the cut decides.
                 continue
             if topic in reads.looked_up and _ambiguous(case):
@@ -120,24 +127,25 @@ def _in_the_end(case: Case, spark: SparkSession, how: str, chosen: random.Random
 
 
 def _stores(case: Case, driver: TopologyTestDriver, how: str) -> Iterator[str]:
-    ended = {node["store"]: "grace" in node for node in case["spec"] if "store" in node}
+    ended = {node["store"]: node for node in case["spec"] if "store" in node and "grace" in node}
     looked_up = {
         node["store"] for node in case["spec"] if node["op"] == "aggregate" and _stands_before(case, node, "lookup")
     }
     # Tables that are only looked into or joined behind steps are kept as they are there.
     topology = _built(case)
     kept = {leg.store for leg in (*topology.legs, *topology.global_tables)}
+    gaps = {node["store"]: node["gap"] for node in case["spec"] if "gap" in node}
     for name, wanted in case["expected"]["stores"].items():
         if name not in kept:
             continue
         if name in looked_up and how != "one record a micro-batch" and _ambiguous(case):
             continue
-        found = sorted((_plain(row) for row in driver.store(name)), key=repr)
+        found = sorted((_plain(row, gaps.get(name)) for row in driver.store(name)), key=repr)
         expected = sorted((_plain(row) for row in wanted), key=repr)
         # Kafka Streams keeps windows that are over until a whole segment of them is.
-        if ended[name] and how != "one record a micro-batch" and _disordered(case):
+        if name in ended and how != "one record a micro-batch" and _some_late(case, ended[name]):
             continue
-        if ended[name]:
+        if name in ended:
             expected = [row for row in expected if row in found]
         if found != expected:
             yield f"{how}, store {name}: Kafka Streams {expected}, ours {found}"
@@ -162,8 +170,12 @@ class _Reads:
         self.joined_tables = {topic for topic in behind_joins if self.tables[topic]}
         self.joined = behind_joins - self.joined_tables
         self._rows: dict[tuple[str, str, Any], Any] = {}
-        self.ending = {topic for topic, node in ends.items() if node["op"] == "aggregate" and "grace" in node}
-        self.windowed = {topic: "window" in node for topic, node in ends.items()}
+        self.ending = {topic: node for topic, node in ends.items() if node["op"] == "aggregate" and "grace" in node}
+        self.windowed = {topic: bool({"window", "gap"} & node.keys()) for topic, node in ends.items()}
+        #: Topic to the gap of the sessions that it has, in milliseconds.
+        self.gaps = {topic: node["gap"] for topic, node in ends.items() if "gap" in node}
+        #: Of topics of sessions: which one it was that a key has named last.
+        self._sessions: dict[tuple[str, Any], Fields] = {}
         self._topics = {
             topic: driver.create_output_topic(topic, key=None if windowed else String())
             for topic, windowed in self.windowed.items()
@@ -188,11 +200,22 @@ class _Reads:
         """Return what each topic has got since the last call."""
         return {
             topic: [
-                _comparable((record.key, record.value, record.timestamp), self.windowed[topic])
+                self._session(topic, record)
+                if topic in self.gaps
+                else _comparable((record.key, record.value, record.timestamp), self.windowed[topic])
                 for record in output.read_records()
             ]
             for topic, output in self._topics.items()
         }
+
+    def _session(self, topic: str, record: TestRecord) -> Row:
+        """Return a row of a session; of one that is no more, which it was."""
+        name = (topic, record.key)
+        if record.value is None:
+            return None, tuple(sorted((*self._sessions.pop(name), ("gone", True)))), record.timestamp
+        row = _plain(record.value, self.gaps[topic])
+        self._sessions[name] = tuple(item for item in row if item[0] in _GROUP)
+        return None, row, record.timestamp
 
 
 def _stands_before(case: Case, node: Case, op: str) -> bool:
@@ -210,6 +233,18 @@ def _ambiguous(case: Case) -> bool:
     return _disordered(case) or any(len(topics) > 1 for topics in times.values())
 
 
+def _some_late(case: Case, node: Case) -> bool:
+    """Return whether a row of windows that end may be late: for sessions, if its own would be over."""
+    if "gap" not in node:
+        return _disordered(case)
+    newest = 0
+    for record in case["input"]:
+        newest = max(newest, record["ts"])
+        if record["ts"] + node["gap"] + node["grace"] < newest:
+            return True
+    return False
+
+
 def _disordered(case: Case) -> bool:
     """Return whether rows come in another order than that of their times: some may be late."""
     times = [record["ts"] for record in case["input"]]
@@ -222,14 +257,38 @@ def _comparable(row: Any, windowed: bool) -> Row:
     return None if windowed else key, None if value is None else _plain(value), timestamp
 
 
-def _plain(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return the fields that are not null, by name; a window is its start, in milliseconds."""
+def _plain(row: dict[str, Any], gap: int | None = None) -> Fields:
+    """Return the fields that are not null, by name.
+
+    A window is its start, in milliseconds. A session, of a gap, is its start and its last record's time, as in Kafka
+    Streams: here it ends a gap later.
+    """
     fields = {name: value for name, value in row.items() if value is not None and name != "window"}
-    if row.get("window") is not None:
-        start = row["window"]["start"]
-        at = start if isinstance(start, dt.datetime) else dt.datetime.fromisoformat(start)
-        fields["start"] = round((at - _EPOCH) / dt.timedelta(milliseconds=1))
+    if (window := row.get("window")) is not None:
+        fields["start"] = _millis(window["start"])
+        if gap is not None:
+            fields["end"] = _millis(window["end"]) - gap
     return tuple(sorted(fields.items()))
+
+
+def _millis(time: dt.datetime | str) -> int:
+    at = time if isinstance(time, dt.datetime) else dt.datetime.fromisoformat(time)
+    return round((at - _EPOCH) / dt.timedelta(milliseconds=1))
+
+
+def _moved(rows: list[Row]) -> list[Row]:
+    """Leave out that a session is no more which the same record brings again, with another value."""
+    there = {_group(row) for row in rows if not _is_gone(row)}
+    return [row for row in rows if not (_is_gone(row) and _group(row) in there)]
+
+
+def _is_gone(row: Row) -> bool:
+    return ("gone", True) in row[1]
+
+
+def _group(row: Row) -> tuple[Any, ...]:
+    """Return whose row it is: its key, or group, and window."""
+    return (row[0], *(item for item in row[1] if item[0] in _GROUP))
 
 
 def _pairs(rows: list[Row]) -> list[Row]:
@@ -261,8 +320,8 @@ def _sorted(rows: list[Row]) -> list[Row]:
 
 
 def _last(rows: list[Row]) -> dict[Any, Row]:
-    """Return the last row of each key, or window and key."""
-    return {(row[0], *(item for item in row[1] if item[0] in {"key", "s", "start"})): row for row in rows}
+    """Return the last row of each key, or window and key, that is not gone."""
+    return {group: row for group, row in {_group(row): row for row in rows}.items() if not _is_gone(row)}
 
 
 def _left(rows: list[Row]) -> list[Row]:
@@ -331,12 +390,18 @@ def _made(
             stream = of.withColumn(node["field"], F.expr(f"{node['left']} {node['by']} {node['right']}"))
         case "aggregate":
             groups = [node["by"]]
-            if "window" in node:
+            if {"window", "gap"} & node.keys():
                 # The struct of Kafka's own columns does not go through a repartition topic.
                 of = of.select("key", *_FIELDS, F.col("kafka.timestamp").alias("at"))
+            if "window" in node:
                 groups.insert(0, F.window("at", f"{node['window']} milliseconds"))
+            if "gap" in node:
+                groups.insert(0, F.session_window("at", f"{node['gap']} milliseconds").alias("window"))
             if "grace" in node:
-                of = of.withWatermark("at", f"{node['grace']} milliseconds")
+                # A session is over for Kafka Streams when the newest time is later than its last record by more than
+                # gap and grace, here when it is so by as much.
+                grace = node["grace"] + ("gap" in node)
+                of = of.withWatermark("at", f"{grace} milliseconds")
             columns = [_aggregate(name, *field).alias(f"n{at}") for at, (name, *field) in enumerate(node["aggs"])]
             table: KTable = of.groupBy(*groups).agg(*columns, name=node["store"])
             return table.outputMode("append") if node.get("final") else table

@@ -1,6 +1,7 @@
 """Draw random topologies and write them down with Kafka Streams' answers.
 
     python -m tests.oracle.topology.record --seed 1 --count 100 > cases.jsonl
+    python -m tests.oracle.topology.record --seed 1 --count 100 --with gap > sessions.jsonl
 
 Needs a JDK; the jars are fetched the first time.
 """
@@ -8,6 +9,7 @@ Needs a JDK; the jars are fetched the first time.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 
@@ -20,10 +22,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.topology.record")
     parser.add_argument("--seed", type=int, default=1, help="of the first case; each next one has the next")
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--with", dest="field", help="only cases that have a node with this, such as gap: sessions")
     options = parser.parse_args()
+    cases = (random_case(seed) for seed in itertools.count(options.seed))
+    wanted = (case for case in cases if options.field is None or any(options.field in node for node in case["spec"]))
     with KafkaStreamsOracle() as oracle:
-        for seed in range(options.seed, options.seed + options.count):
-            case = random_case(seed)
+        for case in itertools.islice(wanted, options.count):
             sys.stdout.write(json.dumps({**case, "expected": oracle.answer(case)}, separators=(",", ":")) + "\n")
 
 

@@ -12,6 +12,7 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
     {"op": "map", "field": F, "left": F, "by": "+", "right": F}     also *
     {"op": "aggregate", "by": "key" or F, "aggs": [["count"], ["sum", F]...], "store": S,
      "window": MS, "grace": MS, "final": true}              with final, what goes on are windows that are over
+                                                            "gap" in the place of "window": sessions
     {"op": "table", "topic": T, "store": S}                 a topic as a table, of values with the fields of ROW
     {"op": "to_table", "store": S}                          the newest row of each key: p is its a, q its s
     {"op": "global_table", "topic": T, "store": S, "on": "key" or F}     the same in every process, for lookups by that
@@ -27,7 +28,11 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
 
 Records are ``{"topic", "key", "value", "ts"}``; a null value is a tombstone. ``outputs`` has, for each record of the
 input, topic -> what came out of it: ``[key, value, timestamp]`` each. ``stores`` has the rows of each store at the end.
-Fields that are null are left out, and rows of windows have their ``start``.
+Fields that are null are left out, and rows of windows have their ``start``. Those of sessions have the times of their
+first and their last record, ``start`` and ``end``; one that is no more, because it has become a part of another, has
+nothing else but its group and ``gone``.
+
+No record could be in a session for one of both and not for the other: see :func:`_disputed`.
 
 No record of a stream join is late: its grace is no less than any record comes behind the newest one of both topics. In
 the end both have two records each of a time far ahead, so that all before them is over for both.
@@ -55,6 +60,10 @@ FUNCTIONS: Final = ("count", "sum", "min", "max", "avg")
 #: In front of the names of a stream join's right fields.
 RIGHT: Final = "r"
 _NUMBERS: Final = ("a", "b", "c")
+#: From one record's time to the next one's: most come in the order of time, some long after they should have.
+_STEPS_MS: Final = (0, 1, 5, 400, -2000, 7)
+#: The same where rows that come a little late should bring sessions together.
+_SESSION_STEPS_MS: Final = (0, 1, 5, 7, 7, -3, -4, -9, 400, -2000)
 #: Ahead of every record's time by more than any range or grace.
 _FAR_AHEAD_MS: Final = 1_000_000
 
@@ -120,11 +129,19 @@ def random_case(seed: int) -> Json:
         # In an aggregate nobody could see the rows that Kafka Streams sends out alone although they are in a pair.
         if chosen.random() < 0.7 and joined <= {"inner"}:
             of = add(_aggregate(chosen, of, f"store-{number}", ends=len(topics) == 1, windows=not joined))
-            if "window" not in spec[of] and chosen.random() < 0.3:
+            if not {"window", "gap"} & spec[of].keys() and chosen.random() < 0.3:
                 is_ = chosen.choice("<>")
                 of = add({"op": "having", "of": of, "field": "n0", "is": is_, "than": chosen.randrange(-2, 5)})
         add({"op": "to", "of": of, "topic": f"out-{number}"})
     records = _records(chosen, topics)
+    if sessions := [node for node in spec if "gap" in node]:
+        records = _records_of_sessions(chosen, topics, sessions)
+        for node in sessions:
+            # What gets through all filters ends what was before it.
+            value = _reaching(chosen, spec, node["of"])
+            if value is not None:
+                at = max(record["ts"] for record in records) + _FAR_AHEAD_MS
+                records.append({"topic": "in", "key": "k", "value": value | {"s": "x"}, "ts": at})
     if joins:
         records += _records(chosen, topics)
         _close(chosen, spec, records)
@@ -256,14 +273,55 @@ def _aggregate(chosen: random.Random, of: int, store: str, *, ends: bool, window
     # Which of two topics comes first decides what is late.
     if ends and chosen.random() < 0.7:
         node |= {"grace": chosen.choice((0, 3, 400)), "final": chosen.random() < 0.5}
+        if chosen.random() < 0.5:
+            del node["window"]
+            node["gap"] = chosen.choice((1, 5, 10, 500))
     return node
 
 
-def _records(chosen: random.Random, topics: list[str]) -> list[Json]:
+def _disputed(records: list[Json], node: Json) -> bool:
+    """Return whether a record that comes late may be in a session for one of both and not for the other.
+
+    A record whose own session would be over may touch one that is open: for Kafka Streams it belongs there. One whose
+    own session is open may touch one that is over: for Kafka Streams that one goes on. Said by all records' times,
+    whatever their groups.
+    """
+    gap, reaches = node["gap"], node["gap"] + node["grace"]
+    newest = 0
+    for number, record in enumerate(records):
+        at = record["ts"]
+        newest = max(newest, at)
+        before = [other["ts"] for other in records[:number] if abs(other["ts"] - at) <= gap]
+        if at + reaches < newest:
+            if any(other > at for other in before):
+                return True
+        elif any(other + reaches < newest for other in before):
+            return True
+    return False
+
+
+def _records_of_sessions(chosen: random.Random, topics: list[str], sessions: list[Json]) -> list[Json]:
+    """Return records that are in the same sessions for both; half of the time in the order of their times."""
+    ordered = chosen.random() < 0.5
+    while True:
+        records = _records(chosen, topics, steps=_SESSION_STEPS_MS, count=chosen.randint(12, 30))
+        for record in records:
+            if record["value"] is not None and chosen.random() < 0.6:
+                # Groups of many rows.
+                record["key"], record["value"]["s"] = "k", "x"
+        if ordered:
+            # Then all ways to cut them are compared.
+            records.sort(key=lambda record: int(record["ts"]))
+        if not any(_disputed(records, node) for node in sessions):
+            return records
+
+
+def _records(
+    chosen: random.Random, topics: list[str], *, steps: tuple[int, ...] = _STEPS_MS, count: int | None = None
+) -> list[Json]:
     records, now = [], chosen.randrange(3000)
-    for _ in range(chosen.randint(4, 14)):
-        # Most come in the order of time, some long after they should have.
-        now = max(now + chosen.choice((0, 1, 5, 400, -2000, 7)), 0)
+    for _ in range(chosen.randint(4, 14) if count is None else count):
+        now = max(now + chosen.choice(steps), 0)
         topic = chosen.choice(topics)
         numbers, text = ("p", "q") if topic in TABLE_TOPICS else (_NUMBERS, "s")
         value = {name: chosen.randrange(-4, 9) for name in numbers if chosen.random() < 0.85}

@@ -50,11 +50,11 @@ class Group(Member):
         self.reply(Prepared(step.number, frozenset(owned), {"x": b"data"}))
         return step
 
-    def joined(self, code=0, member="m1", leader="m0", generation=1, members=()):
+    def joined(self, code=0, member="m1", leader="m0", generation=1, members=(), stands=False):
         make = JoinGroupResponse.JoinGroupResponseMember
         return JoinGroupResponse(
             error_code=code, generation_id=generation, protocol_name="x", leader=leader, member_id=member,
-            skip_assignment=False,
+            skip_assignment=stands,
             members=[
                 make(member_id=m, group_instance_id=None, metadata=encode_subscription(said))
                 for m, said in dict(members).items()

@@ -91,10 +91,16 @@ def window(column, duration):
     return function("window")(column, lit(duration))
 
 
+def session_window(column, gap):
+    return function("session_window")(column, lit(gap))
+
+
 @pytest.fixture(scope="session")
 def F():
     functions = {name: function(name) for name in ("sum", "count", "avg", "min", "max", "upper", "isNull", "+")}
-    return SimpleNamespace(col=col, lit=lit, expr=expr, window=window, function=function, **functions)
+    return SimpleNamespace(
+        col=col, lit=lit, expr=expr, window=window, session_window=session_window, function=function, **functions
+    )
 
 
 @pytest.fixture

@@ -196,6 +196,15 @@ def test_table_steps_that_lead_nowhere(builder, flights):
         builder.build()
 
 
+def test_sessions_of_everything_need_a_time(flights, F):
+    session = F.session_window("at", "1 hour")
+    with fails('groupBy() by sessions alone needs withWatermark("time", "10 minutes") before it') as raised:
+        flights.groupBy(session).count()
+    assert str(raised.value).endswith("not None")
+    with fails("with a column of the stream, not 'kafka.timestamp'"):
+        flights.withWatermark("kafka.timestamp", "1 hour").groupBy(session).count()
+
+
 def test_a_table_of_final_rows_has_one_way_out(builder, flights, F):
     made = here()
     table = flights.withWatermark("at", "1 minute").groupBy(F.window("at", "1 hour"), "carrier").count()

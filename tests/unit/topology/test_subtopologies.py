@@ -98,6 +98,29 @@ def test_another_grouping_goes_through_a_repartition_topic(builder, flights, F):
     assert topology.internal_topics == {writer.sink.topic, "flights-by-origin-window-changelog"}
 
 
+def test_sessions_are_never_computed_before_the_topic(builder, flights, F):
+    """Each row would have one of its own, and that would be sent somewhere else than the next row's."""
+    session = F.session_window("time", "1 hour")
+    timed = flights.withWatermark("time", "1 day")
+    timed.groupBy(F.upper("origin"), session).count()
+    writer, reader = builder.build().legs
+    assert steps(writer.before)[1:] == [
+        'select("*", upper(origin) AS upper(origin))',
+        'where("`upper(origin)` is not null")',
+    ]
+    assert writer.sink.key == ("upper(origin)",)
+    assert reader.aggregation.keys == ("`upper(origin)`", session)
+    assert reader.aggregation.sessions
+
+
+def test_sessions_of_everything_are_in_one_task(builder, flights, F):
+    session = F.session_window("time", "1 hour").alias("all")
+    flights.withWatermark("time", "1 day").groupBy(session).count()
+    writer, reader = builder.build().legs
+    assert (writer.sink.key, writer.sink.partitions) == (("time",), 1)
+    assert reader.aggregation.keys == (session,)
+
+
 def test_several_columns_make_the_key_together(builder, flights):
     flights.groupBy("origin", "delay").count()
     writer, _ = builder.build().legs

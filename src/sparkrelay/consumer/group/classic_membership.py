@@ -383,9 +383,9 @@ class ClassicMembership(Membership):
             return
         topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
         if skip_assignment:
+            # Not before it watches: partitions that are added once the application has its own must not go unseen.
             self._assignments = {}
-            self._machine.move(MemberState.SYNCING, "the assignment stands")
-            self._watch.resume(topics)
+            self._watch.resume(topics, lambda: self._machine.move(MemberState.SYNCING, "the assignment stands"))
             return
         members_said = MappingProxyType(subscriptions)
         self._watch.view(

@@ -72,12 +72,18 @@ class TopicWatch:
 
         self._asker.ask(self._topics | frozenset(topics), known)
 
-    def resume(self, topics: frozenset[str]) -> None:
-        """Begin to watch without having assigned: a static leader came back, and the assignment stands (KIP-814)."""
-        self.stop()
-        self._topics = topics
-        self._shapes = {}
-        self.assigned(topics)
+    def resume(self, topics: frozenset[str], ready: Callable[[], None]) -> None:
+        """Begin to watch without having assigned: a static leader came back, and the assignment stands (KIP-814).
+
+        ``ready`` is called when it watches, unless ``stop`` comes first: what is added after that is a change, what was
+        added before stands in no assignment.
+        """
+
+        def known(_: ClusterView) -> None:
+            self._watching = True
+            ready()
+
+        self.view(topics, known)
 
     def changed(self) -> list[str]:
         """Return the topics that appeared, vanished or grew since they were assigned; each change once."""

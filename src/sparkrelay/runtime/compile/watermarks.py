@@ -73,6 +73,12 @@ def watermark_spec(
     sessions = [name for name in windows if projected.schema[name].metadata.get(_SESSION)]
     if aggregation.sessions and (len(sessions) != 1 or len(windows) > 1):
         raise TopologyException(f"{where}: {aggregation.text}: {_ALONE}")
+    if sessions and not (aggregation.sessions or aggregation.newest):
+        # In Spark, they merge.
+        raise TopologyException(
+            f"{where}: {aggregation.text}: the sessions in column {sessions[0]!r} were made before, and do not merge "
+            f"here; write F.session_window() in groupBy(), or group by {sessions[0]}.start and {sessions[0]}.end"
+        )
     if aggregation.watermark is not None and windows:
         _require_same_time(aggregation, where)
     if not windows:

@@ -61,6 +61,28 @@ def test_the_leader_assigns_with_fresh_metadata(group):
     assert [item.member_id for item in request.assignments] == ["m1", "m2"]
 
 
+def test_a_static_leader_that_returns_sees_partitions_that_are_added_once_it_has_its_own(group, metadata_message):
+    """KIP-814: it compares with what it knew when it synced, however long the answer about its topics took."""
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    said = {"m1": MemberSubscription(frozenset({"t"}))}
+    group.driver.answer("JoinGroup", group.joined(leader="m1", members=said, stands=True))
+    assert group.state is MemberState.ASSIGNING
+    assert group.driver.poll() == []
+    group.topics.answer()
+    assert group.driver.poll() == ["SyncGroup"]
+    assert group.driver.answer("SyncGroup", group.synced([T0, T1])).assignments == []
+    group.adopted(group.step(AdoptNeeded))
+    group.driver.poll()
+    assert group.state is MemberState.STABLE
+    group.cluster.partitions = lambda topic: (0, 1, 2) if topic == "t" else None
+    group.cluster.update(metadata_message({"t": 3}), requested={"t"})
+    group.driver.poll()
+    assert group.step(JoinNeeded).hold is Hold.KEEP
+    assert group.membership.reason == "partitions changed of t"
+
+
 def test_a_leader_whose_assignor_fails_leaves_and_joins_when_polled(group):
     group.subscribe()
     group.prepare()

@@ -52,9 +52,12 @@ def test_kafka_19357_close_without_a_coordinator_does_not_hang(kafka, make_consu
 def test_kafka_18569_close_looks_for_no_coordinator_that_it_does_not_need(kafka, make_consumer, fill, read, tp):
     fill(tp, 10)
     consumer = make_consumer(auto_offset_reset="earliest")
-    consumer.assign([tp])
-    consumer.seek(tp, 0)
+    # In one, as seen from the network thread: what has no position yet is looked up by the group's committed offsets.
+    with consumer._session.subscription._lock:
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
     assert len(read(consumer, 10)) == 10
+    assert FIND_COORDINATOR not in kafka.proxy.seen
     kafka.proxy.frames.clear()
     consumer.close()
     assert FIND_COORDINATOR not in kafka.proxy.seen
