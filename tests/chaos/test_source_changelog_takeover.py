@@ -1,7 +1,5 @@
 """The table's topic is its changelog, and one of two instances dies: standbys have read it as far as the group."""
 
-import signal
-
 import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -10,21 +8,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(60
 @pytest.fixture(scope="module")
 def optimization():
     return "all"
-
-
-def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share, has_everything):
-    first, second = neighbours.crew
-    share(first, second)
-    ledger.write_and_read_half(800, neighbours.tail)
-    first.signal(signal.SIGSTOP)
-    ledger.wait_for_results(neighbours)
-    has_everything(second)
-    ledger.write_and_read_half(800, neighbours.tail)
-    first.signal(signal.SIGCONT)
-    ledger.wait_for_results(neighbours)
-    share(first, second)
-    ledger.write(200)
-    ledger.wait_for_results(neighbours)
 
 
 def test_one_of_two_is_killed(neighbours, ledger, share, has_everything, kafka_admin):

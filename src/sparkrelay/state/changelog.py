@@ -2,7 +2,8 @@
 
 A state record has the state's key and, behind a version byte, its value; a tombstone has no value. A marker stands
 under one reserved key and says which input the state before it has seen. No user's key can be taken for it: a key that
-begins with the reserved bytes gets one zero byte behind them, and loses it again when it is read.
+begins with the reserved bytes gets one zero byte behind them, and loses it again when it is read. So no user's key is the
+other reserved one, either, which goes on behind those bytes with another one.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["MARKER_KEY", "Marker", "decode_marker", "encode_changelog", "encode_marker", "split"]
+__all__ = ["MARKER_KEY", "SCHEMA_KEY", "Marker", "decode_marker", "encode_changelog", "encode_marker", "split"]
 
 #: Key of marker records. Compaction keeps the newest, which is the only one that counts.
 MARKER_KEY = b"\x00\xffsparkrelay.marker"
+
+#: Key of the record that says what the store holds, once releases write it: this one passes over it, whatever it says.
+#: A release that does not know it would take it for a row; so whoever writes it comes after those that pass over it.
+SCHEMA_KEY = MARKER_KEY + b"\x01schema"
 
 _ESCAPED = MARKER_KEY + b"\x00"
 _VALUE_VERSION = b"\x01"
@@ -113,10 +118,12 @@ def split(
         raise _foreign(name(pc.index(keys.is_null(), value=True).as_py()), "it has no key")
     marker = None
     reserved = pc.starts_with(keys, MARKER_KEY)
-    is_marker = pc.equal(keys, _scalar(MARKER_KEY, keys)) if pc.any(reserved).as_py() else None
+    is_marker = ours = None
     known = pc.fill_null(pc.starts_with(values, _VALUE_VERSION), True)
-    if is_marker is not None:
-        known = pc.or_(known, is_marker)
+    if pc.any(reserved).as_py():
+        is_marker = pc.equal(keys, _scalar(MARKER_KEY, keys))
+        ours = pc.or_(is_marker, pc.equal(keys, _scalar(SCHEMA_KEY, keys)))
+        known = pc.or_(known, ours)
     if not pc.all(known, min_count=0).as_py():
         index = pc.index(known, value=False).as_py()
         raise _foreign(
@@ -132,7 +139,7 @@ def split(
                 marker = decode_marker(values[last].as_py())
             except StoreCorruptedException as error:
                 raise _foreign(name(last), str(error)) from error
-        kept = pc.invert(is_marker)
+        kept = pc.invert(ours)
         keys, values, reserved = keys.filter(kept), values.filter(kept), reserved.filter(kept)
         if pc.any(reserved).as_py():
             keys = pa.array([_unescape(key) for key in keys.to_pylist()], pa.binary())

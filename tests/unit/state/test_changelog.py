@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.state.changelog import (
     MARKER_KEY,
+    SCHEMA_KEY,
     Marker,
     decode_marker,
     encode_changelog,
@@ -17,7 +18,7 @@ from sparkrelay.state.watermarks import NO_TIME, expired_with
 from sparkrelay.types import TopicPartition
 
 AWKWARD = st.sampled_from(
-    [MARKER_KEY, MARKER_KEY + b"\x00", MARKER_KEY + b"\x00\x00", MARKER_KEY[:-1], MARKER_KEY + b"x"]
+    [MARKER_KEY, MARKER_KEY + b"\x00", MARKER_KEY + b"\x00\x00", MARKER_KEY[:-1], MARKER_KEY + b"x", SCHEMA_KEY]
 )
 KEYS = st.binary(max_size=4) | AWKWARD
 MARKERS = st.builds(
@@ -141,3 +142,16 @@ def test_a_record_of_another_release_is_named_and_is_no_matter_of_local_state(re
 def test_a_damaged_marker_is_named(value):
     with pytest.raises(StoreCorruptedException, match="a marker record of a changelog"):
         decode_marker(value)
+
+
+@pytest.mark.parametrize("value", [b"\x01schema", b"\x02schema", b"", None])
+def test_a_record_that_says_what_the_store_holds_is_passed_over_whatever_it_says(value):
+    """It is of a later release, whose instances run beside ours while an application is upgraded."""
+    key, marker = encode_marker(Marker(7, {}, "rows"))
+    found = split(binary([b"a", SCHEMA_KEY, key, SCHEMA_KEY]), binary([b"\x01x", value, marker, value]))
+    assert (found[0].to_pylist(), found[1].to_pylist(), found[2].batch) == ([b"a"], [b"x"], 7)
+    keys, values, none = split(binary([SCHEMA_KEY]), binary([value]))
+    assert (len(keys), len(values), none) == (0, 0, None)
+    # A user's key that is the same is another one there.
+    (escaped,), _ = encode_changelog(binary([SCHEMA_KEY]), binary([b"x"]))
+    assert escaped.as_py() not in {SCHEMA_KEY, MARKER_KEY}
