@@ -2,8 +2,8 @@
 
 A state record has the state's key and, behind a version byte, its value; a tombstone has no value. A marker stands
 under one reserved key and says which input the state before it has seen. No user's key can be taken for it: a key that
-begins with the reserved bytes gets one zero byte behind them, and loses it again when it is read. So no user's key is the
-other reserved one, either, which goes on behind those bytes with another one.
+begins with the reserved bytes gets one zero byte behind them, and loses it again when it is read. So no user's key is
+the other reserved one, either, which has another byte there.
 """
 
 from __future__ import annotations

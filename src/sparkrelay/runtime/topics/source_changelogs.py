@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Topology
+    from sparkrelay.topology import Leg, Topology
     from sparkrelay.types import TopicPartition
 
 __all__ = [
@@ -59,10 +59,15 @@ def require_no_other_changelogs(topology: Topology, names: TopicNames, topics: C
             )
 
 
-def topics_of_tables(topology: Topology) -> frozenset[str]:
-    """Return the topics of tables that have a changelog of their own."""
-    tables = (leg for leg in topology.legs if leg.aggregation is not None and leg.aggregation.of_topic)
-    return frozenset(topic for leg in tables if leg.reused_topic is None for topic in leg.source.topics)
+def topics_of_tables(topology: Topology) -> dict[str, Leg]:
+    """Return the topics of tables that have a changelog of their own, each with the leg that keeps the table."""
+    return {
+        topic: leg
+        for leg in topology.legs
+        if leg.aggregation is not None and leg.aggregation.of_topic and leg.aggregation.logged
+        for topic in leg.source.topics
+        if leg.reused_topic is None
+    }
 
 
 def require_own_changelogs(topology: Topology, names: TopicNames, noted: Mapping[TopicPartition, str]) -> None:
@@ -77,11 +82,15 @@ def require_own_changelogs(topology: Topology, names: TopicNames, noted: Mapping
         IncompatibleTopologyException: a table's topic was its changelog by the time that it was last read.
     """
     marked = {p.topic for p, text in noted.items() if SOURCE_CHANGELOG.items() <= note_parts(text).items()}
-    for topic in sorted(marked & topics_of_tables(topology)):
+    for topic, leg in topics_of_tables(topology).items():
+        table = leg.aggregation
+        if topic not in marked or table is None:
+            continue
+        now = f" It keeps one now, because {table.keeps_changelog}." if table.keeps_changelog else ""
         raise IncompatibleTopologyException(
-            f"the table of topic {topic!r} ran with {_SETTING}, and has no changelog of its own: it would lack all "
-            "rows that the group has read. Set that again; or start the application over: sparkrelay reset "
-            f"--application-id {names.application_id} ..."
+            f"table {table.store!r} ran with {_SETTING}, by which topic {topic!r} was its changelog; one "
+            f"of its own would lack all rows that the group has read.{now} Go back to what it ran with; or start the "
+            f"application over: sparkrelay reset --application-id {names.application_id} ..."
         )
 
 
