@@ -159,12 +159,17 @@ def test_tables_of_groups_are_joined(spark):
     clicks = builder.stream("clicks", key=String("user"), value=Json("page string, n long"))
     pages = builder.table("pages", key=String("page"), value=Json("title string"))
     counted = clicks.groupBy("page").agg(F.count("*").alias("clicks"), F.sum("n").alias("n"))
-    counted.join(pages, "page", "right").to("out", value=Json())
+    counted.join(pages, "page").to("out", value=Json())
+    pages.join(counted, "page", "left").where("clicks is null").to("unseen", value=Json())
     with TopologyTestDriver(builder.build(), spark=spark, partitions=2) as driver:
         click, page = (driver.create_input_topic(name) for name in ("clicks", "pages"))
-        out = driver.create_output_topic("out", key=String())
+        out, unseen = (driver.create_output_topic(name, key=String()) for name in ("out", "unseen"))
+        page.pipe_input("q", {"title": "Q"}, 0)
+        assert read(unseen) == [("q", {"page": "q", "title": "Q"}, 0)], "none, which is not 0"
         click.pipe_input("ada", {"page": "p", "n": 3}, 1)
-        assert read(out) == []
+        click.pipe_input("ada", {"page": "q", "n": 3}, 1)
+        assert read(unseen) == [("q", None, 1)]
+        assert [key for key, *_ in read(out)] == ["q"]
         page.pipe_input("p", {"title": "P"}, 2)
         click.pipe_input("bob", {"page": "p", "n": 4}, 3)
         page.pipe_input("p", None, 4)

@@ -126,9 +126,11 @@ def _rows(spec: TableJoinSpec, side: TableSide, task: TaskCommand, keys: pa.Arra
         deleted = pc.fill_null(deletions.column("time").take(gone), _NEVER).to_numpy(zero_copy_only=False)
         newest = np.where(is_, newest, deleted)
     changed = ~(_flags(same) | ~(is_ | was))
-    return _Rows(
-        dict(zip(names, before, strict=True)), dict(zip(names, columns, strict=True)), was, is_, changed, newest
+    # A count of nothing would be 0.
+    held_before, held_now = (
+        _where(there, dict(zip(names, some, strict=True))) for there, some in ((was, before), (is_, columns))
     )
+    return _Rows(held_before, held_now, was, is_, changed, newest)
 
 
 def _columns(side: TableSide) -> list[str]:
