@@ -319,7 +319,9 @@ class LegCompiler:
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
         shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
         handler = self._config.deserialization_exception_handler
-        spec = fetch_spec(leg, schema, shipped, skip_bad_records=handler == "log-and-continue", step=self._step(leg))
+        spec = fetch_spec(
+            leg, schema, shipped, skip_bad_records=handler == "log-and-continue", legs=self._legs, step=self._step(leg)
+        )
         return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
 
     # -- the user's steps -----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import StateReport
     from sparkrelay.types import TopicPartition
 
-__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "read_note"]
+__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "read_note", "said_again"]
 
 #: Looks that wait until their rows are read.
 _MOST_WAITING: Final = 64
@@ -56,6 +56,11 @@ def read_note(text: str) -> dict[str, Reached]:
     return found
 
 
+def said_again(reached: Mapping[str, Reached]) -> dict[str, list[int | None]]:
+    """Return the part ``event_times`` of a note that says this."""
+    return {topic: [one.newest, one.through, int(one.idle)] for topic, one in reached.items()}
+
+
 class WrittenTimes:
     """What one owner of a task says of the repartition topics that it writes. Pure.
 
@@ -66,24 +71,21 @@ class WrittenTimes:
     def __init__(self, topics: Collection[str]) -> None:
         self._reached = dict.fromkeys(sorted(topics), Reached(None, None, idle=True))
 
-    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> str:
-        """Return what the commit of a batch is to say; empty: nothing.
+    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> dict[str, list[int | None]]:
+        """Return what the commit of a batch is to say, as the part ``event_times`` of its note; empty: nothing.
 
         Args:
             newest: topic -> the newest event time of the rows that the batch has written there.
             limit: the newest event time that counted in its own input.
             behind: whether there is more input than it took.
         """
-        if not self._reached:
-            return ""
         for topic, before in self._reached.items():
             if topic in newest:
                 time = max(newest[topic], NO_TIME if before.newest is None else before.newest)
                 self._reached[topic] = Reached(time, min(time, limit), idle=False)
             else:
                 self._reached[topic] = replace(before, idle=not behind)
-        times = {topic: [one.newest, one.through, int(one.idle)] for topic, one in self._reached.items()}
-        return json.dumps({"event_times": times}, separators=(",", ":"))
+        return said_again(self._reached)
 
 
 @dataclass(frozen=True, slots=True)

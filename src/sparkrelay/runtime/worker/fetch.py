@@ -45,7 +45,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         return
     times: dict[TopicPartition, int] = {}
     try:
-        for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=_raw_columns(spec)):
+        for partition, batch in _fetched(spec, ranges):
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
                 if hidden_columns.PARTITION_TIME not in spec.output.names:
@@ -58,6 +58,16 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
         raise WorkerFailure(error, spec.failure_key) from None
+
+
+def _fetched(
+    spec: FetchSpec, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    fetcher, columns = connections.fetcher(spec.client), _raw_columns(spec)
+    # Of several partitions, whichever broker answers first is first.
+    parts = [{partition: ranges[partition]} for partition in sorted(ranges)] if spec.in_order else [ranges]
+    for part in parts:
+        yield from fetcher.fetch(part, columns=columns)
 
 
 def _with_partition_time(

@@ -15,15 +15,24 @@ OPEN, CLOSED = StateReport("counts", 1, left_ms=0), StateReport("counts", 1, lef
 def test_a_commit_says_how_far_a_task_has_come():
     times = WrittenTimes({"b", "a"})
     note = times.note({"a": 70}, limit=LATEST, behind=True)
-    assert read_note(note) == {"a": Reached(70, 70, idle=False), "b": Reached(None, None, idle=False)}
+    assert read_note(json.dumps({"event_times": note})) == {
+        "a": Reached(70, 70, idle=False),
+        "b": Reached(None, None, idle=False),
+    }
     note = times.note({"a": 60, "b": 90}, limit=80, behind=False)
-    assert read_note(note) == {"a": Reached(70, 70, idle=False), "b": Reached(90, 80, idle=False)}
+    assert read_note(json.dumps({"event_times": note})) == {
+        "a": Reached(70, 70, idle=False),
+        "b": Reached(90, 80, idle=False),
+    }
     note = times.note({}, limit=LATEST, behind=False)
-    assert read_note(note) == {"a": Reached(70, 70, idle=True), "b": Reached(90, 80, idle=True)}
+    assert read_note(json.dumps({"event_times": note})) == {
+        "a": Reached(70, 70, idle=True),
+        "b": Reached(90, 80, idle=True),
+    }
 
 
 def test_a_task_that_writes_no_such_topic_says_nothing():
-    assert WrittenTimes(()).note({}, limit=LATEST, behind=False) == ""
+    assert WrittenTimes(()).note({}, limit=LATEST, behind=False) == {}
 
 
 @pytest.mark.parametrize(
