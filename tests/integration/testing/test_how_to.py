@@ -75,7 +75,10 @@ def test_the_page_s_first_look_shows_rows(spark, capsys):
 def test_the_page_s_micro_batches_are_written_once(spark, tmp_path):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json}
     scripts = run("Write each micro-batch somewhere else", **imports)
-    for made, where in ((scripts["orders_to_parquet"], tmp_path / "orders"), (scripts["orders_to_sqlite"], tmp_path / "db")):
+    for made, where in (
+        (scripts["orders_to_parquet"], tmp_path / "orders"),
+        (scripts["orders_to_sqlite"], tmp_path / "db"),
+    ):
         topology = made(str(where))
         (leg,) = topology.legs
         write, calls = leg.action.function, []
@@ -94,7 +97,10 @@ def test_the_page_s_micro_batches_are_written_once(spark, tmp_path):
         assert {id_.task for id_ in calls} == {"0_0", "0_1"}
     found = spark.read.parquet(str(tmp_path / "orders"))
     assert sorted(row.id for row in found.collect()) == list(range(20))
-    assert {(row.task, row.batch) for row in found.select("task", "batch").distinct().collect()} == {("0_0", 1), ("0_1", 1)}
+    assert {(row.task, row.batch) for row in found.select("task", "batch").distinct().collect()} == {
+        ("0_0", 1),
+        ("0_1", 1),
+    }
     with closing(sqlite3.connect(tmp_path / "db")) as database:
         assert sorted(id_ for (id_,) in database.execute("SELECT id FROM orders")) == list(range(20))
 

@@ -70,7 +70,9 @@ def test_no_text_is_trouble(text):
     read_batch(text)
 
 
-@pytest.mark.parametrize("text", ["", "[" * 4000, "9" * 5000, '{"batch": 5}', '{"batch": {"task": "0_3", "number": true}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[" * 4000, "9" * 5000, '{"batch": 5}', '{"batch": {"task": "0_3", "number": true}}']
+)
 def test_what_others_have_noted_is_nothing(text):
     assert read_batch(text) is None
 
