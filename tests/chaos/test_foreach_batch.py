@@ -60,7 +60,7 @@ class Sink:
             id_ = len(self.records)
             at = BEGIN + dt.timedelta(milliseconds=200 * id_)
             order = {"id": id_, "amount": id_ % 7, "at": at.isoformat()}
-            self.records.append((f"u{id_ % 5}", order))
+            self.records.append((f"u{id_ % 9}", order))
             made.append(self.records[-1])
         return made[::2], made[1::2]
 
