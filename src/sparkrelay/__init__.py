@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.types import ProcessId, TaskId, TopicPartition
+from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from sparkrelay.records.formats import Integer, Json, Long, Raw, String
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "BatchId",
     "GlobalKTable",
     "Integer",
     "Json",

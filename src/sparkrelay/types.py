@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import uuid
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
-__all__ = ["ProcessId", "TaskId", "TopicPartition"]
+__all__ = ["BatchId", "ProcessId", "TaskId", "TopicPartition"]
 
 _SIGN_BIT = 1 << 63
 _LOW_64 = (1 << 64) - 1
@@ -43,6 +43,37 @@ class TaskId(NamedTuple):
         if not (separator and subtopology.isdecimal() and partition.isdecimal()):
             raise ValueError(f"not a task id: {text!r}; expected <subtopology>_<partition>, such as 0_3")
         return cls(int(subtopology), int(partition))
+
+
+class BatchId(int):
+    """The number of a micro-batch of one task, as ``foreachBatch`` gives it to its function. Immutable.
+
+    The same task and number always come with the same rows. Numbers of a task only grow; there may be gaps.
+
+    Attributes:
+        task: the task as text, such as ``"0_3"``.
+        txn_app_id: names application, ``foreachBatch`` and task, and stays the same for them: what Delta wants as
+            ``txnAppId``, with the number as ``txnVersion``.
+    """
+
+    task: str
+    txn_app_id: str
+
+    def __new__(cls, number: int, task: str, txn_app_id: str) -> Self:
+        """Return the number with what it is the number of."""
+        self = super().__new__(cls, number)
+        self.__dict__.update(task=task, txn_app_id=txn_app_id)
+        return self
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, str, str]]:
+        """Return what pickle makes it of."""
+        return type(self), (int(self), self.task, self.txn_app_id)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{name!r} of a batch id cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name!r} of a batch id cannot be taken away")
 
 
 @functools.total_ordering

@@ -37,12 +37,12 @@ def members_of(session):
 class Instance:
     """A child process with a Spark session of its own; it joins the group when it is asked to."""
 
-    def __init__(self, folder, name, settings, faults, environment=None):
+    def __init__(self, folder, name, settings, faults, environment=None, *, script="instance.py"):
         self.log = folder / f"{name}.log"
         self.name = name
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("instance.py")), json.dumps(settings)],
+                [sys.executable, str(Path(__file__).with_name(script)), json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

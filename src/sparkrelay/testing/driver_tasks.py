@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.admin import EARLIEST
+from sparkrelay.client.admin import EARLIEST, CommittedOffset
 from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
@@ -43,8 +44,13 @@ class _FileTransactions:
     def __init__(self, log: FileLog) -> None:
         self._log = log
         self._numbers = itertools.count(1)
-        #: The group's offsets.
-        self.committed: dict[TopicPartition, int] = {}
+        #: The group's commits.
+        self.commits: dict[TopicPartition, CommittedOffset] = {}
+
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        """The group's offsets."""
+        return {partition: commit.offset for partition, commit in self.commits.items()}
 
     def init(self, transactional_id: str) -> ProducerIdentity:
         """Open a transactional id; what its former holder has left is aborted."""
@@ -59,10 +65,10 @@ class _FileTransactions:
         notes: Mapping[TopicPartition, str],
     ) -> dict[str, ProducerIdentity]:
         """Commit transactions with their input offsets; return the identities of the next ones."""
-        del group_id, notes
+        del group_id
         for identity, positions in offsets.items():
             self._log.commit(identity.transactional_id)
-            self.committed.update(positions)
+            self.commits |= {p: CommittedOffset(offset, notes.get(p, "")) for p, offset in positions.items()}
         return {identity.transactional_id: identity for identity in offsets}
 
     def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, ProducerIdentity]:
@@ -148,6 +154,7 @@ class DriverTasks:
             retries=self._config.max_batch_retries,
             residency=Residency(self._jobs, over=lambda: False),
             global_tables=str(self._state_dir / GLOBAL_TABLES),
+            functions=BatchFunctions(self._jobs, self._config.application_id, self._state_dir / KEPT_ROWS),
         )
         ends = self._ends(partition for task in self._tasks for partition in task.changelogs.values())
         commands = []
@@ -239,6 +246,8 @@ class DriverTasks:
             positions |= seen | task.restored_from_sources(report, self._transactions.committed)
             task.restore_progressed(report.changelog_next)
         task.positioned(positions, skipped={}, batch=None if report is None else report.batch)
+        if task.foreach_batch:
+            task.noted(self._transactions.commits, self._now_ms())
         task.restored()
 
     def _ends(self, partitions: Any) -> dict[TopicPartition, int]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.structure import Foreach, Ranking, Show, Step
+    from sparkrelay.topology.structure import Foreach, ForeachBatch, Ranking, Show, Step
 
 __all__ = [
     "ActionNode",
@@ -268,10 +268,10 @@ class SinkNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActionNode:
-    """``show(...)`` and ``foreach(...)``: an end whose rows go to no topic."""
+    """``show(...)``, ``foreach(...)`` and ``foreachBatch(...)``: an end whose rows go to no topic."""
 
     parent: Node
-    action: Show | Foreach
+    action: Show | Foreach | ForeachBatch
     name: str | None
     call_site: CallSite
 

@@ -66,6 +66,7 @@ _REMEDIES: Final = {
     "count": 'group first: groupBy("a").count()',
     "agg": 'group first: groupBy("a").agg(...)',
     "toDF": "use withColumnRenamed(old, new)",
+    "foreachBatch": "it is for streams: to_stream() makes one of a table's changes",
     "colRegex": "name the columns in select(...)",
     "withColumnsRenamed": "use withColumnRenamed(old, new) for each",
 }

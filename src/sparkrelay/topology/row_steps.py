@@ -169,17 +169,6 @@ class RowSteps:
         show = Show(n, min(width, _MOST_SHOWN), call_site, f"show({n})")
         self._record.add(ActionNode(self._node, show, check_name(name, call_site), call_site))
 
-    def foreachBatch(self, func: Callable[..., Any]) -> NoReturn:
-        """Not there yet.
-
-        Raises:
-            TopologyException: always.
-        """
-        del func
-        raise TopologyException(
-            f"{find_call_site()}: foreachBatch() is not there yet; write to(topic) and read that topic"
-        )
-
     def __getattr__(self, name: str) -> Any:
         # Python and notebooks probe for names with an underscore and expect AttributeError.
         if name.startswith("_"):

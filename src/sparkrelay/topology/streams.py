@@ -27,7 +27,7 @@ from sparkrelay.topology.regrouping import grouping_columns, key_words, repartit
 from sparkrelay.topology.row_steps import RowSteps, check_column_name, flat
 from sparkrelay.topology.stored_tables import keep_newest, key_of
 from sparkrelay.topology.stream_joins import join_streams
-from sparkrelay.topology.structure import Foreach, Ranking, Step
+from sparkrelay.topology.structure import Foreach, ForeachBatch, Ranking, Step
 from sparkrelay.topology.table_joins import join_tables
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
+    from sparkrelay.types import BatchId
 
 __all__ = ["GlobalKTable", "KStream", "KTable"]
 
@@ -105,7 +106,8 @@ class KStream(_RankedRows):
 
     _kind = "KStream"
     _supported = _ROW_STEPS | {
-        *("dropDuplicates", "dropDuplicatesWithinWatermark", "drop_duplicates", "foreach", "groupBy", "join"),
+        *("dropDuplicates", "dropDuplicatesWithinWatermark", "drop_duplicates", "foreach", "foreachBatch", "groupBy"),
+        "join",
         *("repartition", "to_table", "union", "unionByName", "withWatermark"),
     }
 
@@ -156,6 +158,32 @@ class KStream(_RankedRows):
         if not callable(f):
             raise TopologyException(f"{call_site}: foreach() takes a function of a Row, not {f!r}")
         action = Foreach(f, call_site, f"foreach({argument_text(f)})")
+        self._record.add(ActionNode(self._node, action, check_name(name, call_site), call_site))
+
+    def foreachBatch(self, func: Callable[[Any, BatchId], Any], *, name: str | None = None) -> None:
+        """Give the rows of each micro-batch to a function on the driver, as ``DataStreamWriter.foreachBatch``.
+
+        It is called once a task and micro-batch, ``func(df, batch_id)``, before the micro-batch is committed, one task
+        after the other. ``df`` has the task's rows of it in an order that stays the same, and may be read as often as
+        wanted until ``func`` returns. Without rows it is not called. Records without a value are left out.
+
+        ``batch_id`` is an ``int`` with ``.task`` and ``.txn_app_id`` (:class:`~sparkrelay.BatchId`). After a failure or
+        a kill it is called again, wherever the task is then: with the same rows for the same task and number, always.
+        So a sink that knows a number again, or takes the same rows for one row, has everything exactly once; others
+        have it at least once. That holds as long as the steps before it give the same rows for the same records, and
+        the records are still in the topic: docs/how-to.md, "Write each micro-batch somewhere else".
+
+        Args:
+            func: what it returns is not looked at; what it raises fails the micro-batch, as a UDF's error does.
+            name: its name in ``describe()`` and in ``txn_app_id``.
+
+        Raises:
+            TopologyException: it is no function.
+        """
+        call_site = find_call_site()
+        if not callable(func):
+            raise TopologyException(f"{call_site}: foreachBatch() takes a function (df, batch_id), not {func!r}")
+        action = ForeachBatch(func, call_site, f"foreachBatch({argument_text(func)})")
         self._record.add(ActionNode(self._node, action, check_name(name, call_site), call_site))
 
     def unionByName(self, other: KStream) -> KStream:

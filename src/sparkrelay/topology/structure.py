@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.types import BatchId
 
 __all__ = [
     "Aggregation",
     "Deduplication",
     "EmittingStep",
     "Foreach",
+    "ForeachBatch",
     "Leg",
     "Lookup",
     "NamedAggregate",
@@ -367,6 +369,21 @@ class Foreach:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ForeachBatch:
+    """An end whose rows are given to a function of the user's on the driver, a task and micro-batch at a time.
+
+    Attributes:
+        function: takes a DataFrame and a ``BatchId``; what it returns is not looked at.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    function: Callable[[Any, BatchId], Any]
+    call_site: CallSite
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """A straight way through a subtopology.
 
@@ -399,7 +416,7 @@ class Leg:
     table_steps: int
     sink: Sink | None
     changes_of: str | None = None
-    action: Show | Foreach | None = None
+    action: Show | Foreach | ForeachBatch | None = None
     late_for: Aggregation | None = None
     emitting: EmittingStep | None = None
     table_join: TableJoin | None = None

@@ -31,6 +31,7 @@ from sparkrelay.topology.structure import (
     Aggregation,
     Deduplication,
     EmittingStep,
+    ForeachBatch,
     Leg,
     Lookup,
     Sink,
@@ -87,6 +88,7 @@ def build_subtopologies(record: Record) -> Topology:
             legs.append(_leg(way, first, number, names, keepers))
     _check_circles(legs)
     _check_changelogs(legs)
+    _check_batches(legs)
     global_tables = tuple(leg for leg in legs if leg.keeps_global_table)
     spread = [leg for leg in legs if not leg.keeps_global_table]
     if not spread:
@@ -456,6 +458,21 @@ def _check_changelogs(legs: Iterable[Leg]) -> None:
                 f"{unlogged.call_site}: {unlogged.text} has no changelog, and {logged.text} at {logged.call_site} has "
                 "one: they share source topics and so a task, whose stores have changelogs all or none. Give both "
                 "logged=False or neither, or put a repartition(...) before one of them"
+            )
+
+
+def _check_batches(legs: list[Leg]) -> None:
+    """Refuse foreachBatch behind a store without changelog: a batch that runs again elsewhere would find it empty."""
+    unlogged = {step.store: step for leg in legs if (step := leg.stateful_step) is not None and not step.logged}
+    for leg in legs:
+        if isinstance(leg.action, ForeachBatch) and (
+            found := unlogged.keys() & {*leg.reads_stores, *(() if leg.store is None else (leg.store,))}
+        ):
+            step = unlogged[min(found)]
+            raise TopologyException(
+                f"{leg.action.call_site}: {leg.action.text} stands behind {step.text} of {step.call_site}, which has "
+                "no changelog: a micro-batch that runs again on another instance would have other rows under the same "
+                "number. Leave logged=False out"
             )
 
 

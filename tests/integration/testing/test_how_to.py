@@ -2,6 +2,8 @@
 
 import datetime as dt
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,39 @@ def test_the_page_s_first_look_shows_rows(spark, capsys):
         for n in (1, 2):
             clicks.pipe_input("ada", {"page": "a", "n": n})
     assert "|   a|  2| ada|" in capsys.readouterr().out
+
+
+def test_the_page_s_micro_batches_are_written_once(spark, tmp_path):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json}
+    scripts = run("Write each micro-batch somewhere else", **imports)
+    for made, where in (
+        (scripts["orders_to_parquet"], tmp_path / "orders"),
+        (scripts["orders_to_sqlite"], tmp_path / "db"),
+    ):
+        topology = made(str(where))
+        (leg,) = topology.legs
+        write, calls = leg.action.function, []
+
+        def twice(df, batch_id, write=write, calls=calls):
+            write(df, batch_id)
+            write(df, batch_id)
+            calls.append(batch_id)
+
+        object.__setattr__(leg.action, "function", twice)
+        with TopologyTestDriver(topology, spark=spark, partitions=2, batch="all") as driver:
+            orders = driver.create_input_topic("orders")
+            for id_ in range(20):
+                orders.pipe_input(f"u{id_}", {"id": id_, "amount": 1.5})
+            driver.process()
+        assert {id_.task for id_ in calls} == {"0_0", "0_1"}
+    found = spark.read.parquet(str(tmp_path / "orders"))
+    assert sorted(row.id for row in found.collect()) == list(range(20))
+    assert {(row.task, row.batch) for row in found.select("task", "batch").distinct().collect()} == {
+        ("0_0", 1),
+        ("0_1", 1),
+    }
+    with closing(sqlite3.connect(tmp_path / "db")) as database:
+        assert sorted(id_ for (id_,) in database.execute("SELECT id FROM orders")) == list(range(20))
 
 
 def test_the_page_s_streams_are_joined(spark):

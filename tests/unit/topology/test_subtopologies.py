@@ -54,6 +54,24 @@ def test_changelogs_are_for_all_stores_of_a_task_or_for_none(builder, flights, F
         builder.build()
 
 
+def test_batches_are_not_given_behind_a_store_without_changelog(builder, flights, F):
+    counts = flights.groupBy("carrier").count(name="counts", logged=False)
+    flights.foreachBatch(print)
+    builder.build()
+    counts.to_stream().foreachBatch(print)
+    with pytest.raises(
+        TopologyException, match=r"foreachBatch\(print\) stands behind .*logged=False\) of .* which has no"
+    ):
+        builder.build()
+
+
+def test_batches_are_not_given_behind_a_lookup_without_changelog(builder, flights, F):
+    table = builder.table("carriers", key=String("carrier"), value=Json("name string"), logged=False)
+    flights.join(table, "carrier").foreachBatch(print)
+    with pytest.raises(TopologyException, match=r"stands behind table\(.*has no changelog"):
+        builder.build()
+
+
 def test_logged_is_yes_or_no(flights, F):
     with pytest.raises(TopologyException, match=r"agg\(\) takes logged=True or logged=False, not 1"):
         flights.groupBy("carrier").agg(F.sum("delay").alias("n"), logged=1)

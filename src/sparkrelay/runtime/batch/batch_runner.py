@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.client.transactions import ProducerIdentity
+    from sparkrelay.runtime.batch.batch_functions import BatchFunctions
     from sparkrelay.runtime.batch.residency import Residency
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.commands import LegReport
@@ -116,6 +117,7 @@ class BatchRunner:
         retries: int,
         residency: Residency | None = None,
         global_tables: str | None = None,
+        functions: BatchFunctions | None = None,
     ) -> None:
         """Prepare the runner.
 
@@ -126,6 +128,7 @@ class BatchRunner:
             retries: how often a batch that fails by something of its own is tried again.
             residency: without it every micro-batch has Spark jobs of its own.
             global_tables: the directory of the process's global tables, which its legs look into.
+            functions: calls those of ``foreachBatch``, where the pipeline has any.
         """
         self._jobs = jobs
         self._residency = residency
@@ -133,6 +136,7 @@ class BatchRunner:
         self._group_id = group_id
         self._retries = retries
         self._global_tables = global_tables
+        self._functions = functions
         self._number = 0
 
     def prewarm(
@@ -187,11 +191,15 @@ class BatchRunner:
         started, cpu_before = time.perf_counter(), time.thread_time()
         for task, ranges in work.values():
             task.batch_begun(ranges)
+        work = self._intend(work, outcome)
         fault_points.reach("driver-before-job")
         failed: Exception | None = None
         broken: dict[TaskId, Exception] = {}
         try:
-            self._run_waves(plans, work, partitions, outcome)
+            if work:
+                self._run_waves(plans, work, partitions, outcome)
+            if self._functions is not None and not any(report.error for report in outcome.reports):
+                self._functions.call(plans, outcome.reports)
         except TaskFailed as error:
             broken[error.task] = error.cause
         except SparkRelayError as error:
@@ -200,11 +208,13 @@ class BatchRunner:
         broken |= {report.task: report.error for report in outcome.reports if report.error is not None}
         if failed is not None or broken:
             self._abort(work, outcome, failed, broken)
-        else:
+        elif work:
             fault_points.reach("driver-before-commit")
             self._commit(work, outcome)
             fault_points.reach("driver-after-commit")
             self._show(plans, outcome)
+        if self._functions is not None:
+            self._functions.clear()
         outcome.seconds["total"] = time.perf_counter() - started
         outcome.cpu_seconds += time.thread_time() - cpu_before
         return outcome
@@ -218,6 +228,35 @@ class BatchRunner:
         """End the job that stays, if there is one. Nothing else outlasts a micro-batch."""
         if self._residency is not None:
             self._residency.close()
+
+    def _intend(
+        self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome
+    ) -> Mapping[TaskId, tuple[Task, Ranges]]:
+        """Commit what the batches take whose rows must be the same in every try; return the work that is left.
+
+        The offsets stay as they are. Who cannot commit that is initialized again, and finds out what is there.
+        """
+        new = [task for task, _ in work.values() if task.foreach_batch and not task.attempt.intended]
+        if not new:
+            return work
+        clock_ms = int(time.time() * 1000)
+        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        notes: dict[TopicPartition, str] = {}
+        for task in new:
+            assert task.producer is not None, f"task {task.id} runs without a transaction"
+            own = task.intent_notes(clock_ms)
+            notes |= own
+            stands = task.position.offsets
+            offsets[task.producer] = {partition: stands[partition] for partition in (*own, *work[task.id][1])}
+        answers = self._transactions.commit(offsets, self._group_id, notes=notes)
+        for task in new:
+            assert task.producer is not None
+            answer = answers[task.producer.transactional_id]
+            if isinstance(answer, Exception):
+                outcome.reinitialize[task.id] = answer
+            else:
+                task.batch_intended(answer)
+        return {id_: some for id_, some in work.items() if id_ not in outcome.reinitialize}
 
     def _run_waves(
         self,
@@ -241,7 +280,8 @@ class BatchRunner:
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
         for wave in waves:
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
-            command = BatchCommand(commands, partitions, self._global_tables)
+            kept = None if self._functions is None else self._functions.directory(self._number)
+            command = BatchCommand(commands, partitions, self._global_tables, kept)
             description = f"batch {self._number} of {name_tasks(work)}"
             if job is None:
                 if residency is not None:

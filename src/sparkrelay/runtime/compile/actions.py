@@ -12,7 +12,7 @@ from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import arrow_schema, without_kafka
 from sparkrelay.runtime.contract.specs import ActionSpec
 from sparkrelay.runtime.worker.actions import act_leg
-from sparkrelay.topology import Show
+from sparkrelay.topology import ForeachBatch, Show
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["acted"]
 
 def acted(  # noqa: PLR0917 - what is known of one step
     leg: Leg,
-    action: Show | Foreach,
+    action: Show | Foreach | ForeachBatch,
     rows: DataFrame,
     hidden: Sequence[str],
     step: Mapping[str, Any],
@@ -54,6 +54,9 @@ def acted(  # noqa: PLR0917 - what is known of one step
         rows = checked(str(action.call_site), lambda: rows.select(*shown, *hidden))
         text = StructType([StructField(field.name, StringType()) for field in columns])
         spec = ActionSpec(**more, columns=arrow_schema(text), rows=action.rows, width=action.width)
+    elif isinstance(action, ForeachBatch):
+        rows = rows.select(*names, *hidden)
+        spec = ActionSpec(**more, columns=arrow_schema(columns), keeps=True)
     else:
         rows = rows.select(*names, *hidden)
         spec = ActionSpec(

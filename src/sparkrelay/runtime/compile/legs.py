@@ -318,7 +318,7 @@ class LegCompiler:
     def _fetch_spec(self, leg: Leg, schema: StructType) -> FetchSpec:
         shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
         skips = self._config.deserialization_exception_handler == "log-and-continue"
-        return fetch_spec(leg, schema, shipped, skip_bad_records=skips, step=self._step(leg))
+        return fetch_spec(leg, schema, shipped, skip_bad_records=skips, legs=self._legs, step=self._step(leg))
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract.specs import SourceChangelog
-from sparkrelay.topology import Show
+from sparkrelay.topology import ForeachBatch, Show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -113,6 +113,12 @@ class PreparedLegs:
         plan = self._plans[leg]
         assert isinstance(plan.leg.action, Show), f"leg {leg} shows nothing"
         return without_kafka(plan.output).names, plan.leg.action.rows
+
+    def batch_function(self, leg: str) -> tuple[ForeachBatch, StructType]:
+        """Return what is called with the rows of a leg that has ``foreachBatch``, and their schema."""
+        plan = self._plans[leg]
+        assert isinstance(plan.leg.action, ForeachBatch), f"leg {leg} gives its rows to no function"
+        return plan.leg.action, without_kafka(plan.output)
 
     def resident(self) -> ResidentLegs:
         """Return the legs that can stay; they are built when they are first asked for, on whichever thread."""

@@ -19,6 +19,7 @@ from sparkrelay.runtime.compile.schemas import (
 )
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import FetchSpec
+from sparkrelay.topology import ForeachBatch
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -68,7 +69,13 @@ def topics_read(leg: Leg, names: TopicNames) -> tuple[str, ...]:
 
 
 def fetch_spec(
-    leg: Leg, schema: StructType, shipped: StructType | None, *, skip_bad_records: bool, step: Mapping[str, Any]
+    leg: Leg,
+    schema: StructType,
+    shipped: StructType | None,
+    *,
+    skip_bad_records: bool,
+    legs: Iterable[Leg],
+    step: Mapping[str, Any],
 ) -> FetchSpec:
     """Return the first step of a leg.
 
@@ -77,6 +84,7 @@ def fetch_spec(
         schema: of the rows that leave the step.
         shipped: of a repartition topic: the columns that travel through it.
         skip_bad_records: True to leave out what does not decode.
+        legs: all of the pipeline.
         step: what every step of the leg knows.
     """
     source = leg.source
@@ -102,6 +110,8 @@ def fetch_spec(
         or (leg.aggregation is not None and not keeps_newest(leg)),
         skip_bad_records=skip_bad_records,
         is_global=leg.keeps_global_table,
+        # A store that another leg keeps may be read, and go by what comes first.
+        in_order=any(isinstance(other.action, ForeachBatch) for other in legs if other.subtopology == leg.subtopology),
     )
 
 

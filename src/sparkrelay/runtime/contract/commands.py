@@ -27,6 +27,7 @@ __all__ = [
     "COMMAND_PROPERTY",
     "EXECUTOR_PROPERTY",
     "BatchCommand",
+    "KeptRows",
     "LegReport",
     "RestoreCommand",
     "RestoreReport",
@@ -68,6 +69,8 @@ class TaskCommand:
         awaited: store -> input topics that are read to their end and hold its watermark back all the same.
         event_time_limits: input topic -> the newest event time of its rows that moves watermarks, in milliseconds since
             1970, where tasks that write the topic are behind.
+        clock_ms: what the machine's clock said when the batch was chosen, in milliseconds since 1970, where every try
+            of it must take the same for too far ahead; 0: the worker's own clock counts.
     """
 
     task: TaskId
@@ -86,6 +89,7 @@ class TaskCommand:
     silence_ms: int = 0
     awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
     event_time_limits: Mapping[str, int] = field(default_factory=dict)
+    clock_ms: int = 0
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -101,11 +105,26 @@ class BatchCommand:
         spark_partitions: for each Spark partition, the tasks it works on.
         partitions: partition count of each topic that is written.
         global_tables: directory of the process's global tables, if it has any.
+        kept_rows: directory of this batch alone for rows that ``foreachBatch`` is to get, if any leg has one.
     """
 
     spark_partitions: tuple[tuple[TaskCommand, ...], ...]
     partitions: Mapping[str, int]
     global_tables: str | None = None
+    kept_rows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of a task that wait in a file for ``foreachBatch``.
+
+    Attributes:
+        path: of the file, on the host of the process.
+        rows: how many.
+    """
+
+    path: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +164,7 @@ class LegReport:
         next_sequences: output partition -> next sequence number.
         seconds: step -> seconds spent.
         shown: the rows that ``show`` prints, their cells as text.
+        kept: the rows that ``foreachBatch`` is to get; None if there are none.
         error: what went wrong, if anything did; then nothing else counts.
     """
 
@@ -159,6 +179,7 @@ class LegReport:
     next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     shown: tuple[tuple[str | None, ...], ...] = ()
+    kept: KeptRows | None = None
     error: Exception | None = None
 
 

@@ -1,4 +1,11 @@
-"""What is noted with the group's offsets: a JSON object for a partition, each part of it somebody's own."""
+"""What is noted with the group's offsets: a JSON object for a partition, each part of it somebody's own.
+
+``event_times``, on a task's first input: how far it has come with repartition topics (``tasks.event_times``).
+``batch``, there too: which micro-batch of a task with ``foreachBatch`` it is (``tasks.batch_notes``).
+``source_changelog``: that the topic is a table's changelog as well.
+
+It comes from a broker, where others can write, too: whatever does not fit is nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +13,36 @@ import json
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.errors import StreamsException
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkrelay.types import TaskId
+
 __all__ = ["MOST_CHARACTERS", "SOURCE_CHANGELOG", "note_parts", "note_text"]
 
-#: Brokers take 4,096 bytes (``offset.metadata.max.bytes``); the text is ASCII.
+#: Brokers take 4,096 bytes unless ``offset.metadata.max.bytes`` says something else; the text is ASCII.
 MOST_CHARACTERS: Final = 4000
-#: What is noted of a topic that is a table's changelog as well. Nothing else says so once the setting is taken back.
+#: The part of a topic that is a table's changelog as well. Nothing else says so once the setting is taken back.
 SOURCE_CHANGELOG: Final[Mapping[str, Any]] = MappingProxyType({"source_changelog": True})
 
 
-def note_text(parts: Mapping[str, Any]) -> str:
-    """Return the text of a note; empty if there is nothing to be noted."""
-    return json.dumps(dict(parts), separators=(",", ":")) if parts else ""
+def note_text(task: TaskId, parts: Mapping[str, Any]) -> str:
+    """Return the text of a note; of nothing it is empty.
+
+    Raises:
+        StreamsException: it is too long for a broker.
+    """
+    said = {name: part for name, part in parts.items() if part}
+    text = json.dumps(said, separators=(",", ":")) if said else ""
+    if len(text) > MOST_CHARACTERS:
+        raise StreamsException(
+            f"task {task}: what its commits have to say beside the offsets takes {len(text):,} bytes, and brokers "
+            f"keep no more than {MOST_CHARACTERS:,}. It grows with the topics that the task reads and writes: put "
+            "fewer into one part of the pipeline that has foreachBatch() or a watermark, with a topic in between"
+        )
+    return text
 
 
 def note_parts(text: str) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class FetchSpec(StepSpec):
         skip_tombstones: True where null values end here, as in front of an aggregation.
         skip_bad_records: True to log and drop what does not decode, False to fail.
         is_global: True in front of a global table, whose one task reads every partition.
+        in_order: True where partitions are read one behind the other, so that every try has the rows in one order.
     """
 
     key: Format | None
@@ -92,6 +93,7 @@ class FetchSpec(StepSpec):
     skip_bad_records: bool
     layout: int = 0
     is_global: bool = False
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +441,7 @@ class ActionSpec(StepSpec):
         rows: of ``show``: rows of a task at most that go to the driver, all of them text.
         width: of ``show``: characters of a cell at most.
         function: of ``foreach``: takes each row.
+        keeps: of ``foreachBatch``: True; the rows stay in a file until the driver has called its function.
         schema: of ``foreach``: the rows' schema as Spark's JSON.
         changelog: as :class:`PublishSpec` has it.
     """
@@ -447,6 +450,7 @@ class ActionSpec(StepSpec):
     rows: int = 0
     width: int = 0
     function: Callable[[Any], Any] | None = None
+    keeps: bool = False
     schema: str = ""
     behind_state: bool = False
     changelog: str | None = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
+from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.batch_thread import BatchThread
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
@@ -32,6 +33,7 @@ from sparkrelay.runtime.thread.membership import StreamsMembership
 from sparkrelay.runtime.thread.stream_thread import StreamThread
 from sparkrelay.runtime.thread.task_set import TaskSet
 from sparkrelay.runtime.worker.restore import RestoreSpec
+from sparkrelay.topology import ForeachBatch
 
 if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
@@ -343,6 +345,11 @@ class ProcessThreads:
                 retries=config.max_batch_retries,
                 residency=Residency(jobs, over=lambda: in_service.ended),
                 global_tables=None if self._global is None else str(self.slot.path / GLOBAL_TABLES),
+                functions=(
+                    BatchFunctions(jobs, config.application_id, self.slot.path / KEPT_ROWS / str(number))
+                    if any(isinstance(leg.action, ForeachBatch) for leg in shared.topology.legs)
+                    else None
+                ),
             ),
             plans=self._plans[number],
             topics=batch_topics,

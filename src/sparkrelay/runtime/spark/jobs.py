@@ -135,6 +135,30 @@ class Jobs:
             if self._cancels > cancels:
                 raise JobCancelled(str(error)) from error
             raise
+        except TaskFailed as error:
+            if self._cancels > cancels and isinstance(error.cause, JobFailed):
+                raise JobCancelled(str(error)) from error
+            raise
+
+    @contextlib.contextmanager
+    def of_user(self, what: str) -> Iterator[ExecutorTarget]:
+        """Have Spark jobs that the user's code begins on this thread count as the micro-batch's; yield their place.
+
+        Raises:
+            ExecutorLost: the process's executor is gone.
+            StreamsException: the session is gone.
+        """
+        self.target.require()
+        context = self.target.spark.sparkContext
+        text = f"{self._name}: {what}"
+        with self.target.under_way(what):
+            self.target.mark_jobs()
+            context.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
+            context.setLocalProperty(_TAGS_PROPERTY, f"sparkrelay,{self._name},{BATCH_POOL}")
+            # It is long, and nobody's here; Java's null takes a property away.
+            context.setLocalProperty(COMMAND_PROPERTY, cast("str", None))
+            context.setJobGroup(self._batch_group, text, interruptOnCancel=True)
+            yield self.target
 
     def collect(self, frame: DataFrame, description: str) -> pa.Table:
         """Collect a DataFrame for the micro-batch under way; what cancels that ends this too.

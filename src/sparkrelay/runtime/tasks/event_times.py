@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.runtime.contract.commit_notes import note_parts
 from sparkrelay.state.watermarks import NO_TIME
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import StateReport
     from sparkrelay.types import TopicPartition
 
-__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "reached_in"]
+__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "reached_in", "said_again"]
 
 #: Of the note of a commit.
 _PART: Final = "event_times"
@@ -54,6 +54,11 @@ def reached_in(note: str) -> dict[str, Reached]:
     return found
 
 
+def said_again(reached: Mapping[str, Reached]) -> dict[str, list[int | None]]:
+    """Return the part ``event_times`` of a note that says this."""
+    return {topic: [one.newest, one.through, int(one.idle)] for topic, one in reached.items()}
+
+
 class WrittenTimes:
     """What one owner of a task says of the repartition topics that it writes. Pure.
 
@@ -64,23 +69,21 @@ class WrittenTimes:
     def __init__(self, topics: Collection[str]) -> None:
         self._reached = dict.fromkeys(sorted(topics), Reached(None, None, idle=True))
 
-    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> dict[str, Any]:
-        """Return what the commit of a batch is to say; empty: nothing.
+    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> dict[str, list[int | None]]:
+        """Return what the commit of a batch is to say, as the part ``event_times`` of its note; empty: nothing.
 
         Args:
             newest: topic -> the newest event time of the rows that the batch has written there.
             limit: the newest event time that counted in its own input.
             behind: whether there is more input than it took.
         """
-        if not self._reached:
-            return {}
         for topic, before in self._reached.items():
             if topic in newest:
                 time = max(newest[topic], NO_TIME if before.newest is None else before.newest)
                 self._reached[topic] = Reached(time, min(time, limit), idle=False)
             else:
                 self._reached[topic] = replace(before, idle=not behind)
-        return {_PART: {topic: [one.newest, one.through, int(one.idle)] for topic, one in self._reached.items()}}
+        return said_again(self._reached)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
+from sparkrelay.runtime.tasks.batch_attempt import BatchAttempt
+from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
-from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes
+from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes, reached_in, said_again
 from sparkrelay.runtime.tasks.idle_topics import IdleTopics
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, topics_behind
@@ -23,13 +25,14 @@ from sparkrelay.state_machine import StateMachine
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, StateReport
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["BatchAttempt", "LocalCopy", "Position", "Task"]
+__all__ = ["LocalCopy", "Position", "Task"]
 
 Ranges = dict["TopicPartition", tuple[int, int]]
 
@@ -49,30 +52,6 @@ class Position:
     skipped: dict[TopicPartition, int] = field(default_factory=dict)
     batch: int = 0
     committed: int = 0
-
-
-@dataclass(slots=True)
-class BatchAttempt:
-    """The batch that is under way, or must run again.
-
-    Attributes:
-        ranges: what it must take again exactly so, or None.
-        tries: times it was tried, which says how long to wait before the next try.
-        failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
-            while the task is initialized again, ended by a commit.
-        silence_ms: by how much watermarks go on with it, as there is no input; else 0.
-        awaited: store -> topics that hold its watermark back though they are read to their end.
-        limits: input topic -> the newest event time of its rows that moves watermarks.
-        looked_at: when it was chosen, monotonic seconds.
-    """
-
-    ranges: Ranges | None = None
-    tries: int = 0
-    failures: int = 0
-    silence_ms: int = 0
-    awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    limits: Mapping[str, int] = field(default_factory=dict)
-    looked_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -112,6 +91,7 @@ class Task:
         merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
         task_idle_seconds: store -> for how long a silent one of these holds its watermark back; 0: not.
         timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
+        foreach_batch: True if rows of it go to ``foreachBatch``: its commits say what each of its batches takes.
 
     Attributes:
         cuts: where those may be cut.
@@ -122,6 +102,7 @@ class Task:
 
     __slots__ = (
         "_machine",
+        "_times_said",
         "attempt",
         "changelogs",
         "copy",
@@ -129,6 +110,7 @@ class Task:
         "cuts",
         "directory",
         "event_time_limits",
+        "foreach_batch",
         "hindered",
         "id",
         "idle_topics",
@@ -165,6 +147,7 @@ class Task:
         merged: Mapping[str, frozenset[str]] | None = None,
         task_idle_seconds: Mapping[str, float] | None = None,
         timed_sinks: frozenset[str] = frozenset(),
+        foreach_batch: bool = False,
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -177,6 +160,8 @@ class Task:
         self.cuts = ChangelogCuts()
         self.timed_topics = timed_topics
         self.timed_sinks = timed_sinks
+        self.foreach_batch = foreach_batch
+        self._times_said: Mapping[str, object] = {}
         self.input_ends: dict[TopicPartition, int] = {}
         # An idle batch takes no offsets. So offsets, which are all that a store without changelog goes by when it is
         # taken over, do not say whether one of them was committed.
@@ -215,6 +200,7 @@ class Task:
                 for store in shape.merged
             },
             timed_sinks=shape.timed_sinks,
+            foreach_batch=shape.foreach_batch,
         )
 
     @property
@@ -357,6 +343,38 @@ class Task:
         self.position.batch = max(self.position.batch, batch or 0)
         self.position.committed = self.position.batch if batch is None else batch
 
+    def noted(self, commits: Mapping[TopicPartition, CommittedOffset], now_ms: int) -> BatchNote | None:
+        """Go on by what the commits of its inputs say of its batches, once it is positioned.
+
+        A batch that was begun is taken as it was. Where nothing says how far the numbers are (it is new, or its offsets
+        expired or were set by hand), they go on from the clock: none may come again with other rows.
+
+        Args:
+            commits: of its inputs.
+            now_ms: milliseconds since 1970.
+
+        Returns:
+            The batch that was begun and cannot be taken any more, since the task stands elsewhere.
+        """
+        said = commits.get(self.inputs[0])
+        self._times_said = said_again(reached_in("" if said is None else said.metadata))
+        note = newest_batch(self.id, (commits[p].metadata for p in self.inputs if p in commits))
+        if note is None:
+            self.position.batch = max(self.position.batch, now_ms)
+        elif note.intent is None or not self._stands_at(note.number, note.intent.ranges):
+            self.position.batch = max(self.position.batch, note.number)
+        else:
+            self.position.batch = note.number
+            self.attempt = BatchAttempt.of(note.intent, failures=self.attempt.failures)
+        return None if note is None or note.intent is None or self.attempt.intended else note
+
+    def _stands_at(self, number: int, ranges: Ranges | Mapping[TopicPartition, tuple[int, int]]) -> bool:
+        """Return whether a batch of that number and ranges may be the next one."""
+        offsets = self.position.offsets
+        return all(offsets.get(p) == start for p, (start, _) in ranges.items()) and (
+            self.directory is None or number > self.position.committed
+        )
+
     def restored(self) -> None:
         """Be in service."""
         self._on(TaskEvent.RESTORED)
@@ -400,6 +418,8 @@ class Task:
         self.ends_listed(ends)
         ranges = self.attempt.ranges
         if ranges:
+            # One that a former owner began was not chosen here.
+            self.attempt.looked_at = self.attempt.looked_at or now
             if not self.attempt.silence_ms:
                 self.idle_watermarks.had_input(now)
             return ranges
@@ -431,10 +451,28 @@ class Task:
         newest = {topic: time for report in reports for topic, time in report.newest_out.items()}
         limit = min(self.attempt.limits.values(), default=LATEST)
         behind = bool(self._behind(self.position.offsets, self.attempt.ranges))
+        self._times_said = self.written_times.note(newest, limit=limit, behind=behind)
+        return self._notes(None)
+
+    def intent_notes(self, clock_ms: int) -> dict[TopicPartition, str]:
+        """Return what the commit before the batch is to say: what it takes, and by what its rows go.
+
+        Raises:
+            StreamsException: that is too long.
+        """
+        self.attempt.clock_ms = clock_ms
+        return self._notes(self.attempt.intent())
+
+    def standing_notes(self) -> dict[TopicPartition, str]:
+        """Return what a commit between batches is to note, which takes the place of what was noted before."""
+        return self._notes(self.attempt.intent() if self.attempt.intended else None)
+
+    def _notes(self, intent: BatchIntent | None) -> dict[TopicPartition, str]:
         notes = {partition: dict(SOURCE_CHANGELOG) for partition in self.source_changelogs}
-        if times := self.written_times.note(newest, limit=limit, behind=behind):
-            notes.setdefault(self.inputs[0], {}).update(times)
-        return {partition: note_text(parts) for partition, parts in notes.items()}
+        batch = BatchNote(self.id, self.position.batch, intent).as_json() if self.foreach_batch else None
+        if batch or self._times_said:
+            notes.setdefault(self.inputs[0], {}).update(batch=batch, event_times=self._times_said)
+        return {partition: note_text(self.id, parts) for partition, parts in notes.items()}
 
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""
@@ -442,8 +480,15 @@ class Task:
         if self.attempt.ranges is None:
             self.position.batch += 1
             self.attempt.tries = 0
+            self.attempt.behind = self._behind(self.position.offsets, ranges)
+            self.attempt.clock_ms, self.attempt.intended = 0, False
         self.attempt.ranges = ranges
         self.attempt.tries += 1
+
+    def batch_intended(self, producer: ProducerIdentity) -> None:
+        """Take it that every owner of the task knows by now what the batch takes."""
+        self.producer = producer
+        self.attempt.intended = True
 
     def command(self, sequences: Mapping[TopicPartition, int]) -> TaskCommand:
         """Return what a wave of the batch is to do; ``sequences`` are where its producer goes on."""
@@ -463,10 +508,11 @@ class Task:
             sequences=dict(sequences),
             skipped=dict(self.position.skipped),
             tries=self.attempt.tries,
-            behind=self._behind(self.position.offsets, self.attempt.ranges),
+            behind=self.attempt.behind,
             silence_ms=self.attempt.silence_ms,
             awaited=self.attempt.awaited,
             event_time_limits=self.attempt.limits,
+            clock_ms=self.attempt.clock_ms,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:

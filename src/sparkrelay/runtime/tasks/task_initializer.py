@@ -14,11 +14,11 @@ from sparkrelay.errors import (
     CommitFailedException,
     KafkaException,
     ProducerFencedException,
+    StreamsException,
     TimeoutException,
     UnknownTopicException,
 )
 from sparkrelay.runtime.contract import fault_points
-from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.types import TopicPartition
@@ -110,6 +110,12 @@ class TaskInitializer:
         """Decide where tasks start and take them into service; a request asks for all of them at once."""
         inputs = [partition for task, _ in ready for partition in task.inputs]
         committed = self._topics.committed(inputs)
+        # Offsets and what was noted with them, as of one moment.
+        giving = [partition for task, _ in ready if task.foreach_batch for partition in task.inputs]
+        commits = self._topics.commits(giving, stable=True) if giving else {}
+        committed = {p: offset for p, offset in committed.items() if p not in giving} | {
+            partition: commit.offset for partition, commit in commits.items()
+        }
         seen = {
             partition: offset
             for task, report in ready
@@ -134,6 +140,15 @@ class TaskInitializer:
                 skipped={partition: seen[partition] for partition in task.inputs if partition in moved},
                 batch=None if report is None else report.batch,
             )
+            if task.foreach_batch and (lost := task.noted(commits, int(time.time() * 1000))):
+                log.warning(
+                    "task %s: batch %d was begun and is not run again as it was, because the task stands elsewhere by "
+                    "now. Sinks of foreachBatch() may have rows of it, and get those that are read again under another "
+                    "number",
+                    task.id,
+                    lost.number,
+                )
+        self._require_intended([task for task in tasks if task.attempt.intended])
         at_first = {p: o for p, o in first.items() if self._latest(p)}
         # Also that it is noted with them what they are, from now on.
         at_first |= {p: positions[p] for task in tasks for p in task.source_changelogs}
@@ -215,6 +230,32 @@ class TaskInitializer:
         kept = {p: known[p] for p, where in reset.items() if where == LATEST and p in known}
         return {**self._offsets({p: where for p, where in reset.items() if p not in kept}), **kept}
 
+    def _require_intended(self, tasks: Collection[Task]) -> None:
+        """Make sure that batches which were begun can be run again as they were.
+
+        Raises:
+            StreamsException: records of one are gone from their topic, or were never in this one.
+        """
+        ranges = {
+            partition: (task, *span)
+            for task in tasks
+            for partition, span in (task.attempt.ranges or {}).items()
+            if span[0] < span[1]
+        }
+        if not ranges:
+            return
+        earliest = self._offsets(dict.fromkeys(ranges, EARLIEST))
+        latest = self._offsets(dict.fromkeys(ranges, LATEST))
+        for partition, (task, start, stop) in ranges.items():
+            if earliest[partition] <= start and stop <= latest[partition]:
+                continue
+            raise StreamsException(
+                f"task {task.id}: batch {task.position.batch} was begun with the records {start} to {stop - 1} of "
+                f"{partition}, and its topic has only those from {earliest[partition]} to {latest[partition] - 1}. "
+                "The rows that foreachBatch() got of it, if it did, cannot be made again. Look into its sinks for what "
+                "they have of that batch; then set the group's offset of the partition to where the task is to go on"
+            )
+
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Ask for offsets.
 
@@ -262,7 +303,7 @@ class TaskInitializer:
                 offsets[task.producer] = mine
         if not offsets:
             return {}
-        notes = {p: note_text(SOURCE_CHANGELOG) for task in tasks for p in task.source_changelogs}
+        notes = {p: note for task in tasks for p, note in task.standing_notes().items()}
         answers = self._transactions.commit(offsets, self._config.application_id, notes=notes)
         fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
         for task in tasks:

@@ -9,6 +9,7 @@ from sparkrelay.errors import StreamsException, UnknownTopicException
 from sparkrelay.protocol import LONG_MAX
 from sparkrelay.runtime.topics.partition_counts import count_partitions, missing
 from sparkrelay.runtime.topics.writers import writers_of
+from sparkrelay.topology import ForeachBatch
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class TaskShape:
         merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
         joins: the stores of joins of streams.
         timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
+        foreach_batch: True if rows of it go to ``foreachBatch``.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -85,6 +87,7 @@ class TaskShape:
     merged: Mapping[str, frozenset[str]] = field(default_factory=dict)
     joins: frozenset[str] = frozenset()
     timed_sinks: frozenset[str] = frozenset()
+    foreach_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 timed_topics=timed_topics - behind_final,
                 merged=merged,
                 joins=joins,
+                foreach_batch=any(isinstance(leg.action, ForeachBatch) for leg in subtopology.legs),
             )
     for topic in internal.values():
         found = partitions.get(topic.name)

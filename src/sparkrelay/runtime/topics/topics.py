@@ -210,10 +210,17 @@ class Topics:
             found = self._admin.committed_offsets(self._config.application_id, list(partitions), stable=stable)
         return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
 
-    def commits(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return the group's commits with what they say, as decided by now; partitions without one are left out."""
+    def commits(
+        self, partitions: Collection[TopicPartition], *, stable: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return the group's commits with what they say; partitions without one are left out.
+
+        ``stable`` waits for those that are pending; else what is decided by now counts.
+        """
+        if not partitions:
+            return {}
         with self._lock:
-            return self._admin.commits(self._config.application_id, list(partitions))
+            return self._admin.commits(self._config.application_id, list(partitions), stable=stable)
 
     def group_clients(self) -> frozenset[str]:
         """Return the client ids of the group's members."""

@@ -1,26 +1,29 @@
-"""The last step of a leg whose rows go to no topic: they are shown, or given to a function of the user's."""
+"""The last step of a leg whose rows go to no topic: they are shown, given to a function, or kept for one."""
 
 from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import StructType
 
+from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.commands import LegReport
+from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, report_row
+from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
+from sparkrelay.runtime.worker.kept_rows import keep_rows
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.state import next_in_changelog, state_before
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from sparkrelay.runtime.contract.commands import KeptRows, TaskCommand
     from sparkrelay.runtime.contract.specs import ActionSpec
 
 __all__ = ["act_leg"]
@@ -38,7 +41,14 @@ def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     for share in shares:
         for task in share.tasks:
             rows = share.rows_of(task)
-            shown = _give(spec, rows) if spec.function is not None else _shown(spec, rows)
+            shown: tuple[tuple[str | None, ...], ...] = ()
+            kept, error = None, None
+            if spec.keeps:
+                kept, error = _keep(spec, task, rows)
+            elif spec.function is not None:
+                _give(spec.function, spec, rows)
+            else:
+                shown = _shown(spec, rows)
             state = state_before(spec, task) if spec.behind_state else None
             reports.append(
                 LegReport(
@@ -49,18 +59,34 @@ def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
                     state=state,
                     next_sequences=next_in_changelog(task, spec.changelog, state),
                     shown=shown,
+                    kept=kept,
+                    error=error,
                 )
             )
     yield report_row(reports)
 
 
-def _give(spec: ActionSpec, batches: Sequence[pa.RecordBatch]) -> tuple[()]:
-    assert spec.function is not None, "the leg has a function"
+def _give(function: Callable[[Any], Any], spec: ActionSpec, batches: Sequence[pa.RecordBatch]) -> None:
     for batch in batches:
-        rows = batch.filter(pc.invert(_deleted(batch))).select(spec.columns.names)
+        rows = _present(spec, batch)
         for row in ArrowTableToRowsConversion.convert(pa.Table.from_batches([rows]), _schema(spec.schema)):
-            spec.function(row)
-    return ()
+            function(row)
+
+
+def _keep(
+    spec: ActionSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]
+) -> tuple[KeptRows | None, StreamsException | None]:
+    directory = current_command(BatchCommand).kept_rows
+    assert directory is not None, "a batch of such a leg has a directory for its rows"
+    try:
+        return keep_rows(directory, spec.leg, task, [_present(spec, batch) for batch in batches], spec.columns), None
+    except StreamsException as error:
+        return None, error
+
+
+def _present(spec: ActionSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the visible columns of the rows that are not deleted."""
+    return batch.filter(pc.invert(_deleted(batch))).select(spec.columns.names)
 
 
 @functools.lru_cache(maxsize=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_type",
+    "clock_ms",
     "commanded",
     "current_command",
     "current_spark_partition",
@@ -131,6 +133,11 @@ def leg_tasks(spec: StepSpec) -> list[TaskCommand]:
         for task in command.spark_partitions[current_spark_partition(spec.spark_partitions)]
         if task.task.subtopology == spec.subtopology and any(p.topic in spec.topics for p in task.ranges)
     ]
+
+
+def clock_ms(task: TaskCommand) -> int:
+    """Return what the machine's clock says or, where that counts, said when the batch was chosen; in milliseconds."""
+    return task.clock_ms or int(time.time() * 1000)
 
 
 def report_row(reports: list[Any], padding: bytes = b"") -> pa.RecordBatch:

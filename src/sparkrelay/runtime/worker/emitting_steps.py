@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.publish import write_changelogs
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.state import batch_stamp, warn_of_late
@@ -114,7 +113,7 @@ def watermark_with(spec: TimedSpec, view: StoreView, task: TaskCommand, rows: pa
         rows: all of it, late ones too.
         late: how many of them are.
     """
-    newest = _newest(rows, spec.ahead_ms)
+    newest = _newest(rows, clock_ms(task) + spec.ahead_ms)
     read = view.sources_read | {spec.topics[number] for number in newest}
     holding = task.behind | task.awaited.get(spec.store, frozenset()) | read
     names = [source.name for source in spec.sources]
@@ -130,10 +129,10 @@ def watermark_with(spec: TimedSpec, view: StoreView, task: TaskCommand, rows: pa
     return replace(mark, ms=ms, sources_read=read)
 
 
-def _newest(rows: pa.Table, ahead_ms: int) -> dict[int, int]:
+def _newest(rows: pa.Table, latest_ms: int) -> dict[int, int]:
     """Return the newest event time, in milliseconds since 1970, by number of each source topic that has rows."""
     times_us, timed = event_times(rows)
-    moving = timed & (times_us <= (int(time.time() * 1000) + ahead_ms) * 1000)
+    moving = timed & (times_us <= latest_ms * 1000)
     sources = None
     if hidden_columns.SOURCE in rows.column_names:
         sources = whole(rows.column(hidden_columns.SOURCE)).to_numpy()

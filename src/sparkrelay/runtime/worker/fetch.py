@@ -45,7 +45,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         return
     times: dict[TopicPartition, int] = {}
     try:
-        for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=raw_columns(spec)):
+        for partition, batch in _fetched(spec, ranges):
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
                 yield decoded_rows(spec, partition, batch, times)
@@ -74,6 +74,16 @@ def decoded_rows(
         return _with_partition_time(spec, partition, _rows(spec, partition, raw), times)
     # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
     return _rows(spec, partition, _with_partition_time(spec, partition, raw, times))
+
+
+def _fetched(
+    spec: FetchSpec, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    fetcher, columns = connections.fetcher(spec.client), raw_columns(spec)
+    # Of several partitions, whichever broker answers first is first.
+    parts = [{partition: ranges[partition]} for partition in sorted(ranges)] if spec.in_order else [ranges]
+    for part in parts:
+        yield from fetcher.fetch(part, columns=columns)
 
 
 def _with_partition_time(

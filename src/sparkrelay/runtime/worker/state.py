@@ -19,7 +19,7 @@ from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
-from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.context import as_type, clock_ms, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.distinct_values import counting, has_distinct, marked, stored_groups, value_rows
 from sparkrelay.runtime.worker.first_rows import FirstRows
 from sparkrelay.runtime.worker.newest_rows import NewestRows
@@ -216,7 +216,7 @@ def _on_time(
             connections.forget_store(task.directory)
             outcome.error = error
             raise
-    now_ms = int(time.time() * 1000)
+    now_ms = {outcome.command.task.partition: clock_ms(outcome.command) for outcome in outcomes}
     rows, after = without_late(watermark, rows, before, now_ms, behind, sources)
     for outcome in outcomes:
         mark = after[outcome.command.task.partition]

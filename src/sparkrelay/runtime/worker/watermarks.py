@@ -100,7 +100,7 @@ def without_late(  # noqa: PLR0917 - as they come
     spec: WatermarkSpec,
     rows: pa.Table,
     before: Mapping[int, int],
-    now_ms: int,
+    now_ms: Mapping[int, int],
     behind: Mapping[int, Sequence[int]] = _NONE,
     by_source: Mapping[int, Sources] = _NONE,
 ) -> tuple[pa.Table, dict[int, Watermark]]:
@@ -112,7 +112,7 @@ def without_late(  # noqa: PLR0917 - as they come
         spec: the watermark.
         rows: of tasks.
         before: partition -> watermark before the batch, of each of those tasks, in milliseconds since 1970.
-        now_ms: of the machine's clock, milliseconds since 1970.
+        now_ms: partition -> what the machine's clock says of it, milliseconds since 1970.
         behind: partition -> which source topics are behind, of tasks that read several.
         by_source: partition -> its source topics, where each has a watermark of its own; ``behind`` is not asked then.
     """
@@ -123,14 +123,14 @@ def without_late(  # noqa: PLR0917 - as they come
     times = _numbers(rows.column(hidden_columns.EVENT_TIME), NO_TIME)
     ends = window_ends(rows.column(spec.window))
     late = np.zeros(rows.num_rows, dtype=np.bool_)
-    moving = np.where(times <= now_ms + spec.ahead_ms, times, NO_TIME)
     sources = None
     if hidden_columns.SOURCE in rows.column_names:
         sources = _numbers(rows.column(hidden_columns.SOURCE))
     for partition, ms in before.items():
         own = partitions == partition
         late[own] = ends[own] <= ms
-        newest = newest_times(moving[own], None if sources is None else sources[own])
+        moving = np.where(times[own] <= now_ms[partition] + spec.ahead_ms, times[own], NO_TIME)
+        newest = newest_times(moving, None if sources is None else sources[own])
         mark = replace(after[partition], rows_late=int(late[own].sum()))
         if partition in by_source:
             mark = by_source[partition].after(mark, newest, spec.delay_ms)

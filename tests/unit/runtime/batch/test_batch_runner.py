@@ -23,6 +23,7 @@ from sparkrelay.runtime.batch import batch_runner
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.compile.prepared_legs import Wave
 from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
+from sparkrelay.runtime.tasks.batch_notes import read_batch
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -51,8 +52,10 @@ class Transactions:
     def __init__(self, outcome=None):
         self.outcome = outcome
         self.aborted, self.committed = [], []
+        self.notes = []
 
     def commit(self, offsets, group_id, *, notes):
+        self.notes.append((dict(offsets), dict(notes)))
         self.committed += [identity.transactional_id for identity in offsets]
         return self._answers(offsets)
 
@@ -416,3 +419,82 @@ def test_a_dataframe_that_cannot_be_collected_fails_the_batch_as_user_code_does(
     with pytest.raises(JobFailed, match="could not be collected again"):
         runner.run(plans, work, {})
     assert transactions.committed == []
+
+
+class BatchFunctions:
+    """Takes note of what it is to call, or fails as the test says."""
+
+    def __init__(self, raises=None):
+        self.raises, self.calls = raises, []
+
+    def directory(self, number):
+        return f"/rows/{number}"
+
+    def clear(self):
+        pass
+
+    def call(self, plans, reports):
+        self.calls.append([(report.task, report.batch) for report in reports])
+        if self.raises is not None:
+            raise self.raises
+
+
+def giving(transactions, functions, work, jobs=None):
+    runner = BatchRunner(jobs or Jobs(), transactions, "app", retries=2, functions=functions)
+    return runner.run(PreparedLegs(), work, {})
+
+
+def work_of_functions():
+    work = tasks()
+    for task, _ in work.values():
+        task.foreach_batch = True
+    return work
+
+
+def test_what_a_batch_takes_is_committed_before_its_job():
+    transactions, work, jobs, functions = Transactions(), work_of_functions(), Jobs(), BatchFunctions()
+    outcome = giving(transactions, functions, work, jobs)
+    assert outcome.committed == [ONE, OTHER]
+    (intents, said), (offsets, done) = transactions.notes
+    partition = TopicPartition("orders", 0)
+    assert [read_batch(said[p]).intent.ranges for p in said] == [{p: (5, 9)} for p in said]
+    assert [*intents.values()] == [{p: 5} for p in said], "the offsets stay as they were"
+    assert [*offsets.values()] == [{p: 9} for p in said]
+    assert read_batch(said[partition]).number == read_batch(done[partition]).number == 1
+    assert read_batch(done[partition]).intent is None
+    assert {identity.epoch for identity in intents} == {0}
+    assert {command.transaction.epoch for share in jobs.command.spark_partitions for command in share} == {1}
+    assert jobs.command.kept_rows == "/rows/1"
+    assert functions.calls == [[(ONE, 1), (OTHER, 1)]]
+
+
+def test_a_function_that_fails_has_the_batch_run_again_as_it_was():
+    transactions, work = Transactions(), work_of_functions()
+    failure = TaskFailed(ONE, JobFailed("the sink is full"))
+    outcome = giving(transactions, BatchFunctions(failure), work)
+    assert (outcome.committed, set(outcome.again)) == ([], {ONE, OTHER})
+    assert outcome.again[ONE] is failure.cause
+    assert transactions.aborted == ["app-0_0", "app-0_1"]
+    assert (work[ONE][0].attempt.failures, work[OTHER][0].attempt.failures) == (1, 0)
+    functions = BatchFunctions()
+    giving(transactions, functions, work)
+    assert functions.calls == [[(ONE, 1), (OTHER, 1)]]
+    assert len(transactions.notes) == 2, "it was said already what it takes"
+
+
+@pytest.mark.parametrize("error", [TimeoutException("no answer"), ProducerFencedException("another owner")])
+def test_nothing_is_run_of_a_batch_that_nobody_may_know_of(error):
+    transactions, work, jobs, functions = Transactions(error), work_of_functions(), Jobs(), BatchFunctions()
+    outcome = giving(transactions, functions, work, jobs)
+    assert (outcome.committed, outcome.reinitialize) == ([OTHER], {ONE: error})
+    assert functions.calls == [[(OTHER, 1)]]
+    work[OTHER][0].foreach_batch, alone = True, work_of_functions()
+    del alone[OTHER]
+    outcome = giving(Transactions(error), functions, alone)
+    assert (outcome.committed, outcome.reinitialize, len(functions.calls)) == ([], {ONE: error}, 2)
+
+
+def test_no_function_is_called_of_a_batch_that_failed():
+    functions = BatchFunctions()
+    giving(Transactions(), functions, work_of_functions(), Jobs(reported=StoreOutOfStepException("elsewhere")))
+    assert functions.calls == []

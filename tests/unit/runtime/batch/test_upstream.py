@@ -28,7 +28,7 @@ class Group:
 
     def commit(self, partition, offset, newest=None, *, limit=ANY_TIME, idle=False):
         note = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit, behind=not idle)
-        self.stands[partition] = CommittedOffset(offset, note_text(note))
+        self.stands[partition] = CommittedOffset(offset, note_text(TaskId(0, 0), {"event_times": note}))
 
     def commits(self, partitions):
         return {partition: self.stands[partition] for partition in partitions if partition in self.stands}

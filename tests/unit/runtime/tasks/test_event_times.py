@@ -7,14 +7,14 @@ from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.event_times import EventTimeLimits, Limit, Reached, WrittenTimes, reached_in
 from sparkrelay.state.watermarks import LATEST, NO_TIME
-from sparkrelay.types import TopicPartition
+from sparkrelay.types import TaskId, TopicPartition
 
 ROWS = TopicPartition("rows", 3)
 OPEN, CLOSED = StateReport("counts", 1, left_ms=0), StateReport("counts", 1, left_ms=500)
 
 
 def said(times, newest, **how):
-    return note_text(times.note(newest, **how))
+    return note_text(TaskId(0, 0), {"event_times": times.note(newest, **how)})
 
 
 def test_a_commit_says_how_far_a_task_has_come():

@@ -4,12 +4,20 @@ import pytest
 from tests.doubles.clock import Clock
 from tests.doubles.state_updater import StateUpdater
 
-from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import AuthorizationException, ProducerFencedException, TimeoutException, UnknownTopicException
+from sparkrelay.errors import (
+    AuthorizationException,
+    ProducerFencedException,
+    StreamsException,
+    TimeoutException,
+    UnknownTopicException,
+)
 from sparkrelay.runtime.contract.commands import RestoreReport
+from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, note_text
 from sparkrelay.runtime.tasks import task_initializer as module
+from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer
@@ -27,10 +35,15 @@ class Broker:
 
     def __init__(self):
         self.missing = set()
-        self.end, self.group, self.fails, self.epochs, self.commits = 100, {}, {}, 0, []
+        self.end, self.group, self.fails, self.epochs, self.ended = 100, {}, {}, 0, []
+        self.notes = {}
 
     def committed(self, partitions):
         return {p: offset for p, offset in self.group.items() if p in partitions}
+
+    def commits(self, partitions, *, stable):
+        assert stable, "a former owner's commit may be on its way"
+        return {p: CommittedOffset(offset, self.notes.get(p, "")) for p, offset in self.committed(partitions).items()}
 
     def offsets(self, wanted, *, timeout):
         assert timeout <= 10, "the thread has other tasks, and the group"
@@ -47,10 +60,11 @@ class Broker:
         answers = {}
         for identity, positions in offsets.items():
             name = identity.transactional_id
-            self.commits.append((name, identity.epoch, dict(positions)))
+            self.ended.append((name, identity.epoch, dict(positions)))
             answers[name] = self.fails.pop(name, None)
             if answers[name] is None:
                 self.group |= positions
+                self.notes |= {partition: notes.get(partition, "") for partition in positions}
                 answers[name] = ProducerIdentity(name, 1, identity.epoch + 1)
         return answers
 
@@ -102,14 +116,14 @@ def test_where_the_log_ends_is_committed_before_a_task_is_in_service(made, broke
     task = stateless()
     made().initialize([task])
     assert broker.group == {A: 100}
-    assert broker.commits == [("app-0_0", 10, {A: 100})]
+    assert broker.ended == [("app-0_0", 10, {A: 100})]
     assert (task.position.offsets, task.state, task.producer.epoch) == ({A: 100}, TaskState.RUNNING, 11)
     assert service.look() == [task]
     broker.end = 150
     elsewhere = stateless()
     made().initialize([elsewhere])
     assert elsewhere.position.offsets == {A: 100}
-    assert len(broker.commits) == 1, "once in the life of a group"
+    assert len(broker.ended) == 1, "once in the life of a group"
 
 
 def test_only_partitions_without_an_offset_are_committed(made, broker):
@@ -117,13 +131,13 @@ def test_only_partitions_without_an_offset_are_committed(made, broker):
     task = stateless(ONE, A, B, INTERNAL)
     made().initialize([task])
     assert task.position.offsets == {A: 40, B: 100, INTERNAL: 3}
-    assert broker.commits == [("app-0_0", 10, {B: 100})], "what our own legs write starts where it begins"
+    assert broker.ended == [("app-0_0", 10, {B: 100})], "what our own legs write starts where it begins"
 
 
 def test_nothing_is_committed_where_tasks_start_at_the_beginning(made, broker):
     task = stateless()
     made("earliest").initialize([task])
-    assert (task.position.offsets, task.producer.epoch, broker.commits) == ({A: 3}, 10, [])
+    assert (task.position.offsets, task.producer.epoch, broker.ended) == ({A: 3}, 10, [])
 
 
 def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made, broker, service):
@@ -132,7 +146,7 @@ def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made
     initializer.see(TaskLayout({}, {}, {}, {"orders": 2}))
     initializer.initialize([task])
     assert task.position.offsets == {A: 100, B: 3}
-    assert [positions for *_, positions in broker.commits] == [{A: 100, B: 3}], "the next owner would not know"
+    assert [positions for *_, positions in broker.ended] == [{A: 100, B: 3}], "the next owner would not know"
 
 
 def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
@@ -142,7 +156,7 @@ def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
     initializer = made()
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, task_epoch=task.task_epoch))])
-    assert (task.position.offsets, broker.commits) == ({A: 70}, [])
+    assert (task.position.offsets, broker.ended) == ({A: 70}, [])
 
 
 @pytest.mark.parametrize("reason", [ProducerFencedException("another owner"), TimeoutException("no answer")])
@@ -218,7 +232,8 @@ def test_a_table_that_reuses_its_topic_is_restored_to_the_groups_offset_and_begi
     assert (work.ends, work.source_ends(), work.committed) == ({A: 40}, {"people": 40}, None)
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40}))])
     assert task.position.offsets == {A: 40}
-    assert broker.commits == [("app-0_0", 10, {A: 40})], "from now on it is noted what they are"
+    assert broker.ended == [("app-0_0", 10, {A: 40})]
+    assert note_parts(broker.notes[A]) == SOURCE_CHANGELOG, "from now on it is noted what they are"
     assert (task.state, task.command({}) if task.attempt.ranges else None) == (TaskState.RUNNING, None)
 
 
@@ -258,3 +273,46 @@ def test_a_commit_takes_a_copy_of_a_topic_to_where_the_batch_ended(made, broker)
     task.batch_committed(task.producer)
     assert task.copy.offsets == {A: 60, CHANGELOG: 100}
     assert task.close_command().changelog_next == {A: 60, CHANGELOG: 100}
+
+
+def giving(broker, offset, start, stop):
+    """Return a task with foreachBatch, and have the group stand there with a batch that was begun."""
+    note = BatchNote(ONE, 41, BatchIntent({A: (start, stop)}))
+    broker.group, broker.notes = {A: offset}, {A: note_text(ONE, {"batch": note.as_json()})}
+    return Task(id=ONE, inputs=(A,), changelogs={}, directory=None, foreach_batch=True)
+
+
+def test_a_batch_that_was_begun_comes_first(made, broker, service):
+    task = giving(broker, 40, 40, 60)
+    made().initialize([task])
+    assert service.look() == [task]
+    assert task.next_ranges(task.position.offsets, {A: 100}, 1000, 0.0) == {A: (40, 60)}
+
+
+def test_a_batch_that_was_begun_is_noted_still_where_its_input_is_a_changelog_too(made, broker):
+    broker.group = {A: 40}
+    note = BatchNote(ONE, 41, BatchIntent({A: (40, 60)})).as_json()
+    broker.notes = {A: note_text(ONE, {"batch": note, "event_times": {"rows": [7, 7, 0]}})}
+    initializer = made("earliest")
+    initializer._state_updater.assign = [].extend
+    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
+    initializer.initialize([task])
+    initializer.serve([(task, RestoreReport(ONE, {A: 40}, 40, {A: 40}))])
+    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "batch": note, "event_times": {"rows": [7, 7, 0]}}
+
+
+@pytest.mark.parametrize(("start", "stop", "there"), [(1, 60, "3 to 99"), (40, 101, "3 to 99")])
+def test_a_batch_whose_records_are_gone_is_refused(made, broker, service, start, stop, there):
+    """By retention, or with the topic."""
+    task = giving(broker, start, start, stop)
+    words = rf"task 0_0: batch 41 was begun with the records {start} to {stop - 1} of orders-0, .* from {there}"
+    with pytest.raises(StreamsException, match=words):
+        made().initialize([task])
+    assert task.state is not TaskState.RUNNING
+
+
+def test_a_batch_that_is_given_up_is_said(made, broker, service, caplog):
+    task = giving(broker, 50, 40, 60)
+    made().initialize([task])
+    assert task.next_ranges(task.position.offsets, {A: 100}, 1000, 0.0) == {A: (50, 100)}
+    assert "task 0_0: batch 41 was begun and is not run again as it was" in caplog.text

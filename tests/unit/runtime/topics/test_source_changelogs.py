@@ -76,7 +76,7 @@ def test_another_changelog_is_refused_with_what_deletes_it():
 def test_a_table_that_had_none_of_its_own_is_refused():
     plain = pipeline("none")
     assert (set(topics_of_tables(plain)), topics_of_tables(pipeline())) == ({"users"}, {})
-    noted = {TopicPartition("users", 0): "", TopicPartition("users", 1): note_text(SOURCE_CHANGELOG)}
+    noted = {TopicPartition("users", 0): "", TopicPartition("users", 1): note_text(TaskId(0, 0), SOURCE_CHANGELOG)}
     with pytest.raises(IncompatibleTopologyException, match=r"reuse.ktable.source.topics.*sparkrelay reset"):
         require_own_changelogs(plain, NAMES, noted)
     with pytest.raises(IncompatibleTopologyException, match=r"keeps one now, because auto.offset.reset=latest"):

@@ -213,7 +213,9 @@ def test_windows_that_are_over_are_removed_with_the_next_batch_and_without_a_jou
 def test_the_oldest_of_the_sources_that_are_behind_moves_the_watermark(behind, watermark):
     rows = pa.Table.from_batches([batch_of([(70, "a", 0), (100, "a", 0), (20, "a", 0), (10, "a", 0), (30, "a", 1)])])
     rows = rows.append_column(hidden_columns.SOURCE, pa.array([0, 0, 1, 1, 0], pa.int32()))
-    _, after = without_late(WatermarkSpec(5, "window", False, AHEAD), rows, {0: 7, 1: 8}, 1000, {0: behind, 1: ()})
+    _, after = without_late(
+        WatermarkSpec(5, "window", False, AHEAD), rows, {0: 7, 1: 8}, {0: 1000, 1: 1000}, {0: behind, 1: ()}
+    )
     assert {partition: mark.ms for partition, mark in after.items()} == {0: watermark, 1: 25}
 
 
@@ -377,7 +379,7 @@ def test_rows_without_an_event_time_do_not_move_the_clock():
             hidden_columns.EVENT_TIME: pa.array([5, None], pa.int64()),
         }
     )
-    kept, after = without_late(WatermarkSpec(0, "window", False, AHEAD), rows, {0: NO_TIME, 1: 7}, 0)
+    kept, after = without_late(WatermarkSpec(0, "window", False, AHEAD), rows, {0: NO_TIME, 1: 7}, {0: 0, 1: 0})
     assert (kept.num_rows, after) == (2, {0: Watermark(5), 1: Watermark(7)})
 
 
@@ -396,5 +398,5 @@ def test_a_time_far_ahead_of_the_machines_clock_moves_nothing():
     """It counts for its window; the one of an hour ahead still moves the clock."""
     spec = WatermarkSpec(0, "window", False, AHEAD)
     rows = pa.Table.from_batches([batch_of([(5, "a", 0), (AHEAD + 8, "a", 0), (AHEAD + 7, "a", 1), (1 << 40, "a", 1)])])
-    kept, after = without_late(spec, rows, {0: NO_TIME, 1: 7}, now_ms=7)
+    kept, after = without_late(spec, rows, {0: NO_TIME, 1: 7}, now_ms={0: 7, 1: 7})
     assert (kept.num_rows, after) == (4, {0: Watermark(5), 1: Watermark(AHEAD + 7)})

@@ -1,0 +1,66 @@
+"""The micro-batch of a task that is under way, or must run again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from sparkrelay.runtime.tasks.batch_notes import BatchIntent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["BatchAttempt"]
+
+Ranges = dict["TopicPartition", tuple[int, int]]
+
+
+@dataclass(slots=True)
+class BatchAttempt:
+    """The batch that is under way, or must run again.
+
+    Attributes:
+        ranges: what it must take again exactly so, or None.
+        tries: times it was tried, which says how long to wait before the next try.
+        failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
+            while the task is initialized again, ended by a commit.
+        silence_ms: by how much watermarks go on with it, as there is no input; else 0.
+        awaited: store -> topics that hold its watermark back though they are read to their end.
+        limits: input topic -> the newest event time of its rows that moves watermarks.
+        looked_at: when it was chosen, monotonic seconds.
+        behind: input topics that had more than it takes when it began.
+        clock_ms: the machine's clock then, milliseconds since 1970, if its rows must be the same in every try; else 0.
+        intended: True if a commit says what it takes, so that every owner of the task runs it alike.
+    """
+
+    ranges: Ranges | None = None
+    tries: int = 0
+    failures: int = 0
+    silence_ms: int = 0
+    awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    looked_at: float = 0.0
+    behind: frozenset[str] = frozenset()
+    clock_ms: int = 0
+    intended: bool = False
+
+    @classmethod
+    def of(cls, intent: BatchIntent, failures: int) -> Self:
+        """Return the attempt at a batch that a former owner has begun, so many failures after the last commit."""
+        return cls(
+            ranges=dict(intent.ranges),
+            failures=failures,
+            silence_ms=intent.silence_ms,
+            awaited=intent.awaited,
+            limits=intent.limits,
+            behind=intent.behind,
+            clock_ms=intent.clock_ms,
+            intended=True,
+        )
+
+    def intent(self) -> BatchIntent:
+        """Return what another owner of the task must know to run the batch alike."""
+        assert self.ranges is not None, "there is no batch under way"
+        return BatchIntent(self.ranges, self.behind, self.silence_ms, self.awaited, self.limits, self.clock_ms)
