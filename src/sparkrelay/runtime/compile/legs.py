@@ -40,13 +40,13 @@ from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields, without_kafka
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, topics_read, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
+from sparkrelay.runtime.compile.step_fields import StepFields
 from sparkrelay.runtime.compile.stream_joins import JoinSide
 from sparkrelay.runtime.compile.table_joins import joined_tables
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
 from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.collected_joins import collected_leg
@@ -104,10 +104,8 @@ class LegCompiler:
         self._way: Way = BulkWay(target)
         self._resident = ResidentWay(target)
         self._names = names
-        self._client = client
+        self._fields = StepFields(target, config, names, client)
         self._joins = CollectedJoins(frames, target, config.max_poll_interval_ms / 1000)
-        self._compression = compression(config)
-        self._flush_seconds = flush_seconds(config)
         #: store -> what its grouping makes of its rows
         self._aggregates: dict[str, AggregateCalls] = {}
         #: internal topic (topology name) -> Spark schema of the rows that end there, known once its writer is built
@@ -298,19 +296,11 @@ class LegCompiler:
 
     def _step(self, leg: Leg) -> dict[str, Any]:
         """Return what every step of a leg needs to know, by field of ``StepSpec``."""
-        return {
-            "leg": leg.id,
-            "subtopology": leg.subtopology,
-            "topics": topics_read(leg, self._names),
-            "spark_partitions": self._way.spark_partitions,
-            "client": self._client,
-            "map_limit": self._config.store_max_bytes,
-            "failure_key": self._target.failure_key,
-        }
+        return self._fields.of(leg, self._way.spark_partitions)
 
     def _writing(self, leg: Leg) -> dict[str, Any]:
         """Return that, and how a step of it writes to topics."""
-        return {**self._step(leg), "compression": self._compression, "flush_seconds": self._flush_seconds}
+        return {**self._step(leg), **self._fields.writing}
 
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
         return self._way.source(leg.id, functools.partial(fetch_leg, self._fetch_spec(leg, schema)), schema)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
@@ -16,6 +15,7 @@ from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
 from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes, reached_in, said_again
 from sparkrelay.runtime.tasks.idle_topics import IdleTopics
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
+from sparkrelay.runtime.tasks.position import LocalCopy, Position
 from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, topics_behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
@@ -32,46 +32,9 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["LocalCopy", "Position", "Task"]
+__all__ = ["Task"]
 
 Ranges = dict["TopicPartition", tuple[int, int]]
-
-
-@dataclass(slots=True)
-class Position:
-    """How far a task has come.
-
-    Attributes:
-        offsets: input partition -> next offset.
-        skipped: input partition -> offset that the state has seen, where the records behind it are gone.
-        batch: number of the last batch that was tried.
-        committed: number of the last batch known as committed.
-    """
-
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    skipped: dict[TopicPartition, int] = field(default_factory=dict)
-    batch: int = 0
-    committed: int = 0
-
-
-@dataclass(slots=True)
-class LocalCopy:
-    """What this process has of the task's state.
-
-    Attributes:
-        offsets: changelog partition -> offset where a restore would go on. What others wrote never counts: a fenced
-            owner that took its copy to have it would lose it.
-        listed: the changelogs' ends when the batch under way was chosen.
-        ends: changelog partition -> where the restore must get to.
-        wipe: True if it cannot be trusted and is rebuilt.
-        wiped_after: the batch that was the last committed one when it was last found unusable, or None.
-    """
-
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    listed: dict[TopicPartition, int] = field(default_factory=dict)
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
-    wipe: bool = False
-    wiped_after: int | None = None
 
 
 class Task:

@@ -1,0 +1,271 @@
+"""Whose a task's state is, and how it follows its changelogs: what an owner or a standby does before any batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.errors import (
+    StoreCorruptedException,
+    StoreOutOfStepException,
+)
+from sparkrelay.state import checks, rows
+from sparkrelay.state.store_file import StoreFile
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from sparkrelay.state.changelog import Marker
+    from sparkrelay.state.header import TaskHeader
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["RestorableStore"]
+
+
+class RestorableStore(StoreFile):
+    """State that is taken over, claimed, and brought forward by changelogs."""
+
+    # -- owners ---------------------------------------------------------------------------------------------------
+
+    def take_over(self, task_epoch: int) -> list[tuple[str, int]]:
+        """Let only batches of this task epoch change the store, and take back what is not known here as committed.
+
+        Once for each task epoch: a command that comes late, after its batches have begun, takes nothing back. Of 0,
+        the epoch of a copy that nobody runs, there are no batches.
+
+        Task epochs are compared for equality only: they come from producer ids, which a cluster of several
+        brokers does not hand out in order. One that comes late costs the owner another take-over, no state.
+
+        Returns:
+            The leg and number of each batch that was taken back, last one first.
+        """
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[tuple[str, int]]]:
+            if header.task_epoch == task_epoch != 0:
+                return header, []
+            undone = [(entry.leg, entry.batch) for entry in reversed(header.journals)]
+            return replace(self._take_back(transaction, header), task_epoch=task_epoch), undone
+
+        self._open_tables_of_journals()
+        return self._change(change)
+
+    def take_over_at(self, task_epoch: int, committed: Mapping[TopicPartition, int | None]) -> bool:
+        """Take over stores without changelog: afterwards they stand at the group's offsets, or are empty.
+
+        A batch that ends at these offsets is committed, and kept, as nothing could bring it again.
+
+        Args:
+            task_epoch: the new owner's.
+            committed: the group's offset of each partition that the stores are made of, None where there is none.
+
+        Returns:
+            Whether the stores stood elsewhere: the task ran elsewhere, was reset, or is new here.
+        """
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
+            if header.task_epoch == task_epoch != 0:
+                return header, False
+            after = {p: offset for entry in header.journals for p, offset in entry.positions_after.items()}
+            if after and all(committed.get(p) == offset for p, offset in after.items()):
+                header = self._drop_journals(transaction, header, header.journals[-1].batch, {})
+            header = replace(self._take_back(transaction, header), task_epoch=task_epoch)
+            if {p: header.positions.get(p) for p in committed} == committed:
+                return header, False
+            for table in tables:
+                transaction.drop(table, delete=False)
+            return replace(header, positions={}, contents={}, watermarks={}, expired={}, sources={}), True
+
+        held = self.header
+        tables = [self._table(store) for store in sorted({*held.contents, *(entry.store for entry in held.journals)})]
+        return self._change(change)
+
+    def commit_known(
+        self, batch: int, changelog_next: Mapping[TopicPartition, int], *, task_epoch: int | None = None
+    ) -> None:
+        """Drop the journals up to ``batch``, which is committed, where no next batch will say so.
+
+        Raises:
+            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
+        """
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            checks.require_task_epoch(self.path, header, task_epoch)
+            return self._drop_journals(transaction, header, batch, changelog_next), None
+
+        self._change(change)
+
+    def claim(self, application: str, topics: Mapping[str, str] | None = None, width: int | None = None) -> None:
+        """Make sure that the state is this application's, and of its changelogs as they are.
+
+        Args:
+            application: the application.id.
+            topics: changelog topic -> its id, as far as known.
+            width: for stores without changelog, the number of tasks that they are spread over.
+
+        Raises:
+            StoreCorruptedException: it was copied from another one: its positions and values mean nothing here.
+            IncompatibleTopologyException: the number of tasks is another one.
+            StateStoreException: a changelog was made anew. Whether the state or the new topic is right, nobody knows
+                here: after a reset it is the topic, after an accident the state.
+        """
+
+        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            noted = checks.claimed_topics(self.path, header, application, topics or {}, width)
+            return replace(header, application=application, topics={**header.topics, **noted}), None
+
+        self._change(change)
+
+    def keep_only(
+        self, changelogs: Mapping[str, TopicPartition], *, task_epoch: int | None = None
+    ) -> list[TopicPartition]:
+        """Empty the stores that the task has no more; return their changelogs. Nothing may be unfinished.
+
+        Args:
+            changelogs: store -> changelog partition, of every store that the task has now.
+            task_epoch: of the owner that this is for.
+
+        Raises:
+            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
+            StoreCorruptedException: it has none of those that are here: sub-topologies have changed their numbers, and
+                this is the state of another one.
+        """
+        wanted = set(changelogs.values())
+        known = self.header.changelog
+        foreign = [partition for partition in known if partition not in wanted]
+        if foreign and len(foreign) == len(known):
+            raise StoreCorruptedException(
+                f"the state in {self.path} is of {', '.join(map(str, sorted(foreign)))}, but task {self.path.name} has "
+                f"{', '.join(map(str, sorted(wanted)))} now: the pipeline's sub-topologies were renumbered, or its "
+                "stores renamed"
+            )
+        # A store that was restored without a marker is not among the contents.
+        named = {_store_of(partition.topic, self.header.application) for partition in foreign}
+        stores = ({*self.header.contents} | named) - {*changelogs} if foreign else set()
+        tables = [self._table(store) for store in sorted(stores)]
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
+            checks.require_task_epoch(self.path, header, task_epoch)
+            for table in tables:
+                transaction.drop(table, delete=False)
+            return replace(
+                header,
+                changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
+                topics={t: id_ for t, id_ in header.topics.items() if t in {p.topic for p in wanted}},
+                contents={store: words for store, words in header.contents.items() if store not in stores},
+                watermarks={store: ms for store, ms in header.watermarks.items() if store not in stores},
+                expired={store: ms for store, ms in header.expired.items() if store not in stores},
+                sources={store: topics for store, topics in header.sources.items() if store not in stores},
+            ), foreign
+
+        return self._change(change) if foreign else []
+
+    def require_source(
+        self, store: str, changelog: TopicPartition, end: int | None, *, contents: str, task_epoch: int | None = None
+    ) -> int | None:
+        """Empty a table whose changelog is an input of its task, unless it is a beginning of that input.
+
+        It is none where it was restored from another changelog, or where the group's offset was set back behind it:
+        what the topic has from there on is read again. Nor is one that holds other columns than it is to hold.
+
+        Args:
+            store: the table's.
+            changelog: the input partition.
+            end: the group's offset, None where that is not known.
+            contents: what the pipeline means the store to hold, in words.
+            task_epoch: of the owner that this is for.
+
+        Returns:
+            Where the table stood if it was beyond ``end``, else None.
+
+        Raises:
+            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
+        """
+        table = self._table(store)
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, int | None]:
+            checks.require_task_epoch(self.path, header, task_epoch)
+            known = header.changelog.get(changelog)
+            beyond = known is not None and end is not None and known > end
+            if known is not None and not beyond and header.contents.get(store, contents) == contents:
+                return header, None
+            transaction.drop(table, delete=False)
+            return replace(
+                header,
+                changelog={p: offset for p, offset in header.changelog.items() if p != changelog},
+                positions={p: offset for p, offset in header.positions.items() if p != changelog},
+                contents={name: words for name, words in header.contents.items() if name != store},
+            ), known if beyond else None
+
+        return self._change(change)
+
+    # -- restoring ------------------------------------------------------------------------------------------------
+
+    def restore(  # noqa: PLR0917 - a slice has these six parts
+        self,
+        store: str,
+        changelog: TopicPartition,
+        keys: pa.Array,
+        values: pa.Array,
+        next_offset: int,
+        marker: Marker | None,
+        *,
+        task_epoch: int | None = None,
+        is_source: bool = False,
+    ) -> None:
+        """Apply a slice of a changelog, in one transaction; null values delete, of equal keys the last one counts.
+
+        The batch and the positions follow the slice's last marker, as far as it is ahead. Where the changelog is an
+        input, too (``is_source``), what is restored of it is what the state has seen.
+
+        Raises:
+            StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice, or
+                was taken over under another task epoch.
+        """
+        table = self._table(store)
+        ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            checks.require_task_epoch(self.path, header, task_epoch)
+            checks.require_no_journals(self.path, header, changelog)
+            known = header.changelog.get(changelog, 0)
+            if next_offset < known:
+                raise StoreOutOfStepException(
+                    f"task {self.path.name}: a slice of {changelog} up to offset {next_offset} came after the store "
+                    f"had reached {known}"
+                )
+            self._put(transaction, table, ordered, new)
+            header = replace(header, changelog={**header.changelog, changelog: next_offset})
+            if marker is not None:
+                header = header.following(store, marker)
+                self._drop_expired(transaction, table, header.expired.get(store, NO_TIME), len(ordered))
+            if is_source:
+                header = replace(header, positions={**header.positions, changelog: next_offset})
+            return header, None
+
+        self._change(change)
+
+    def restore_reached(
+        self, changelog: TopicPartition, end: int, *, task_epoch: int | None = None, is_source: bool = False
+    ) -> None:
+        """Note that a changelog holds nothing more before ``end``, as when only control records are left.
+
+        ``is_source`` is that of :meth:`restore`.
+        """
+
+        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            checks.require_task_epoch(self.path, header, task_epoch)
+            checks.require_no_journals(self.path, header, changelog)
+            reached = max(end, header.changelog.get(changelog, 0))
+            header = replace(header, changelog={**header.changelog, changelog: reached})
+            if is_source:
+                header = replace(header, positions={**header.positions, changelog: reached})
+            return header, None
+
+        self._change(change)
+
+
+def _store_of(topic: str, application: str) -> str:
+    return topic.removeprefix(f"{application}-").removesuffix("-changelog")

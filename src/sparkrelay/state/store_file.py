@@ -1,0 +1,203 @@
+"""One LMDB environment with a header: how a task's state is opened, changed and closed, whatever a change is."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from sparkrelay import host
+from sparkrelay.errors import (
+    StateStoreException,
+)
+from sparkrelay.own_files import make_directory
+from sparkrelay.state import cleanliness, journal, rows
+from sparkrelay.state.environment import DATA_FILE, Environment
+from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state.header import TaskHeader
+from sparkrelay.state.space import FULL_DISK, full_disk
+from sparkrelay.state.watermarks import NO_TIME, over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["StoreFile"]
+
+T = TypeVar("T")
+
+_META: Final = "#meta"
+_JOURNAL: Final = "#journal"
+_STORE_PREFIX: Final = "s:"
+_HEADER: Final = b"header"
+_CLEANLINESS_LOCK: Final = "boot.lock"
+_CLEANLINESS_SECONDS: Final = 60.0
+_DEFAULT_LIMIT: Final = 64 << 30
+#: Windows that have expired are removed so many at a time, and twice as many as a batch has keys.
+_DROPPED: Final = 10_000
+
+
+class StoreFile:
+    """The open state of a task. Made by :meth:`open`; threads of a process take turns."""
+
+    def __init__(self, path: Path, environment: Environment) -> None:
+        self.path = path
+        self._environment = environment
+        self._meta = environment.database(_META)
+        self._journal = environment.database(_JOURNAL)
+        self._clean_lock = FileLock(path / _CLEANLINESS_LOCK)
+
+    @classmethod
+    def open(cls, path: Path, *, map_limit: int = _DEFAULT_LIMIT, create: bool = True) -> Self:
+        """Open a task's state, made if it is missing.
+
+        Args:
+            path: the task's directory.
+            map_limit: bound on its size, bytes (``store.max.bytes``).
+            create: False to refuse a task without state.
+
+        Raises:
+            StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: move
+                it away with :func:`~sparkrelay.state.removal.set_aside` and restore it.
+            StateStoreException: the directory cannot be used, or the state is already open in this process.
+        """
+        try:
+            if (path / DATA_FILE).exists():
+                cleanliness.check(path)
+            elif not create:
+                raise StateStoreException(f"there is no state in {path}")
+            else:
+                make_directory(path)
+                cleanliness.mark(path, clean=False, durable=False)
+        except OSError as error:
+            if error.errno in FULL_DISK:
+                raise full_disk(path, str(error.strerror)) from error
+            raise StateStoreException(
+                f"the state in {path} cannot be opened ({error.strerror}); state.dir must be a directory that this "
+                "user may write to"
+            ) from error
+        return cls(path, Environment(path, map_limit=map_limit))
+
+    def close(self, *, clean: bool) -> None:
+        """Close; ``clean`` syncs to the disk and marks the state as good for after a reboot."""
+        try:
+            if clean:
+                self._mark_clean()
+        finally:
+            self._environment.close()
+
+    @property
+    def header(self) -> TaskHeader:
+        """Where the store stands, as of now."""
+        return self._environment.read(self._load)
+
+    # -- steps of a change ----------------------------------------------------------------------------------------
+
+    def _change(self, change: Callable[[Any, TaskHeader], tuple[TaskHeader, T]]) -> T:
+        """Run ``change`` in a write transaction that reads the header first and writes it last."""
+        with contextlib.ExitStack() as until_committed:
+
+            def run(transaction: Any) -> T:
+                header = self._load(transaction)
+                if header.clean:
+                    if not self._clean_lock.held:
+                        self._hold_clean_lock()
+                        until_committed.callback(self._clean_lock.release)
+                    cleanliness.mark(self.path, clean=False)
+                header, result = change(transaction, header)
+                self._save(transaction, replace(header, clean=False, boot_id=host.boot_id()))
+                return result
+
+            return self._environment.write(run)
+
+    def _load(self, transaction: Any) -> TaskHeader:
+        data = transaction.get(_HEADER, db=self._meta)
+        return TaskHeader() if data is None else TaskHeader.decode(data, f"the header of the state in {self.path}")
+
+    def _save(self, transaction: Any, header: TaskHeader) -> None:
+        transaction.put(_HEADER, header.encode(), db=self._meta)
+
+    def _put(self, transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
+        rows.put(transaction, table, keys, values)
+
+    def _drop_expired(self, transaction: Any, table: Any, expired: int, keys: int) -> None:
+        """Remove windows that have expired by what is committed: more than come, and not too many at a time."""
+        if expired != NO_TIME:
+            rows.drop_below(transaction, table, over(expired), _DROPPED + 2 * keys)
+
+    def _drop_journals(
+        self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
+    ) -> TaskHeader:
+        """Drop the journals up to ``committed`` and move the committed position over them."""
+        positions, contents = dict(header.positions), dict(header.contents)
+        watermarks, expired, sources = dict(header.watermarks), dict(header.expired), dict(header.sources)
+        left = []
+        for entry in header.journals:
+            if entry.batch <= committed:
+                positions.update(entry.positions_after)
+                contents[entry.store] = entry.contents
+                if entry.watermark != NO_TIME:
+                    watermarks[entry.store], expired[entry.store] = entry.watermark, entry.expired
+                sources[entry.store] = entry.sources
+                journal.drop(transaction, self._journal, entry)
+            else:
+                left.append(entry)
+        changelog = dict(header.changelog)
+        for partition, offset in changelog_next.items():
+            changelog[partition] = max(offset, changelog.get(partition, 0))
+        return replace(
+            header,
+            batch=max(header.batch, committed),
+            positions=positions,
+            changelog=changelog,
+            contents=contents,
+            journals=tuple(left),
+            watermarks=watermarks,
+            expired=expired,
+            sources={store: topics for store, topics in sources.items() if topics},
+        )
+
+    def _take_back(self, transaction: Any, header: TaskHeader) -> TaskHeader:
+        """Put the old values back of whatever is journalled."""
+        # Backwards, so that a key which two legs changed ends with its oldest value.
+        for entry in reversed(header.journals):
+            changes, _ = journal.read(transaction, self._journal, entry)
+            table = self._environment.opened(_STORE_PREFIX + entry.store)
+            self._put(transaction, table, changes.column(0), changes.column(1))
+            journal.drop(transaction, self._journal, entry)
+        return replace(header, journals=())
+
+    def _open_tables_of_journals(self) -> None:
+        """Do what cannot be done within a transaction, for what is to be taken back."""
+        for entry in self.header.journals:
+            self._table(entry.store)
+
+    def _table(self, store: str) -> Any:
+        return self._environment.database(_STORE_PREFIX + store)
+
+    # -- clean close ----------------------------------------------------------------------------------------------
+
+    def _hold_clean_lock(self) -> None:
+        if not self._clean_lock.acquire(_CLEANLINESS_SECONDS):
+            raise StateStoreException(
+                f"{self._clean_lock.holder()} has been closing the state in {self.path} for more than "
+                f"{_CLEANLINESS_SECONDS:g} s"
+            )
+
+    def _mark_clean(self) -> None:
+        """Sync, and say so. A writer that comes meanwhile waits for the lock and then says dirty again."""
+        with self._environment.turn:
+            self._hold_clean_lock()
+            try:
+                # All data must be on the disk before anything that calls it clean.
+                self._environment.sync()
+                if not self.header.clean:
+                    self._environment.write(lambda t: self._save(t, replace(self._load(t), clean=True)))
+                    self._environment.sync()
+                cleanliness.mark(self.path, clean=True)
+            finally:
+                self._clean_lock.release()
