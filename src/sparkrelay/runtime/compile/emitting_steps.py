@@ -15,8 +15,8 @@ from sparkrelay.runtime.compile.deduplication import (
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import hidden_fields
 from sparkrelay.runtime.compile.stream_joins import JoinSides, join_input, join_output, join_spec, nullable
-from sparkrelay.runtime.worker.deduplication import deduplicate_leg
-from sparkrelay.runtime.worker.stream_joins import join_leg
+from sparkrelay.runtime.worker.operators.deduplication import deduplicate_leg
+from sparkrelay.runtime.worker.operators.stream_joins import join_leg
 from sparkrelay.topology import StreamJoin
 
 if TYPE_CHECKING:

@@ -49,13 +49,13 @@ from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
-from sparkrelay.runtime.worker.collected_joins import collected_leg
 from sparkrelay.runtime.worker.fetch import fetch_leg
-from sparkrelay.runtime.worker.late_rows import late_leg
-from sparkrelay.runtime.worker.lookups import lookup_leg
+from sparkrelay.runtime.worker.operators.collected_joins import collected_leg
+from sparkrelay.runtime.worker.operators.late_rows import late_leg
+from sparkrelay.runtime.worker.operators.lookups import lookup_leg
+from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
+from sparkrelay.runtime.worker.operators.table_joins import table_join_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
-from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
-from sparkrelay.runtime.worker.table_joins import table_join_leg
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
 

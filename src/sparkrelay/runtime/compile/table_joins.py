@@ -10,7 +10,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import joined_columns
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.contract.specs import JoinedTables, TableJoinSpec, TableSide
-from sparkrelay.runtime.worker.distinct_values import has_distinct
+from sparkrelay.runtime.worker.operators.distinct_values import has_distinct
 from sparkrelay.topology import TableJoin
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.kept_rows import keep_rows
+from sparkrelay.runtime.worker.operators.state import next_in_changelog, state_before
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.state import next_in_changelog, state_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

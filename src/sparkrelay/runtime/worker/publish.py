@@ -23,9 +23,15 @@ from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
+from sparkrelay.runtime.worker.operators.state import (
+    TaskOutcome,
+    apply_leg,
+    next_in_changelog,
+    state_before,
+    state_report,
+)
+from sparkrelay.runtime.worker.operators.watermarks import event_times_ms
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
-from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, next_in_changelog, state_before, state_report
-from sparkrelay.runtime.worker.watermarks import event_times_ms
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
 from sparkrelay.types import TopicPartition
 

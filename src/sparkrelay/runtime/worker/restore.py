@@ -27,7 +27,7 @@ from sparkrelay.runtime.worker.context import (
     reporting,
 )
 from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
-from sparkrelay.runtime.worker.state import newest_rows
+from sparkrelay.runtime.worker.operators.state import newest_rows
 from sparkrelay.state.changelog import Marker, split
 from sparkrelay.state.removal import set_aside, wipe
 

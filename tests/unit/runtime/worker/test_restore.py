@@ -5,7 +5,7 @@ import dataclasses
 import pyarrow as pa
 import pytest
 from tests.doubles.clock import Clock
-from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
+from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay import Json, String
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, TimeoutException
@@ -13,7 +13,7 @@ from sparkrelay.runtime.contract import hidden_columns as hidden
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
 from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StateSpec, StepSpec
 from sparkrelay.runtime.worker import connections, restore
-from sparkrelay.runtime.worker.newest_rows import NewestRows
+from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 from sparkrelay.state.changelog import Marker, encode_marker
 from sparkrelay.types import TaskId, TopicPartition
 

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, whole
-from sparkrelay.runtime.worker.first_rows import FirstRows
-from sparkrelay.runtime.worker.row_numbers import places
-from sparkrelay.runtime.worker.table_changes import NEW
+from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
+from sparkrelay.runtime.worker.operators.first_rows import FirstRows
+from sparkrelay.runtime.worker.operators.row_numbers import places
+from sparkrelay.runtime.worker.operators.table_changes import NEW
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 from sparkrelay.state.join_rows import key_parts
 from sparkrelay.state.view import Changes

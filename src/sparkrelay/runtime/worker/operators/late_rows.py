@@ -14,8 +14,8 @@ import pyarrow as pa
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.operators.watermarks import window_ends
 from sparkrelay.runtime.worker.task_steps import each_task
-from sparkrelay.runtime.worker.watermarks import window_ends
 from sparkrelay.state import BatchStamp
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from sparkrelay.runtime.worker.lookups import _as_of
-from sparkrelay.runtime.worker.table_changes import VERSIONS
+from sparkrelay.runtime.worker.operators.lookups import _as_of
+from sparkrelay.runtime.worker.operators.table_changes import VERSIONS
 from sparkrelay.state import LookedUp
 
 KEYS = b"a", b"b", b"c", b"d"

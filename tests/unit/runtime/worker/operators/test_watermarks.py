@@ -15,7 +15,13 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares, state
-from sparkrelay.runtime.worker.watermarks import Sources, event_times_ms, message_keys, stored_keys, without_late
+from sparkrelay.runtime.worker.operators.watermarks import (
+    Sources,
+    event_times_ms,
+    message_keys,
+    stored_keys,
+    without_late,
+)
 from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.header import JournalEntry

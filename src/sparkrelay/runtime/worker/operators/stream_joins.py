@@ -4,7 +4,8 @@ Each side is a leg. Those of one join run one behind the other, so that every pa
 cut into micro-batches: by the row that comes second, where the rows of a micro-batch that the right stream has come
 behind those of the left one.
 
-The watermark of a join is the least of its source topics' own, as in :mod:`~sparkrelay.runtime.worker.watermarks`.
+The watermark of a join is the least of its source topics' own, as in
+:mod:`~sparkrelay.runtime.worker.operators.watermarks`.
 The last leg that has input in a micro-batch moves it on, and sends those rows out alone for which nothing will come
 any more (KIP-633's rule: none too early). Rows that were too old before the micro-batch are late: what they could have
 gone with may be gone.
@@ -24,8 +25,8 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import LEFT_ONLY
 from sparkrelay.runtime.worker.context import laid_out, whole
-from sparkrelay.runtime.worker.emitting_steps import emit_leg, event_times, too_late, watermark_with
-from sparkrelay.runtime.worker.stored_rows import StoredColumns
+from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
+from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.state.join_rows import Buckets, StoredRows, bounds, key_parts, pending_keys, pending_of, row_keys
 from sparkrelay.state.view import Changes
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import CollectedSpec
 from sparkrelay.runtime.worker import collected_joins
-from sparkrelay.runtime.worker.collected_joins import CollectedIndex, collected_leg, join_rows
+from sparkrelay.runtime.worker.operators.collected_joins import CollectedIndex, collected_leg, join_rows
 
 KINDS = {
     pa.string(): st.sampled_from([None, "", "a", "b", "a\0", "\0a", "ab"]),

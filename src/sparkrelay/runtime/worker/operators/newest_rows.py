@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
-from sparkrelay.runtime.worker.stored_rows import StoredColumns
+from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import drain, laid_out, leg_tasks, release_unused_memory
-from sparkrelay.runtime.worker.state import codec_of
-from sparkrelay.runtime.worker.table_changes import DELETIONS, NEW, OLD
+from sparkrelay.runtime.worker.operators.state import codec_of
+from sparkrelay.runtime.worker.operators.table_changes import DELETIONS, NEW, OLD
 from sparkrelay.runtime.worker.task_steps import task_failure
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.runtime.contract.specs import JoinedTables
-from sparkrelay.runtime.worker.table_joins import _NEVER, _joined, _Rows
+from sparkrelay.runtime.worker.operators.table_joins import _NEVER, _joined, _Rows
 
 #: One key of three tables: the value before and now, None where there is no row; and the time of what it is now.
 HOW = st.sampled_from(["inner", "left", "right", "full"])

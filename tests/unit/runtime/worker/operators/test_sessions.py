@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
-from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
+from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StateSpec, WatermarkSpec
-from sparkrelay.runtime.worker.sessions import TaskSessions
-from sparkrelay.runtime.worker.watermarks import message_keys
+from sparkrelay.runtime.worker.operators.sessions import TaskSessions
+from sparkrelay.runtime.worker.operators.watermarks import message_keys
 from sparkrelay.state import BatchStamp, TaskStore, Watermark
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.watermarks import ENDLESS

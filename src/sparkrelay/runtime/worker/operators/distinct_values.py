@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import as_type, whole
-from sparkrelay.runtime.worker.watermarks import message_keys
+from sparkrelay.runtime.worker.operators.watermarks import message_keys
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, whole
-from sparkrelay.runtime.worker.row_numbers import by_number, places
-from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys
+from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
+from sparkrelay.runtime.worker.operators.row_numbers import by_number, places
+from sparkrelay.runtime.worker.operators.watermarks import message_keys, stored_keys
 from sparkrelay.state.byte_arrays import side_by_side
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes

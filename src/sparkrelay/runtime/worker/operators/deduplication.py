@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import laid_out, whole
-from sparkrelay.runtime.worker.emitting_steps import emit_leg, event_times, too_late, watermark_with
+from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.seen_keys import NEVER, keys_until, remembered, values_until, wide_ends
 from sparkrelay.state.view import Changes

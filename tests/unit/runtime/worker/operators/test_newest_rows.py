@@ -1,7 +1,7 @@
 import pyarrow as pa
 
 from sparkrelay.runtime.contract import hidden_columns as hidden
-from sparkrelay.runtime.worker.newest_rows import NewestRows
+from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 
 ROWS = NewestRows(pa.schema([("name", pa.string()), ("n", pa.int32())]))
 

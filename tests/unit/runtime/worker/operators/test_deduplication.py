@@ -7,15 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
+from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.contract.specs import DeduplicationSpec, TimedSource
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.deduplication import _TaskDeduplication
-from sparkrelay.runtime.worker.emitting_steps import applied
+from sparkrelay.runtime.worker.operators.deduplication import _TaskDeduplication
+from sparkrelay.runtime.worker.operators.emitting_steps import applied
 from sparkrelay.state.changelog import Marker
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TaskId, TopicPartition

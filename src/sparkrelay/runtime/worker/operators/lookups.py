@@ -20,8 +20,8 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, laid_out, whole
-from sparkrelay.runtime.worker.newest_rows import NewestRows
-from sparkrelay.runtime.worker.table_changes import VERSIONS
+from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
+from sparkrelay.runtime.worker.operators.table_changes import VERSIONS
 from sparkrelay.runtime.worker.task_steps import each_task
 
 if TYPE_CHECKING:

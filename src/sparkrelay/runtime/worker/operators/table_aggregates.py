@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
-from sparkrelay.runtime.worker.row_numbers import by_number, numbered
-from sparkrelay.runtime.worker.table_changes import NEW, OLD
+from sparkrelay.runtime.worker.operators.row_numbers import by_number, numbered
+from sparkrelay.runtime.worker.operators.table_changes import NEW, OLD
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.operators.state import batch_stamp, warn_of_late
+from sparkrelay.runtime.worker.operators.watermarks import Sources, newest_times, with_silence
 from sparkrelay.runtime.worker.publish import write_changelogs
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.state import batch_stamp, warn_of_late
 from sparkrelay.runtime.worker.task_steps import task_failure
-from sparkrelay.runtime.worker.watermarks import Sources, newest_times, with_silence
 from sparkrelay.state import Watermark
 from sparkrelay.state.watermarks import NO_TIME
 

@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.runtime.worker.table_changes import CHANGES, DELETIONS, NEW, OLD, VERSIONS
+from sparkrelay.runtime.worker.operators.table_changes import CHANGES, DELETIONS, NEW, OLD, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sparkrelay.runtime.contract.specs import StateSpec
-    from sparkrelay.runtime.worker.distinct_values import DistinctValues
-    from sparkrelay.runtime.worker.first_rows import FirstRows
-    from sparkrelay.runtime.worker.newest_rows import NewestRows
-    from sparkrelay.runtime.worker.table_aggregates import TableAggregates
+    from sparkrelay.runtime.worker.operators.distinct_values import DistinctValues
+    from sparkrelay.runtime.worker.operators.first_rows import FirstRows
+    from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
+    from sparkrelay.runtime.worker.operators.table_aggregates import TableAggregates
     from sparkrelay.state.aggregate import AggregateCodec
 
 __all__ = ["TaskGroups", "changed_rows"]

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import RankingSpec
-from sparkrelay.runtime.worker.first_rows import FirstRows
+from sparkrelay.runtime.worker.operators.first_rows import FirstRows
 
 ROW = pa.schema([("price", pa.float64()), ("id", pa.int64())])
 SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int32()), *ROW, (hidden_columns.TIMESTAMP, pa.int64())])

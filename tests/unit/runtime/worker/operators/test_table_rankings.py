@@ -4,12 +4,12 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
+from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import RankingSpec, StateSpec
-from sparkrelay.runtime.worker.table_changes import CHANGES, NEW, OLD
-from sparkrelay.runtime.worker.table_rankings import TaskRankings
+from sparkrelay.runtime.worker.operators.table_changes import CHANGES, NEW, OLD
+from sparkrelay.runtime.worker.operators.table_rankings import TaskRankings
 from sparkrelay.state import BatchStamp, TaskStore
 from sparkrelay.types import TopicPartition
 

@@ -18,16 +18,22 @@ from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, clock_ms, laid_out, leg_tasks, release_unused_memory, whole
-from sparkrelay.runtime.worker.distinct_values import counting, has_distinct, marked, stored_groups, value_rows
-from sparkrelay.runtime.worker.first_rows import FirstRows
-from sparkrelay.runtime.worker.newest_rows import NewestRows
-from sparkrelay.runtime.worker.sessions import TaskSessions
+from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
+from sparkrelay.runtime.worker.operators.distinct_values import (
+    counting,
+    has_distinct,
+    marked,
+    stored_groups,
+    value_rows,
+)
+from sparkrelay.runtime.worker.operators.first_rows import FirstRows
+from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
+from sparkrelay.runtime.worker.operators.sessions import TaskSessions
+from sparkrelay.runtime.worker.operators.table_aggregates import TableAggregates
+from sparkrelay.runtime.worker.operators.table_rankings import TaskRankings
+from sparkrelay.runtime.worker.operators.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.table_aggregates import TableAggregates
-from sparkrelay.runtime.worker.table_rankings import TaskRankings
-from sparkrelay.runtime.worker.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StateSpec, StepSpec, StoreSpec, WatermarkSpec
-    from sparkrelay.runtime.worker.distinct_values import DistinctValues
+    from sparkrelay.runtime.worker.operators.distinct_values import DistinctValues
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied, JournalEntry, Watermark
     from sparkrelay.state.aggregate import AggregateSpec

@@ -1,0 +1,1 @@
+"""What legs do with their rows in a worker, beside Catalyst's steps: aggregations, joins, tables, and event time."""
