@@ -20,6 +20,7 @@ from sparkrelay.assignment.client_states import client_states, lags_by_process
 from sparkrelay.assignment.consumer_level import ConsumerLevel
 from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.lags import is_caught_up
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,
     GroupAssignment,
@@ -71,6 +72,24 @@ class GroupResult:
     kept: str | None = None
     withheld: Mapping[ProcessId, frozenset[TaskId]] = field(default_factory=dict)
     version_probing: bool = False
+
+    @property
+    def awaited(self) -> Mapping[ProcessId, frozenset[TaskId]]:
+        """The copies that a follow-up rebalance may wait for: warm-ups, and standbys that were held to be behind.
+
+        A standby that is to take over changes roles with who runs the task meanwhile, and is no warm-up (KIP-441).
+        """
+        if not self.probing_rebalance or self.state is None:
+            return self.warm_ups
+        acceptable = self.state.assignment_configs.acceptable_recovery_lag
+        found = {}
+        for process, placed in self.assignments.items():
+            lags = self.state.clients[process].task_lags or {}
+            behind = (
+                task for task in placed.standby_tasks if task in lags and not is_caught_up(lags[task], acceptable)
+            )
+            found[process] = self.warm_ups.get(process, frozenset()).union(behind)
+        return found
 
     @property
     def stable(self) -> bool:

@@ -293,7 +293,7 @@ class StreamsGroupAssignor:
     def _answer(self, view: _View, result: GroupResult) -> dict[str, MemberAssignment]:
         """Report what was decided to the log and to each member."""
         self.failure = result.failure
-        notice = self._notice(view.members, result.warm_ups)
+        notice = self._notice(view.members, result.awaited)
         self._left_to_do = _left_to_do(result)
         log.info("leads the rebalance (members: %d), because %s: %s", len(view.members), notice.why, summarise(result))
         for line in lines_of(result, view.members):

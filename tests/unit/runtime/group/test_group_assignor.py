@@ -215,6 +215,17 @@ def test_every_member_learns_whose_copy_is_cold_and_waited_for(made):
             assert [len(notice.warms(one.assignor._process_id)) for one in (owner, other)] == [0, warming]
 
 
+def test_a_standby_that_changes_roles_with_the_owner_is_waited_for_too(made):
+    """The leader's ends are newer than what the standby's own process goes by: it may hold its copy to be warm."""
+    settings = {"acceptable.recovery.lag": 50, "num.standby.replicas": 1}
+    owner = made(1, sums={TaskId(0, 0): LATEST_OFFSET, TaskId(0, 1): LATEST_OFFSET}, settings=settings)
+    for copied, awaited in ((49, 2), (50, 0)):
+        other = made(2, sums=dict.fromkeys((TaskId(0, 0), TaskId(0, 1)), copied), settings=settings)
+        answers = lead(owner, {"one": owner, "two": other})
+        notice = take(other, answers["two"][0])
+        assert len(notice.warms(other.assignor._process_id)) == awaited
+
+
 def test_the_reason_of_a_request_is_reported_once(made):
     one = made(1)
     take(one, lead(one, {"one": one})["one"][0])
