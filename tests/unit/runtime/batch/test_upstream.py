@@ -4,6 +4,7 @@ import pytest
 
 from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
 from sparkrelay.runtime.batch.upstream import Upstream
+from sparkrelay.runtime.tasks.commit_notes import note_text
 from sparkrelay.runtime.tasks.event_times import WrittenTimes
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.topics.writers import Writers
@@ -26,8 +27,8 @@ class Group:
         self.asks = Upstream(self, clock=lambda: self.now)
 
     def commit(self, partition, offset, newest=None, *, limit=ANY_TIME, idle=False):
-        note = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit, behind=not idle)
-        self.stands[partition] = CommittedOffset(offset, note)
+        times = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit, behind=not idle)
+        self.stands[partition] = CommittedOffset(offset, note_text(TaskId(0, 0), {"event_times": times}))
 
     def commits(self, partitions):
         return {partition: self.stands[partition] for partition in partitions if partition in self.stands}
