@@ -8,12 +8,12 @@ import pytest
 
 from sparkrelay import BatchId
 
-ID = BatchId(41, "0_3", "app/sink:a/0_3")
+ID = BatchId(41, "0_3", "app/a/0_3")
 
 
 def test_it_is_a_number_with_two_words():
     assert (ID, ID + 1, f"{ID}", json.dumps(ID), hash(ID)) == (41, 42, "41", "41", hash(41))
-    assert (ID.task, ID.txn_app_id) == ("0_3", "app/sink:a/0_3")
+    assert (ID.task, ID.txn_app_id) == ("0_3", "app/a/0_3")
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda id_: pickle.loads(pickle.dumps(id_))])

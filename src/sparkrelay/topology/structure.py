@@ -376,11 +376,13 @@ class ForeachBatch:
         function: takes a DataFrame and a ``BatchId``; what it returns is not looked at.
         call_site: the line that wrote it.
         text: the step as people read it.
+        name: unique among the ends of the topology.
     """
 
     function: Callable[[Any, BatchId], Any]
     call_site: CallSite
     text: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

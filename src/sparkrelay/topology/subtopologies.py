@@ -8,6 +8,7 @@ Kafka Streams numbers them: in the order in which their first source was written
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
@@ -356,6 +357,8 @@ def _leg(way: Way, source: Source, number: int, names: NodeNames, keepers: Mappi
     prefix = "store" if stateful is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
     sink = _sink(way.end, names)
     action = way.end.action if isinstance(way.end, ActionNode) else None
+    if isinstance(action, ForeachBatch):
+        action = replace(action, name=names[way.end])
     if way.aggregation is not None and not keeps:
         store = names[way.aggregation]
         return Leg(f"{prefix}:{id_}", number, source, (), None, way.after, way.table_steps, sink, store, action)

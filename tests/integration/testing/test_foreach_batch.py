@@ -45,7 +45,7 @@ def test_a_function_gets_the_rows_of_each_task_and_batch(spark):
         topic.pipe_input("u1", None)
         driver.process()
         (first, ids), (second, others) = calls.seen
-        assert (first, first.task, first.txn_app_id) == (1, "0_0", "topology-test-driver/sink:sink/0_0")
+        assert (first, first.task, first.txn_app_id) == (1, "0_0", "topology-test-driver/sink/0_0")
         assert (second, second.task) == (1, "0_1")
         assert sorted(ids + others) == [2] * 8 + [3] * 8
         assert pickle.loads(pickle.dumps(first)).task == "0_0"

@@ -8,6 +8,7 @@ all of its rows are there. What they write is no part of the transaction: sinks 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import traceback
 import uuid
@@ -20,8 +21,8 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.printable import printable
 from sparkrelay.runtime.compile.schemas import arrow_schema
 from sparkrelay.runtime.spark.job_errors import read_job_error
-from sparkrelay.runtime.spark.jobs import JobFailed, TaskFailed
-from sparkrelay.runtime.worker.kept_rows import read_kept_rows, remove_kept_rows
+from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA, JobFailed, TaskFailed
+from sparkrelay.runtime.worker.kept_rows import read_kept_rows, remove_kept_rows, remove_step
 from sparkrelay.types import BatchId
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology import ForeachBatch
 
 __all__ = ["KEPT_ROWS", "BatchFunctions"]
+
+log = logging.getLogger(__name__)
 
 #: The directory of a slot in which rows wait for their functions.
 KEPT_ROWS: Final = "foreach-batch"
@@ -65,9 +68,22 @@ class BatchFunctions:
         return str(self._home / f"{self._name}-{number}")
 
     def clear(self) -> None:
-        """Remove the rows of former micro-batches; on an executor's host the next one's job does it."""
+        """Remove the rows of former micro-batches of this host; on an executor's, see :meth:`release`."""
         if self._jobs.target.executor is None:
             remove_kept_rows(self._home)
+
+    def release(self, reports: Sequence[LegReport]) -> None:
+        """Remove the rows of a micro-batch that has ended. Where it fails, the next one's job removes them."""
+        if all(report.kept is None for report in reports):
+            return
+        if self._jobs.target.executor is None:
+            self.clear()
+            return
+        try:
+            with self._jobs.of_user("removing the rows of a micro-batch") as target:
+                target.source(1).mapInArrow(functools.partial(remove_step, str(self._home)), REPORT_SCHEMA).collect()
+        except (SparkRelayError, PySparkException, Py4JError, ConnectionError) as error:
+            log.debug("rows below %s are left for now: %s", self._home, error)
 
     def call(self, plans: PreparedLegs, reports: Sequence[LegReport]) -> None:
         """Call the functions with what a micro-batch's legs have kept for them, in the order of tasks.
@@ -85,7 +101,7 @@ class BatchFunctions:
     def _call(self, plans: PreparedLegs, report: LegReport, kept: KeptRows) -> None:
         action, schema = plans.batch_function(report.leg)
         step = functools.partial(read_kept_rows, kept, arrow_schema(schema))
-        id_ = BatchId(report.batch, str(report.task), f"{self._application_id}/{report.leg}/{report.task}")
+        id_ = BatchId(report.batch, str(report.task), f"{self._application_id}/{action.name}/{report.task}")
         what = f"{action.text} of task {report.task}, batch {report.batch}"
         with self._jobs.cancellable(), self._jobs.of_user(what) as target:
             rows = target.source(1).mapInArrow(step, schema)

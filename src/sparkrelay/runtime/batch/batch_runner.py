@@ -214,7 +214,7 @@ class BatchRunner:
             fault_points.reach("driver-after-commit")
             self._show(plans, outcome)
         if self._functions is not None:
-            self._functions.clear()
+            self._functions.release(outcome.reports)
         outcome.seconds["total"] = time.perf_counter() - started
         outcome.cpu_seconds += time.thread_time() - cpu_before
         return outcome

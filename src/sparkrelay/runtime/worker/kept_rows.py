@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["keep_rows", "read_kept_rows", "remove_kept_rows"]
+__all__ = ["keep_rows", "read_kept_rows", "remove_kept_rows", "remove_step"]
 
 
 def keep_rows(
@@ -84,6 +84,13 @@ def read_kept_rows(kept: KeptRows, schema: pa.Schema, batches: Iterable[pa.Recor
         ) from error
     if count != kept.rows:
         raise StreamsException(f"{kept.path} has {count} rows, not {kept.rows}: something else has written to it")
+
+
+def remove_step(home: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Remove all rows below a directory, as a step of a placed source; yield nothing."""
+    drain(batches)
+    remove_kept_rows(Path(home))
+    yield from ()
 
 
 def remove_kept_rows(home: Path, *, but: str | None = None) -> None:

@@ -430,7 +430,7 @@ class BatchFunctions:
     def directory(self, number):
         return f"/rows/{number}"
 
-    def clear(self):
+    def release(self, reports):
         pass
 
     def call(self, plans, reports):
