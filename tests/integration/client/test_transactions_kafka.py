@@ -311,7 +311,8 @@ def test_aborting_forgets_the_offsets_too(transactions, make_topic, admin, clien
     calls = transactions._calls
     if identity.joins_by_request:
         run_exchange(client, "group", calls.add_offsets(identity, topic, "lane"), 30)
-    run_exchange(client, "offsets", calls.commit_offsets(identity, {tp: 9}, topic, GroupMember(), "lane"), 30)
+    offsets = calls.commit_offsets(identity, {tp: 9}, topic, member=GroupMember(), notes={}, lane="lane")
+    run_exchange(client, "offsets", offsets, 30)
     transactions.abort([identity], topic)
     assert admin.committed_offsets(topic, [tp]) == {}
 

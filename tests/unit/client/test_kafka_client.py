@@ -127,6 +127,8 @@ def test_during_the_reconnect_backoff_requests_fail_with_its_cause(tiny_broker, 
 def test_a_request_that_is_not_answered_times_out_and_so_does_its_connection(tiny_broker, make_client):
     client = make_client(tiny_broker().port)
     client.bootstrap(5)
+    # The time counts from the beginning: on a slow machine it would be over before there is a connection.
+    client.wait([client.send(metadata_request(), node=1)], 5)
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None)
     response = client.send(request, node=1, timeout=0.05)
     client.wait([response], 5)

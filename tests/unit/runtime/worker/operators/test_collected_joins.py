@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import CollectedSpec
-from sparkrelay.runtime.worker import collected_joins
+from sparkrelay.runtime.worker.operators import collected_joins
 from sparkrelay.runtime.worker.operators.collected_joins import CollectedIndex, collected_leg, join_rows
 
 KINDS = {

@@ -8,7 +8,8 @@ import pytest
 from tests.doubles.state_steps import state_spec, task_command
 
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker import shares, state
+from sparkrelay.runtime.worker import shares
+from sparkrelay.runtime.worker.operators import state
 from sparkrelay.runtime.worker.operators.distinct_values import stored_groups
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec

@@ -8,7 +8,8 @@ from tests.doubles.state_steps import state_spec, task_command
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker import shares, state
+from sparkrelay.runtime.worker import shares
+from sparkrelay.runtime.worker.operators import state
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec
 

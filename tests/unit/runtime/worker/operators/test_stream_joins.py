@@ -14,7 +14,8 @@ from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.contract.specs import JoinSpec, TimedSource
-from sparkrelay.runtime.worker import connections, stream_joins
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.operators import stream_joins
 from sparkrelay.runtime.worker.operators.emitting_steps import applied
 from sparkrelay.runtime.worker.operators.stream_joins import _TaskJoin
 from sparkrelay.types import TaskId, TopicPartition

@@ -14,7 +14,8 @@ from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.specs import WatermarkSpec
-from sparkrelay.runtime.worker import shares, state
+from sparkrelay.runtime.worker import shares
+from sparkrelay.runtime.worker.operators import state
 from sparkrelay.runtime.worker.operators.watermarks import (
     Sources,
     event_times_ms,
