@@ -332,7 +332,7 @@ def test_what_is_noted_of_a_partition_is_read_with_its_offset(transactions, make
     identity = open_one(transactions, topic)
     note = "as far as it goes: \u00e4" * 100
     transactions.commit({identity: {first: 5, second: 6}}, topic, notes={first: note})
-    found = admin.commits(topic, [first, second, third])
+    found = admin.commits(topic, [first, second, third], stable=True)
     assert found == {first: CommittedOffset(5, note), second: CommittedOffset(6, "")}
 
 
