@@ -14,10 +14,10 @@ def at(minute):
     return f"2024-01-01T{minute // 60:02}:{minute % 60:02}:00Z"
 
 
-def by_place(source, sink, *, chained):
+def by_place(source, sink, *, chained=False):
     builder = StreamsBuilder()
     rows = builder.stream(source, key=String("user"), value=Json("at timestamp, place string, way string"))
-    rows = rows.withWatermark("at", "0 seconds")
+    rows = rows.withWatermark("at", "0 seconds").where("place <> 'nowhere'")
     if chained:
         rows = rows.repartition("way")
     grouped = rows.groupBy("place", F.window("at", "1 minute"))
@@ -59,3 +59,40 @@ def test_partitions_whose_backlogs_are_of_other_lengths(instance, make_topic, pr
         assert streams.exception() is None
     counts = [int(value.partition(b'"count":')[2].rstrip(b"}")) for _, _, _, value in consumed(sink)]
     assert sum(counts) == 11 * MINUTES
+
+
+def test_a_backlog_of_rows_that_go_nowhere_and_then_somewhere(instance, make_topic, produce, consumed, wait_until):
+    """Found by an attack: after a restart, a writer that had had nothing to write held nothing at first."""
+    source, sink = make_topic("in", 2), make_topic("out", 1)
+    nowhere = [{"at": at(0), "place": "nowhere", "way": "w"}] * 1000
+
+    def real(*minutes):
+        return [{"at": at(minute), "place": f"p{n}", "way": "w"} for minute in minutes for n in range(3)]
+
+    with instance(by_place(source, sink)) as streams:
+        streams.start()
+        write(produce, source, 0, real(0))
+        write(produce, source, 1, nowhere[:5])
+        wait_until(lambda: streams.input_lags and not any(streams.input_lags.values()), streams.status)
+    write(produce, source, 0, real(*range(1, 40), 300))
+    write(produce, source, 1, [*nowhere, *real(*range(1, 40), 300)])
+    with instance(by_place(source, sink), {"max.batch.records": 200}) as streams:
+        streams.start()
+        wait_until(lambda: len(consumed(sink)) == 3 * 40, f"{streams.status}: {len(consumed(sink))}")
+        assert late_rows(streams) == 0
+    counts = [int(value.partition(b'"count":')[2].rstrip(b"}")) for _, _, _, value in consumed(sink)]
+    assert sum(counts) == 3 + 2 * 3 * 39
+    assert streams.exception() is None
+
+
+def test_windows_end_while_everything_of_one_partition_goes_nowhere(
+    instance, make_topic, produce, consumed, wait_until
+):
+    source, sink = make_topic("in", 2), make_topic("out", 1)
+    with instance(by_place(source, sink)) as streams:
+        streams.start()
+        for minute in range(20):
+            write(produce, source, 0, [{"at": at(minute), "place": "p0", "way": "w"}])
+            write(produce, source, 1, [{"at": at(minute), "place": "nowhere", "way": "w"}] * 20)
+            wait_until(lambda count=minute: len(consumed(sink)) >= count, f"{streams.status}: {len(consumed(sink))}")
+        assert streams.exception() is None

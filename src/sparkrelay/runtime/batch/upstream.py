@@ -6,16 +6,17 @@ asked who may be dead.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import EARLIEST, LATEST
-from sparkrelay.runtime.tasks.event_times import Limit, reached_in
+from sparkrelay.runtime.tasks.event_times import Limit, Reached, reached_in
 from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence, Set as AbstractSet
+    from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 
     from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.runtime.tasks.task import Task
@@ -25,8 +26,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Upstream"]
 
-#: A task that has not got to where its input ended this long ago is more than busy with what has just come.
+#: What has been unread for so long is more than what has just come: who reads what comes of it is not idle meanwhile.
 _JUST_COME_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """What an input has had, and nobody has got to yet.
+
+    Attributes:
+        end: where the input ended when this was seen first.
+        since: monotonic seconds then; from the beginning of time on where nobody had looked before.
+        before: topic -> the newest event time that had been written there before any of this came.
+        then: the same when it was seen: what comes behind ``end`` comes later.
+    """
+
+    end: int
+    since: float
+    before: Mapping[str, int]
+    then: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +54,14 @@ class _Answers:
     Attributes:
         writers: of each topic.
         inputs: all that they read.
+        above: of those of them that are of repartition topics, what tasks upstream of that read.
         commits: the group's, of these.
         ends: where the topics' partitions ended then that are read here, rows of open transactions included.
     """
 
     writers: Mapping[str, Writers]
     inputs: AbstractSet[TopicPartition]
+    above: Mapping[TopicPartition, AbstractSet[TopicPartition]]
     commits: Mapping[TopicPartition, CommittedOffset]
     ends: Mapping[TopicPartition, int]
 
@@ -49,17 +69,20 @@ class _Answers:
 class Upstream:
     """Looks at the writers of repartition topics, for one stream thread's tasks.
 
-    A task that is behind holds what it writes to where it has come. One that has only just got something, and had
-    nothing to write when it last had all, holds nothing: else windows would never end where steady input is filtered
-    away.
+    A task that has something unread holds what it writes: to how far it has come, or to how far all had come when it
+    had nothing unread, whatever is later. So one whose rows are filtered away, or who gets few, holds nothing back that
+    was there before, and windows end where it gets on.
     """
 
     def __init__(self, topics: Topics, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin; ``clock`` counts seconds."""
         self._topics = topics
         self._clock = clock
-        #: Input partition -> an offset that was there, when that was seen first, and that nobody has got to since.
-        self._unread: dict[TopicPartition, tuple[int, float]] = {}
+        self._unread: dict[TopicPartition, _Unread] = {}
+        #: Inputs that have been looked at.
+        self._known: set[TopicPartition] = set()
+        #: Topic -> the newest event time written there, by the last look.
+        self._newest: Mapping[str, int] = {}
 
     def ask(
         self, tasks: Sequence[Task], writers: Mapping[str, Writers], *, news: bool, timeout: float
@@ -83,10 +106,12 @@ class Upstream:
         if not read or not (news or any(task.event_time_limits.waiting for task in tasks)):
             return None
         known = {partition.topic: writers[partition.topic] for partition in read}
-        inputs = {p for one in known.values() for p in (*one.upstream, *(p for some in one.tasks for p in some))}
+        inputs = frozenset().union(*map(_read_by, known.values()))
         commits = self._topics.commits(inputs)
         ends = self._topics.offsets(dict.fromkeys(read, LATEST), timeout=timeout, read_committed=False)
-        return _Answers(known, inputs, commits, ends)
+        above = {topic: _read_by(writers[topic]) for topic in {p.topic for p in inputs} & writers.keys()}
+        ours = {partition: above[partition.topic] for partition in inputs if partition.topic in above}
+        return _Answers(known, inputs, ours, commits, ends)
 
     def limit(self, tasks: Sequence[Task], answers: _Answers | None, *, timeout: float) -> None:
         """Say to tasks up to which event time rows count; their own inputs' ends have been listed meanwhile.
@@ -105,64 +130,90 @@ class Upstream:
             return
         never = answers.inputs - answers.commits.keys()
         starts = self._topics.offsets(dict.fromkeys(never, EARLIEST), timeout=timeout)
-        ends = self._topics.offsets(dict.fromkeys(answers.inputs, LATEST), timeout=timeout)
+        ends = self._topics.offsets(dict.fromkeys(answers.inputs - answers.above.keys(), LATEST), timeout=timeout)
+        # What has been written by a commit that is seen is there, though its last marker may not be.
+        ends |= self._topics.offsets(dict.fromkeys(answers.above, LATEST), timeout=timeout, read_committed=False)
         stands = starts | {partition: commit.offset for partition, commit in answers.commits.items()}
-        unread = self._look(stands, ends)
-        limits = {topic: _limit(topic, writers, answers.commits, unread) for topic, writers in answers.writers.items()}
+        reached = {topic: _reached(topic, writers, answers.commits) for topic, writers in answers.writers.items()}
+        self._look(stands, ends, answers.above, {topic: _newest(some) for topic, some in reached.items()})
+        limits = {
+            topic: self._limit(topic, writers, reached[topic], answers.commits)
+            for topic, writers in answers.writers.items()
+        }
         for task in tasks:
             for partition in task.inputs:
                 if partition.topic in limits:
                     task.event_time_limits.seen(partition, answers.ends[partition], limits[partition.topic])
 
     def _look(
-        self, stands: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, float]:
-        """Return for how many seconds partitions have had what nobody has read."""
-        now = self._clock()
-        for partition, end in ends.items():
-            at = stands.get(partition, 0)
+        self,
+        stands: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        above: Mapping[TopicPartition, AbstractSet[TopicPartition]],
+        newest: Mapping[str, int],
+    ) -> None:
+        """See what is unread of the inputs, and by what time it came."""
+        now, last = self._clock(), dict(self._unread)
+
+        def counted(times: Mapping[str, int], partition: TopicPartition) -> Mapping[str, int]:
+            """Leave out what rows of a repartition topic may be older than: those upstream of it have had it unread."""
+            unread = [some[p] for p in above.get(partition, ()) for some in (last, self._unread) if p in some]
+            return {
+                topic: min((ms, *(one.before.get(topic, NO_TIME) for one in unread))) for topic, ms in times.items()
+            }
+
+        # Those that are read by others first.
+        for partition in sorted(ends, key=above.__contains__):
+            at, end, unread = stands.get(partition, 0), ends[partition], self._unread.get(partition)
             if at >= end:
                 self._unread.pop(partition, None)
-            elif partition not in self._unread or self._unread[partition][0] <= at:
-                self._unread[partition] = end, now
-        return {partition: now - self._unread[partition][1] for partition in ends if partition in self._unread}
+            elif unread is None:
+                # Of what was there before anybody looked nothing says when it came.
+                first = partition not in self._known
+                before = {} if first else counted(self._newest, partition)
+                since = -math.inf if first else now
+                self._unread[partition] = _Unread(end, since, before, counted(newest, partition))
+            elif unread.end <= at:
+                self._unread[partition] = _Unread(end, now, unread.then, counted(newest, partition))
+        self._known.update(ends)
+        self._newest = newest
+
+    def _limit(
+        self,
+        topic: str,
+        writers: Writers,
+        reached: Sequence[Reached | None],
+        commits: Mapping[TopicPartition, CommittedOffset],
+    ) -> Limit:
+        """Return the newest event time that counts in the rows that a repartition topic has."""
+        now = self._clock()
+        upstream = [self._unread[partition] for partition in writers.upstream if partition in self._unread]
+        holds: list[int] = []
+        held = False
+        for inputs, one in zip(writers.tasks, reached, strict=True):
+            unread = upstream + [self._unread[partition] for partition in inputs if partition in self._unread]
+            if unread:
+                through = NO_TIME if one is None or one.through is None else one.through
+                holds.append(max(through, min(some.before.get(topic, NO_TIME) for some in unread)))
+                held = held or any(now - some.since > _JUST_COME_S for some in unread)
+        if holds:
+            return Limit(min(holds), waits=True, held=held)
+        # What an older release has written came without times.
+        silent = any(one is None and inputs[0] in commits for inputs, one in zip(writers.tasks, reached, strict=True))
+        return Limit(ANY_TIME if silent else _newest(reached))
 
 
-def _limit(
-    topic: str,
-    writers: Writers,
-    commits: Mapping[TopicPartition, CommittedOffset],
-    unread: Mapping[TopicPartition, float],
-) -> Limit:
-    """Return the newest event time that counts in the rows that a repartition topic has."""
-    held: list[int] = []
-    newest: list[int] = []
-    silent = False
-    upstream = _longest(writers.upstream, unread)
-    for inputs in writers.tasks:
-        commit = commits.get(inputs[0])
-        reached = None if commit is None else reached_in(commit.metadata).get(topic)
-        silent = silent or (commit is not None and reached is None)
-        if reached is not None and reached.newest is not None and reached.through is not None:
-            # As long as something is on its way to these tasks, no more counts than what they count on.
-            newest.append(reached.newest if upstream < 0 else reached.through)
-        seconds = _longest(inputs, unread)
-        if upstream > _JUST_COME_S:
-            # What has only just come there need not come to this task, which says nothing as long as it has no input.
-            seconds = max(seconds, upstream)
-        if seconds < 0:
-            continue
-        if reached is None or seconds > _JUST_COME_S:
-            held.append(NO_TIME if reached is None or reached.through is None else reached.through)
-        elif reached.through is not None and not reached.idle:
-            held.append(reached.through)
-    if held:
-        return Limit(min(held), held=True)
-    # What an older release has written came without times.
-    nothing = ANY_TIME if silent else NO_TIME
-    return Limit(max(newest, default=nothing))
+def _read_by(writers: Writers) -> frozenset[TopicPartition]:
+    """Return what tasks read that write a topic, and those upstream of them."""
+    return writers.upstream.union(*writers.tasks)
 
 
-def _longest(partitions: Collection[TopicPartition], unread: Mapping[TopicPartition, float]) -> float:
-    """Return for how long at most one of the partitions has had something unread; -1: none has."""
-    return max((unread.get(partition, -1.0) for partition in partitions), default=-1.0)
+def _reached(topic: str, writers: Writers, commits: Mapping[TopicPartition, CommittedOffset]) -> list[Reached | None]:
+    """Return how far each writer of a topic says it has come; None where it says nothing."""
+    said = (commits.get(inputs[0]) for inputs in writers.tasks)
+    return [None if commit is None else reached_in(commit.metadata).get(topic) for commit in said]
+
+
+def _newest(reached: Sequence[Reached | None]) -> int:
+    """Return the newest event time that has been written."""
+    return max((one.newest for one in reached if one is not None and one.newest is not None), default=NO_TIME)

@@ -9,7 +9,7 @@ caught up. So each task says with its commits how far it has come (as Kafka Stre
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.runtime.contract.commit_notes import note_parts
@@ -36,12 +36,10 @@ class Reached:
     Attributes:
         newest: the newest time of the rows that it has written there; None: it has written none.
         through: what may be counted on while it is behind: the same, or less if tasks upstream of it were behind.
-        idle: True if its last batch took all that there was, and wrote nothing there.
     """
 
     newest: int | None
     through: int | None
-    idle: bool
 
 
 def reached_in(note: str) -> dict[str, Reached]:
@@ -49,14 +47,14 @@ def reached_in(note: str) -> dict[str, Reached]:
     times = note_parts(note).get(_PART)
     found = {}
     for topic, one in times.items() if isinstance(times, dict) else ():
-        if isinstance(one, list) and len(one) == 3 and all(n is None or type(n) is int for n in one[:2]):
-            found[topic] = Reached(one[0], one[1], bool(one[2]))
+        if isinstance(one, list) and len(one) == 2 and all(n is None or type(n) is int for n in one):
+            found[topic] = Reached(*one)
     return found
 
 
 def said_again(reached: Mapping[str, Reached]) -> dict[str, list[int | None]]:
     """Return the part ``event_times`` of a note that says this."""
-    return {topic: [one.newest, one.through, int(one.idle)] for topic, one in reached.items()}
+    return {topic: [one.newest, one.through] for topic, one in reached.items()}
 
 
 class WrittenTimes:
@@ -67,22 +65,19 @@ class WrittenTimes:
     """
 
     def __init__(self, topics: Collection[str]) -> None:
-        self._reached = dict.fromkeys(sorted(topics), Reached(None, None, idle=True))
+        self._reached = dict.fromkeys(sorted(topics), Reached(None, None))
 
-    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> dict[str, list[int | None]]:
+    def note(self, newest: Mapping[str, int], *, limit: int) -> dict[str, list[int | None]]:
         """Return what the commit of a batch is to say, as the part ``event_times`` of its note; empty: nothing.
 
         Args:
             newest: topic -> the newest event time of the rows that the batch has written there.
             limit: the newest event time that counted in its own input.
-            behind: whether there is more input than it took.
         """
         for topic, before in self._reached.items():
             if topic in newest:
-                time = max(newest[topic], NO_TIME if before.newest is None else before.newest)
-                self._reached[topic] = Reached(time, min(time, limit), idle=False)
-            else:
-                self._reached[topic] = replace(before, idle=not behind)
+                time = newest[topic] if before.newest is None else max(newest[topic], before.newest)
+                self._reached[topic] = Reached(time, min(time, limit))
         return said_again(self._reached)
 
 
@@ -92,10 +87,12 @@ class Limit:
 
     Attributes:
         time: in milliseconds since 1970; ``LATEST``: any.
-        held: True if a task is behind that writes the topic.
+        waits: True if a task that writes the topic has something unread.
+        held: True if that has not only just come: there is input for the topic, though it has not come yet.
     """
 
     time: int
+    waits: bool = False
     held: bool = False
 
 
@@ -109,7 +106,7 @@ class EventTimeLimits:
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, deque[tuple[int, int]]] = {}
         self._times: dict[str, int] = {}
-        self._held: dict[str, bool] = {}
+        self._last: dict[str, Limit] = {}
         #: Topic -> the limit of its last batch.
         self._used: dict[str, int] = {}
         #: Whether a window is open only because of a limit. A new owner does not know, and looks.
@@ -118,12 +115,12 @@ class EventTimeLimits:
     @property
     def held(self) -> bool:
         """True if a task upstream is behind: there is input, though it has not come yet."""
-        return any(self._held.values())
+        return any(limit.held for limit in self._last.values())
 
     @property
     def waiting(self) -> bool:
         """True if a look that is to come may say something else, though the task gets no rows."""
-        return self.held or any(self._waiting.values())
+        return any(limit.waits for limit in self._last.values()) or any(self._waiting.values())
 
     def seen(self, partition: TopicPartition, end: int, limit: Limit) -> None:
         """Learn of a look at the writers of a topic.
@@ -133,7 +130,7 @@ class EventTimeLimits:
             end: where it ended behind that look, rows of open transactions included.
             limit: what counts in front of that.
         """
-        self._held[partition.topic] = limit.held
+        self._last[partition.topic] = limit
         self._times.setdefault(partition.topic, NO_TIME)
         waiting = self._waiting.setdefault(partition, deque())
         if waiting and waiting[-1][0] == end:

@@ -413,8 +413,7 @@ class Task:
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         newest = {topic: time for report in reports for topic, time in report.newest_out.items()}
         limit = min(self.attempt.limits.values(), default=LATEST)
-        behind = bool(self._behind(self.position.offsets, self.attempt.ranges))
-        self._times_said = self.written_times.note(newest, limit=limit, behind=behind)
+        self._times_said = self.written_times.note(newest, limit=limit)
         return self._notes(None)
 
     def intent_notes(self, clock_ms: int) -> dict[TopicPartition, str]:

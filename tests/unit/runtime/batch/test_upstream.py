@@ -26,8 +26,8 @@ class Group:
         self.task = Task(TaskId(1, 0), (ROWS,), {}, None)
         self.asks = Upstream(self, clock=lambda: self.now)
 
-    def commit(self, partition, offset, newest=None, *, limit=ANY_TIME, idle=False):
-        note = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit, behind=not idle)
+    def commit(self, partition, offset, newest=None, *, limit=ANY_TIME):
+        note = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit)
         self.stands[partition] = CommittedOffset(offset, note_text(TaskId(0, 0), {"event_times": note}))
 
     def commits(self, partitions):
@@ -35,7 +35,7 @@ class Group:
 
     def offsets(self, wanted, *, timeout, read_committed=True):
         del timeout
-        assert read_committed or set(wanted) == {ROWS}
+        assert read_committed or {p.topic for p in wanted} <= {"rows", "between"}
         return {
             p: self.starts.get(p, 0) if which == EARLIEST else self.ends[p]
             for p, which in wanted.items()
@@ -77,15 +77,38 @@ def test_one_that_has_never_committed_holds_everything(group):
     assert group.limit() == 5000, "its partition is empty: records are gone, or never were"
 
 
-def test_one_that_had_nothing_to_write_holds_nothing_while_it_is_busy(group):
+def test_one_that_has_nothing_to_write_holds_nothing_that_was_there_before(group):
     group.commit(FAST, 100, 5000)
-    group.commit(SLOW, 90, idle=True)
+    group.commit(SLOW, 100)
     assert group.limit() == 5000
-    group.now, group.ends[SLOW] = 0.9, 120
-    group.commit(SLOW, 100, idle=True)
-    assert group.limit() == 5000, "it gets on"
+    group.ends[SLOW] = 120
+    group.commit(FAST, 110, 6000)
+    group.ends[FAST] = 110
+    assert group.limit() == 5000, "what has come may be as old as all that came since"
+    assert not group.task.event_time_limits.held, "it has only just come"
     group.now = 2.0
-    assert group.limit() == NO_TIME, "and now it does not"
+    assert group.limit() == 5000
+    assert group.task.event_time_limits.held
+    group.commit(SLOW, 120)
+    group.ends[SLOW] = 130
+    assert group.limit() == 6000, "it gets on: what is unread now came after that"
+    group.commit(SLOW, 130)
+    assert group.limit() == 6000
+    assert not group.task.event_time_limits.waiting
+
+
+def test_of_what_was_there_before_anybody_looked_nothing_says_when_it_came(group):
+    """As after a restart: rows of its own behind many that it filters away, say."""
+    group.commit(FAST, 100, 5000)
+    group.commit(SLOW, 50)
+    assert group.limit() == NO_TIME
+    assert group.task.event_time_limits.held
+    group.commit(SLOW, 90)
+    assert group.limit() == NO_TIME
+    group.commit(SLOW, 95, 70)
+    assert group.limit() == 70
+    group.commit(SLOW, 100, 80)
+    assert group.limit() == 5000
 
 
 def test_one_that_writes_steadily_holds_even_for_a_moment(group):
@@ -99,11 +122,35 @@ def test_tasks_further_upstream_hold_as_well():
     group.commit(FAST, 100, 5000, limit=80)
     group.commit(SLOW, 100, 4000, limit=70)
     group.commit(FIRST, 60)
-    assert group.limit() == 80, "it has only just got something, which need not come to both"
-    group.now = 2.0
     assert group.limit() == 70
     group.commit(FIRST, 100)
     assert group.limit() == 5000
+    group.ends[FIRST] = 110
+    assert group.limit() == 5000, "what has just come there is later than what these have written"
+
+
+def test_what_comes_through_another_topic_may_be_older_than_what_was_there():
+    """The first task upstream was behind: its rows are older than what others have brought by then."""
+    between = TopicPartition("between", 0)
+    group = Group(upstream=[FIRST])
+    group.writers = {
+        "rows": Writers(((between,),), frozenset([FIRST])),
+        "between": Writers(((FIRST,),), frozenset()),
+    }
+    group.ends[between] = 10
+    group.commit(FIRST, 50)
+    group.commit(between, 10, 5000, limit=60)
+    assert group.limit() == 60
+    group.stands[FIRST] = CommittedOffset(100, "")
+    group.ends[between] = 20
+    assert group.limit() == 60, "what it has just written is unread, and is of its backlog"
+    group.commit(between, 20, 5000, limit=4000)
+    assert group.limit() == 5000
+    group.ends[FIRST] = 110
+    assert group.limit() == 5000
+    group.stands[FIRST] = CommittedOffset(110, "")
+    group.ends[between] = 30
+    assert group.limit() == 5000, "that came later"
 
 
 def test_an_older_release_says_nothing_of_times(group):

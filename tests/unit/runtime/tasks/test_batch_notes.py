@@ -37,7 +37,7 @@ def test_a_note_is_read_as_it_was_written(note):
 
 
 def test_both_parts_live_in_one_note():
-    text = note_text(TASK, {"batch": BatchNote(TASK, 7, FULL).as_json(), "event_times": {"rows": [1, 2, 0]}})
+    text = note_text(TASK, {"batch": BatchNote(TASK, 7, FULL).as_json(), "event_times": {"rows": [1, 2]}})
     assert read_batch(text) == BatchNote(TASK, 7, FULL)
     assert reached_in(text)["rows"].newest == 1
     assert note_text(TASK, {"batch": None, "event_times": {}}) == ""

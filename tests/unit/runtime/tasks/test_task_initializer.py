@@ -292,13 +292,13 @@ def test_a_batch_that_was_begun_comes_first(made, broker, service):
 def test_a_batch_that_was_begun_is_noted_still_where_its_input_is_a_changelog_too(made, broker):
     broker.group = {A: 40}
     note = BatchNote(ONE, 41, BatchIntent({A: (40, 60)})).as_json()
-    broker.notes = {A: note_text(ONE, {"batch": note, "event_times": {"rows": [7, 7, 0]}})}
+    broker.notes = {A: note_text(ONE, {"batch": note, "event_times": {"rows": [7, 7]}})}
     initializer = made("earliest")
     initializer._state_updater.assign = [].extend
     task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 40, {A: 40}))])
-    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "batch": note, "event_times": {"rows": [7, 7, 0]}}
+    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "batch": note, "event_times": {"rows": [7, 7]}}
 
 
 @pytest.mark.parametrize(("start", "stop", "there"), [(1, 60, "3 to 99"), (40, 101, "3 to 99")])
