@@ -55,6 +55,20 @@ def test_a_better_row_moves_the_others_on(spark):
         assert held == [(1, 1, "eve"), (1, 2, "ada"), (2, 1, "fay"), (2, 2, "cid")]
 
 
+@pytest.mark.parametrize("read", ["stream", "table"])
+def test_the_order_may_name_what_the_rows_are_parted_by(spark, read):
+    """Found by an attack: the build took it, and each micro-batch failed."""
+    builder = StreamsBuilder()
+    rows = getattr(builder, read)("bids", key=String("id"), value=BID)
+    order = Window.partitionBy("auction").orderBy("auction", F.desc("price"), "id")
+    rows.withColumn("n", F.row_number().over(order)).where("n <= 1").to("best", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out = driver.create_input_topic("bids"), driver.create_output_topic("best")
+        for id_, price in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+            topic.pipe_input(id_, {"auction": 1, "price": price})
+        assert [row["id"] for row in out.read_rows()] == ["a", "b"]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_spark_batch_ranks_the_same_rows(spark, seed):
     draw = random.Random(seed)

@@ -17,6 +17,8 @@ from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.contract.specs import RankingSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import DataFrame
 
     from sparkrelay.topology import Aggregation, Ranking
@@ -62,10 +64,15 @@ def held_rows(ranking: Ranking) -> str:
     return f"first {ranking.count} by {', '.join(map(str, ranking.order))}"
 
 
-def ranking_spec(table: Aggregation) -> RankingSpec | None:
-    """Return which rows of each key a table holds; None where it is the newest one."""
+def ranking_spec(table: Aggregation, keys: Collection[str]) -> RankingSpec | None:
+    """Return which rows of each key a table holds; None where it is the newest one.
+
+    Args:
+        table: the table.
+        keys: names of its grouping columns: by these the rows of a key are in no order.
+    """
     ranking = table.ranking
     if ranking is None:
         return None
-    order = tuple((one.column, one.descending, one.nulls_first) for one in ranking.order)
+    order = tuple((one.column, one.descending, one.nulls_first) for one in ranking.order if one.column not in keys)
     return RankingSpec(ranking.number, order, ranking.count)

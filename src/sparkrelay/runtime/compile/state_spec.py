@@ -96,7 +96,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         ),
         watermark=watermark,
         newest=arrow_schema(StructType(results.fields[width:])) if aggregation.newest else None,
-        ranking=ranking_spec(aggregation),
+        ranking=ranking_spec(aggregation, [field.name for field in keys]),
         looked_up_by=frozenset(
             names(topic, other.source.internal)
             for other in legs
