@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.runtime.tasks.event_times import Limit, Reached, reached_in
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Upstream"]
 
+#: Input -> what is noted with its commit, by topic.
+_Said: TypeAlias = "Mapping[TopicPartition, Mapping[str, Reached]]"
 #: What has been unread for so long is more than what has just come: who reads what comes of it is not idle meanwhile.
 _JUST_COME_S: Final = 1.0
 
@@ -106,10 +108,10 @@ class Upstream:
         if not read or not (news or any(task.event_time_limits.waiting for task in tasks)):
             return None
         known = {partition.topic: writers[partition.topic] for partition in read}
-        inputs = frozenset().union(*map(_read_by, known.values()))
+        inputs = frozenset().union(*(one.inputs for one in known.values()))
         commits = self._topics.commits(inputs)
         ends = self._topics.offsets(dict.fromkeys(read, LATEST), timeout=timeout, read_committed=False)
-        above = {topic: _read_by(writers[topic]) for topic in {p.topic for p in inputs} & writers.keys()}
+        above = {topic: writers[topic].inputs for topic in {p.topic for p in inputs} & writers.keys()}
         ours = {partition: above[partition.topic] for partition in inputs if partition.topic in above}
         return _Answers(known, inputs, ours, commits, ends)
 
@@ -134,12 +136,10 @@ class Upstream:
         # What has been written by a commit that is seen is there, though its last marker may not be.
         ends |= self._topics.offsets(dict.fromkeys(answers.above, LATEST), timeout=timeout, read_committed=False)
         stands = starts | {partition: commit.offset for partition, commit in answers.commits.items()}
-        reached = {topic: _reached(topic, writers, answers.commits) for topic, writers in answers.writers.items()}
-        self._look(stands, ends, answers.above, {topic: _newest(some) for topic, some in reached.items()})
-        limits = {
-            topic: self._limit(topic, writers, reached[topic], answers.commits)
-            for topic, writers in answers.writers.items()
-        }
+        said = {partition: reached_in(commit.metadata) for partition, commit in answers.commits.items()}
+        newest = {topic: _newest(topic, writers, said) for topic, writers in answers.writers.items()}
+        self._look(stands, ends, answers.above, newest)
+        limits = {topic: self._limit(topic, writers, said) for topic, writers in answers.writers.items()}
         for task in tasks:
             for partition in task.inputs:
                 if partition.topic in limits:
@@ -178,42 +178,27 @@ class Upstream:
         self._known.update(ends)
         self._newest = newest
 
-    def _limit(
-        self,
-        topic: str,
-        writers: Writers,
-        reached: Sequence[Reached | None],
-        commits: Mapping[TopicPartition, CommittedOffset],
-    ) -> Limit:
+    def _limit(self, topic: str, writers: Writers, said: _Said) -> Limit:
         """Return the newest event time that counts in the rows that a repartition topic has."""
         now = self._clock()
         upstream = [self._unread[partition] for partition in writers.upstream if partition in self._unread]
         holds: list[int] = []
         held = False
-        for inputs, one in zip(writers.tasks, reached, strict=True):
+        for inputs in writers.tasks:
             unread = upstream + [self._unread[partition] for partition in inputs if partition in self._unread]
             if unread:
-                through = NO_TIME if one is None or one.through is None else one.through
+                reached = said.get(inputs[0], {}).get(topic)
+                through = NO_TIME if reached is None or reached.through is None else reached.through
                 holds.append(max(through, min(some.before.get(topic, NO_TIME) for some in unread)))
                 held = held or any(now - some.since > _JUST_COME_S for some in unread)
         if holds:
             return Limit(min(holds), waits=True, held=held)
         # What an older release has written came without times.
-        silent = any(one is None and inputs[0] in commits for inputs, one in zip(writers.tasks, reached, strict=True))
-        return Limit(ANY_TIME if silent else _newest(reached))
+        silent = any(inputs[0] in said and topic not in said[inputs[0]] for inputs in writers.tasks)
+        return Limit(ANY_TIME if silent else _newest(topic, writers, said))
 
 
-def _read_by(writers: Writers) -> frozenset[TopicPartition]:
-    """Return what tasks read that write a topic, and those upstream of them."""
-    return writers.upstream.union(*writers.tasks)
-
-
-def _reached(topic: str, writers: Writers, commits: Mapping[TopicPartition, CommittedOffset]) -> list[Reached | None]:
-    """Return how far each writer of a topic says it has come; None where it says nothing."""
-    said = (commits.get(inputs[0]) for inputs in writers.tasks)
-    return [None if commit is None else reached_in(commit.metadata).get(topic) for commit in said]
-
-
-def _newest(reached: Sequence[Reached | None]) -> int:
-    """Return the newest event time that has been written."""
+def _newest(topic: str, writers: Writers, said: _Said) -> int:
+    """Return the newest event time that has been written to a topic."""
+    reached = (said.get(inputs[0], {}).get(topic) for inputs in writers.tasks)
     return max((one.newest for one in reached if one is not None and one.newest is not None), default=NO_TIME)

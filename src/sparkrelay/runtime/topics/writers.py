@@ -34,6 +34,11 @@ class Writers:
     tasks: tuple[tuple[TopicPartition, ...], ...]
     upstream: frozenset[TopicPartition]
 
+    @property
+    def inputs(self) -> frozenset[TopicPartition]:
+        """All that these tasks and those upstream of them read."""
+        return self.upstream.union(*self.tasks)
+
 
 def writers_of(
     topology: Topology, names: TopicNames, inputs: Mapping[TaskId, tuple[TopicPartition, ...]]
