@@ -266,15 +266,12 @@ class Admin:
         """
         return per_leader(self._client, DeleteRecordsCall(), before, self._timeout if timeout is None else timeout)
 
-    def committed_offsets(
-        self, group: str, partitions: Collection[TopicPartition], *, stable: bool = True
-    ) -> dict[TopicPartition, int]:
+    def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return a group's committed offsets; partitions without one are left out.
 
-        Waits for pending transactional commits (KIP-447), so that what is returned is decided; unless ``stable`` is
-        False: then it is what was committed before those.
+        Waits for pending transactional commits (KIP-447), so that what is returned is decided.
         """
-        found = self.commits(group, partitions, stable=stable)
+        found = self.commits(group, partitions, stable=True)
         return {partition: commit.offset for partition, commit in found.items()}
 
     def commits(

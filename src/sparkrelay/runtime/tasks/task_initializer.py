@@ -109,13 +109,9 @@ class TaskInitializer:
     def serve(self, ready: Sequence[tuple[Task, RestoreReport | None]]) -> None:
         """Decide where tasks start and take them into service; a request asks for all of them at once."""
         inputs = [partition for task, _ in ready for partition in task.inputs]
-        committed = self._topics.committed(inputs)
         # Offsets and what was noted with them, as of one moment.
-        giving = [partition for task, _ in ready if task.foreach_batch for partition in task.inputs]
-        commits = self._topics.commits(giving, stable=True) if giving else {}
-        committed = {p: offset for p, offset in committed.items() if p not in giving} | {
-            partition: commit.offset for partition, commit in commits.items()
-        }
+        commits = self._topics.commits(inputs, stable=True)
+        committed = {partition: commit.offset for partition, commit in commits.items()}
         seen = {
             partition: offset
             for task, report in ready

@@ -204,11 +204,7 @@ class Topics:
 
         With ``stable`` those of transactions that end just now are waited for.
         """
-        if not partitions:
-            return {}
-        with self._lock:
-            found = self._admin.committed_offsets(self._config.application_id, list(partitions), stable=stable)
-        return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
+        return {partition: commit.offset for partition, commit in self.commits(partitions, stable=stable).items()}
 
     def commits(
         self, partitions: Collection[TopicPartition], *, stable: bool = False

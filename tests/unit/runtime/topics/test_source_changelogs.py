@@ -3,6 +3,7 @@
 import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.client.admin import CommittedOffset
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
@@ -117,10 +118,10 @@ class Admin:
     def list_offsets(self, wanted, *, read_committed, timeout):
         return dict.fromkeys(wanted, 100)
 
-    def committed_offsets(self, group, partitions, *, stable):
+    def commits(self, group, partitions, *, stable):
         assert group == "app"
         self.stable.append(stable)
-        return {p: 40 for p in partitions if p.partition == 0}
+        return {p: CommittedOffset(40, "") for p in partitions if p.partition == 0}
 
 
 def test_copies_follow_the_topic_to_the_groups_offset():
