@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import SparkRelayError
+from sparkrelay.errors import SparkRelayError, StoreOutOfStepException
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
 from sparkrelay.runtime.worker.shares import share_out
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StepSpec
+    from sparkrelay.state import LookedUp
 
-__all__ = ["each_task", "task_failure"]
+__all__ = ["each_table", "each_task", "look_up", "never_applied", "task_failure"]
 
 
 def each_task(
@@ -36,6 +37,42 @@ def each_task(
             if rows := share.rows_of(task):
                 with task_failure(spec, task):
                     yield from step(task, rows)
+
+
+def each_table(
+    spec: StepSpec, batches: Iterable[pa.RecordBatch], step: Callable[[TaskCommand], pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a step makes of the tables of each task, which legs of earlier waves keep; it gets no rows."""
+    drain(batches)
+    release_unused_memory()
+    connections.close_unused()
+    for task in leg_tasks(spec):
+        with task_failure(spec, task):
+            yield step(task)
+
+
+def look_up(spec: StepSpec, task: TaskCommand, store: str, contents: str, keys: pa.Array) -> LookedUp:
+    """Return what a task's table holds for keys, and what the micro-batch has changed of it.
+
+    Args:
+        spec: the step that looks.
+        task: whose table it is.
+        store: its name.
+        contents: what it is to hold, in words.
+        keys: encoded keys.
+    """
+    assert task.directory is not None, "a task with a table has a directory"
+    return connections.store(task.directory, map_limit=spec.map_limit).look_up(
+        store, keys, contents=contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
+    )
+
+
+def never_applied(task: TaskCommand, store: str) -> StoreOutOfStepException:
+    """Return the error that the changes of a micro-batch, which should be in a store, are not."""
+    return StoreOutOfStepException(
+        f"task {task.task}: store {store!r} has no changes of batch {task.batch}, try {task.tries}: they were taken "
+        "back, or never applied"
+    )
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, laid_out, whole
 from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 from sparkrelay.runtime.worker.operators.table_changes import VERSIONS
-from sparkrelay.runtime.worker.task_steps import each_task
+from sparkrelay.runtime.worker.task_steps import each_task, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,10 @@ def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
 def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     keys = pa.chunked_array([key_bytes([rows.column(name) for name in spec.columns]) for rows in batches])
     distinct = pc.unique(keys).drop_null()
-    found = _found_globally(spec, distinct) if spec.is_global else _found(spec, task, distinct)
+    if spec.is_global:
+        found = _found_globally(spec, distinct)
+    else:
+        found = look_up(spec, task, spec.store, spec.contents, distinct)
     # Null keys have no number: they find what stands last, which is nothing.
     numbers = whole(pc.fill_null(pc.index_in(keys, value_set=distinct), len(distinct)))
     taken = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -71,19 +74,6 @@ def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordB
         for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
             taken_here = pa.array(own[piece])
             yield _beside(spec, rows, piece, {name: column.take(taken_here) for name, column in table.items()})
-
-
-def _found(spec: LookupSpec, task: TaskCommand, keys: pa.Array) -> LookedUp:
-    """Return what the task's table holds for keys."""
-    assert task.directory is not None, "a task with a table has a directory"
-    return connections.store(task.directory, map_limit=spec.map_limit).look_up(
-        spec.store,
-        keys,
-        contents=spec.contents,
-        task_epoch=task.task_epoch,
-        number=task.batch,
-        tries=task.tries,
-    )
 
 
 def _found_globally(spec: LookupSpec, keys: pa.Array) -> LookedUp:

@@ -8,18 +8,17 @@ it deletes, of which one may be the sink's key.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import drain, laid_out, leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.task_steps import task_failure
+from sparkrelay.runtime.worker.task_steps import each_table, look_up, never_applied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,26 +40,13 @@ VERSIONS: Final = "versions"
 
 def changes_leg(spec: ChangesSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what the micro-batch has changed in a store that another leg keeps, which has run in an earlier wave."""
-    drain(batches)
-    release_unused_memory()
-    connections.close_unused()
-    for task in leg_tasks(spec):
-        with task_failure(spec, task):
-            yield _changes(spec, task)
+    yield from each_table(spec, batches, functools.partial(_changes, spec))
 
 
 def _changes(spec: ChangesSpec, task: TaskCommand) -> pa.RecordBatch:
-    assert task.directory is not None, "a task with a table has a directory"
-    store = connections.store(task.directory, map_limit=spec.map_limit)
-    keys = pa.array([], pa.binary())
-    found = store.look_up(
-        spec.store, keys, contents=spec.contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
-    )
+    found = look_up(spec, task, spec.store, spec.contents, pa.array([], pa.binary()))
     if CHANGES not in found.beside:
-        raise StoreOutOfStepException(
-            f"task {task.task}: store {spec.store!r} has no changes of batch {task.batch}, try {task.tries}: they were "
-            "taken back, or never applied"
-        )
+        raise never_applied(task, spec.store)
     rows = found.beside[CHANGES]
     return pa.RecordBatch.from_arrays(rows.columns, schema=spec.output)
 

@@ -8,6 +8,7 @@ side's store. A micro-batch that changes both sides of a key makes one change of
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,14 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import drain, laid_out, leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.operators.state import codec_of
 from sparkrelay.runtime.worker.operators.table_changes import DELETIONS, NEW, OLD
-from sparkrelay.runtime.worker.task_steps import task_failure
+from sparkrelay.runtime.worker.task_steps import each_table, look_up, never_applied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,12 +40,7 @@ _NEVER: Final = np.iinfo(np.int64).min
 
 def table_join_leg(spec: TableJoinSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what the micro-batch has changed of the joined rows, task by task."""
-    drain(batches)
-    release_unused_memory()
-    connections.close_unused()
-    for task in leg_tasks(spec):
-        with task_failure(spec, task):
-            yield _changed(spec, task)
+    yield from each_table(spec, batches, functools.partial(_changed, spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +86,9 @@ def _found(spec: TableJoinSpec, side: TableSide, task: TaskCommand, keys: pa.Arr
     Raises:
         StoreOutOfStepException: it has input of the table, and that is not in, or was taken back.
     """
-    assert task.directory is not None, "a task with a table has a directory"
-    store = connections.store(task.directory, map_limit=spec.map_limit)
-    name = side.state.store
-    found = store.look_up(
-        name, keys, contents=side.contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
-    )
+    found = look_up(spec, task, side.state.store, side.contents, keys)
     if found.before is None and any(partition.topic in side.state.topics for partition in task.ranges):
-        raise StoreOutOfStepException(
-            f"task {task.task}: store {name!r} has no changes of batch {task.batch}, try {task.tries}: they were taken "
-            "back, or never applied"
-        )
+        raise never_applied(task, side.state.store)
     return found
 
 
