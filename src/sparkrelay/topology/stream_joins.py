@@ -12,14 +12,16 @@ from sparkrelay.topology.nodes import JoinNode, RepartitionNode, StepNode, behin
 from sparkrelay.topology.row_steps import make_step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.lineage import Lineage
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["HOW", "join_streams"]
+__all__ = ["join_streams", "join_way"]
 
 #: PySpark's words for each way of joining.
-HOW: Final = {
+_HOW: Final = {
     "inner": ("inner",),
     "left": ("left", "leftouter", "left_outer"),
     "right": ("right", "rightouter", "right_outer"),
@@ -55,7 +57,7 @@ def join_streams(  # noqa: PLR0917 - as they are written
     Raises:
         TopologyException: an argument is of the wrong kind, or nothing says when rows are too old to go together.
     """
-    way = _how(how, call_site)
+    way = join_way(how, "two streams", _HOW, call_site)
     columns = shared_columns(on, call_site)
     if len({column.lower() for column in columns}) < len(columns):
         raise TopologyException(f"{call_site}: on={list(columns)} of join() names a column twice")
@@ -70,11 +72,16 @@ def join_streams(  # noqa: PLR0917 - as they are written
     )
 
 
-def _how(how: Any, call_site: CallSite) -> str:
-    for way, words in HOW.items():
-        if isinstance(how, str) and how.lower() in words:
+def join_way(how: Any, of: str, ways: Iterable[str], call_site: CallSite) -> str:
+    """Return the way of joining that one of PySpark's words means.
+
+    Raises:
+        TopologyException: it is none of the ways that ``of`` are joined in.
+    """
+    for way in ways:
+        if isinstance(how, str) and how.lower() in _HOW[way]:
             return way
-    raise TopologyException(f"{call_site}: join() of two streams takes how= of {', '.join(HOW)}, not {how!r}")
+    raise TopologyException(f"{call_site}: join() of {of} takes how= of {', '.join(ways)}, not {how!r}")
 
 
 def _span(within: Any, call_site: CallSite) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.lookups import shared_columns
 from sparkrelay.topology.nodes import AggregationNode, StepNode, TableJoinNode
 from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
-from sparkrelay.topology.stream_joins import HOW
+from sparkrelay.topology.stream_joins import join_way
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -41,9 +41,7 @@ def join_tables(  # noqa: PLR0917 - as they are written
     Raises:
         TopologyException: an argument is of the wrong kind, or the tables are not keyed alike.
     """
-    way = next((way for way in _WAYS if isinstance(how, str) and how.lower() in HOW[way]), None)
-    if way is None:
-        raise TopologyException(f"{call_site}: join() of two tables takes how= of {', '.join(_WAYS)}, not {how!r}")
+    way = join_way(how, "two tables", _WAYS, call_site)
     columns = shared_columns(on, call_site)
     tables = [_stored(record, node, call_site) for node, _ in (left, right)]
     keys = []
