@@ -244,6 +244,18 @@ class Fleet:
         assert instance.alive
         ledger.read_until(lambda: instance.tasks()["state"] == "RUNNING", instance.tail)
 
+    def lose_state(self, ledger):
+        """Kill the instance and remove its state; its successor, which has none, stops in good order in the end."""
+        self.ensure_running()
+        ledger.write(100)
+        ledger.wait_for_results(self)
+        self.running.kill()
+        self.forget_state()
+        self.start(spare=False)
+        ledger.write(100)
+        ledger.wait_for_results(self)
+        assert self.running.stop() == "stopped NOT_RUNNING"
+
     def disarm(self):
         self._faults.unlink(missing_ok=True)
 

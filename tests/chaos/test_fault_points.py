@@ -106,13 +106,5 @@ def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
 
 
 def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger):
-    fleet.ensure_running()
-    ledger.write(100)
-    ledger.wait_for_results(fleet)
-    fleet.running.kill()
-    fleet.forget_state()
-    fleet.start(spare=False)
-    ledger.write(100)
-    ledger.wait_for_results(fleet)
-    assert fleet.running.stop() == "stopped NOT_RUNNING"
+    fleet.lose_state(ledger)
     ledger.read_again()

@@ -39,13 +39,5 @@ def test_the_instance_dies_while_it_reads_the_topic(fleet, ledger):
 
 
 def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger):
-    fleet.ensure_running()
-    ledger.write(100)
-    ledger.wait_for_results(fleet)
-    fleet.running.kill()
-    fleet.forget_state()
-    fleet.start(spare=False)
-    ledger.write(100)
-    ledger.wait_for_results(fleet)
-    assert fleet.running.stop() == "stopped NOT_RUNNING"
+    fleet.lose_state(ledger)
     ledger.read_again()
