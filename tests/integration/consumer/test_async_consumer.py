@@ -445,11 +445,18 @@ def test_closing_in_the_middle_leaves_no_thread(settings, make_topic):
     topic = make_topic("async")
 
     async def main():
+        in_callback = asyncio.Event()
+
+        async def never_ending(consumer, partitions):
+            in_callback.set()
+            await asyncio.Event().wait()
+
         consumer = AsyncConsumer(settings(client_id="async-check"))
-        await consumer.subscribe([topic])
-        await consumer.poll(0.2)
+        await consumer.subscribe([topic], on_revoked=never_ending)
+        while not await consumer.assignment():
+            await consumer.poll(0.2)
         closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(0)
+        await in_callback.wait()  # without it, closing may be over before it is cancelled
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
