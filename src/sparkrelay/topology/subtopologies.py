@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.branches import with_branches
 from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
@@ -63,6 +64,7 @@ def build_subtopologies(record: Record) -> Topology:
         TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
     """
     _check_leads_somewhere(record)
+    record = with_branches(record)
     ways = all_ways(record)
     _check_watermarks(ways)
     keepers = _keepers(ways)
@@ -71,7 +73,6 @@ def build_subtopologies(record: Record) -> Topology:
     _warn_of_deduplications(record)
     _check_doubled(ways)
     _check_lookups(ways, keepers)
-    _check_ways_out(ways)
     names = NodeNames(record)
     sources = {
         id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
@@ -245,25 +246,6 @@ def _check_lookups(ways: Iterable[Way], keepers: Mapping[int, Way]) -> None:
                     "the same topic, and rows of one time have no order among the two; put a repartition(...) before "
                     "the table"
                 )
-
-
-def _check_ways_out(ways: Iterable[Way]) -> None:
-    """Refuse several ways out of a step that emits a stream: its rows are kept nowhere for another one."""
-    first: dict[int, Way] = {}
-    for way in ways:
-        node = way.emitting
-        if node is None:
-            continue
-        other = first.setdefault(id(node), way)
-        if other.end is not way.end:
-            what, of, it = f"the join at {node.call_site}", "a join of streams", "the join"
-            if isinstance(node, DeduplicationNode):
-                what, of, it = f"{node.text} at {node.call_site}", node.text, "it"
-            raise TopologyException(
-                f"{way.end.call_site}: the rows of {what} are used here and at {other.end.call_site}, and there is one "
-                f"way out of {of}. Put repartition({', '.join(map(repr, node.columns))}) behind {it}, and begin both "
-                "ways there"
-            )
 
 
 # -- from ways to the plan ----------------------------------------------------------------------------------------

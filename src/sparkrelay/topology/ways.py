@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.nodes import AnyNode, Record
 
-__all__ = ["End", "Start", "Way", "all_ways", "starts_of"]
+__all__ = ["End", "Start", "Way", "all_ways", "ends_behind_emitting", "starts_of"]
 
 Start = SourceNode | RepartitionNode
 Begin = Start | TableJoinNode
@@ -98,6 +98,18 @@ def _ends(record: Record) -> list[AnyNode]:
             and (id(node) not in followed or id(node) in needed)
         )
     ]
+
+
+def ends_behind_emitting(record: Record) -> dict[int, set[int]]:
+    """Return the ends that rows get to from each step that emits a stream, with no topic in between."""
+    found: dict[int, set[int]] = {}
+    for end in _ends(record):
+        assert end.parent is not None, "an end is no source"
+        for way in ways_back(end.parent):
+            for node in way:
+                if isinstance(node, EmittingNode):
+                    found.setdefault(id(node), set()).add(id(end))
+    return found
 
 
 def _walk(end: AnyNode) -> list[Way]:

@@ -155,6 +155,53 @@ def test_one_stream_may_have_to_come_first(spark):
         assert sorted(joined(out)) == [("ada", 2, None, 20), ("bob", 3, "z", 31)]
 
 
+def test_several_ways_out_of_a_join_have_the_same_rows(spark):
+    builder = StreamsBuilder()
+    clicks, views = two(builder, delay="1 hour")
+    both = clicks.join(views, "user", "left", within="7 seconds").withColumn("m", F.col("n") * 2)
+    both.where("ad is not null").to("out", value=Json())
+    both.select("user", "n", "m").to("all", value=Json())
+    (
+        both.where("ad is not null")
+        .withWatermark("at", "1 hour")
+        .groupBy("user", F.window("at", "10 seconds"))
+        .agg(F.sum("m").alias("m"))
+        .outputMode("append")
+        .to("windows", key=String("user"), value=Json())
+    )
+    rng = random.Random(5)
+    left = [(rng.choice("abc"), number, rng.randint(0, 60)) for number in range(40)]
+    right = [(rng.choice("abcd"), f"ad-{number}", rng.randint(0, 60)) for number in range(40)]
+    pairs = [
+        (user, n, ad, time)
+        for user, n, time in left
+        for other, ad, seen in right
+        if other == user and abs(time - seen) <= 7
+    ]
+    sums = {}
+    for user, n, _, time in pairs:
+        sums[user, time // 10] = sums.get((user, time // 10), 0) + 2 * n
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out, every, windows = (driver.create_output_topic(name, key=String()) for name in ("out", "all", "windows"))
+        for number, ((user, n, time), (other, ad, seen)) in enumerate(zip(left, right, strict=True)):
+            click(driver, user, time, n)
+            view(driver, other, seen, ad)
+            if number == 20:
+                driver.restart(from_changelog=True)
+        click(driver, "end", 3600 * 10, 1000)
+        view(driver, "end", 3600 * 10, "end")
+        click(driver, "end", 3600 * 20, 1001)
+        view(driver, "end", 3600 * 20, "end")
+        rows = [(record.key, record.value["n"], record.value["ad"]) for record in out.read_records()]
+        assert sorted(row for row in rows if row[0] != "end") == sorted(pair[:3] for pair in pairs)
+        alone = [(user, n) for user, n, _ in left if n not in {pair[1] for pair in pairs}]
+        found = [(record.key, record.value["n"], record.value["m"]) for record in every.read_records()]
+        wanted = [(user, n, 2 * n) for user, n in [*((pair[0], pair[1]) for pair in pairs), *alone]]
+        assert sorted(row for row in found if row[0] != "end") == sorted(wanted)
+        final = [(record.key, record.value["m"]) for record in windows.read_records()]
+        assert sorted(row for row in final if row[0] != "end") == sorted((user, m) for (user, _), m in sums.items())
+
+
 def test_a_stream_may_be_joined_with_itself_and_with_a_third(spark):
     builder = StreamsBuilder()
     clicks, views = two(builder)

@@ -121,16 +121,18 @@ def test_what_cannot_be_is_refused_where_it_is_written(clicks, write, message):
         write(clicks)
 
 
-def test_there_is_one_way_out_of_it(builder, clicks):
+def test_several_ways_out_begin_at_a_topic_behind_it(builder, clicks):
     first = clicks.dropDuplicates(["user", "page"])
     first.to("out")
-    first.where("n = 1").to("other")
-    with pytest.raises(
-        TopologyException,
-        match=r"rows of dropDuplicates\(user, page\) at .* are used here and at .*, and there is one way out of "
-        r"dropDuplicates\(user, page\). Put repartition\('user', 'page'\) behind it, and begin both ways there",
-    ):
-        builder.build()
+    first.groupBy("page").count().to("pages")
+    legs = [leg for at in builder.build().subtopologies for leg in at.legs]
+    shared = "clicks-deduplicated-by-user-page-by-user-page-shared-repartition"
+    assert [(leg.source.topics, leg.sink.topic) for leg in legs if leg.source.internal or leg.store] == [
+        (("clicks",), shared),
+        ((shared,), "out"),
+        ((shared,), "clicks-deduplicated-by-user-page-by-page-repartition"),
+        (("clicks-deduplicated-by-user-page-by-page-repartition",), "pages"),
+    ]
 
 
 def test_one_that_leads_nowhere_is_refused(builder, clicks):

@@ -105,15 +105,27 @@ def test_what_has_no_end_is_refused_where_it_is_written(clicks, views, write, me
         write(clicks, views)
 
 
-def test_there_is_one_way_out_of_a_join(builder, clicks, views):
+def test_several_ways_out_of_a_join_begin_at_a_topic_behind_it(builder, clicks, views):
     left, right = timed(clicks, views)
     joined = left.join(right, "user", within="10 minutes")
     joined.to("out")
     joined.where("ad = 'x'").to("other")
-    with pytest.raises(
-        TopologyException, match=r"there is one way out of a join of streams. Put repartition\('user'\)"
-    ):
-        builder.build()
+    legs = [leg for at in builder.build().subtopologies for leg in at.legs]
+    topic = "clicks-join-views-by-user-shared-repartition"
+    assert [(leg.source.topics, leg.store, leg.sink.topic) for leg in legs] == [
+        (("clicks",), "clicks-join-views", topic),
+        (("views",), "clicks-join-views", topic),
+        ((topic,), None, "out"),
+        ((topic,), None, "other"),
+    ]
+    # Their names are those that one way out of it would have.
+    assert [leg.id for leg in legs[2:]] == ["sink:clicks-join-views-to-out", "sink:clicks-join-views-to-other"]
+
+
+def test_one_way_out_of_a_join_has_no_topic_in_between(builder, clicks, views):
+    left, right = timed(clicks, views)
+    left.join(right, "user", within="10 minutes").where("ad = 'x'").to("out")
+    assert {leg.sink.topic for at in builder.build().subtopologies for leg in at.legs} == {"out"}
 
 
 def test_a_join_that_leads_nowhere_is_refused(builder, clicks, views):
