@@ -26,11 +26,16 @@ __all__ = [
     "is_column",
     "is_session_window",
     "is_star",
+    "items_of",
+    "kind_of",
     "made_up_seed",
+    "node_of",
     "output_name",
     "parse_path",
+    "plain_name",
     "quoted",
     "stable_text",
+    "without_alias",
 ]
 
 #: A column, or a field of a struct column: ``kafka.key`` is ``("kafka", "key")``.
@@ -117,10 +122,10 @@ def column_path(value: object) -> Path | None:
         return None if is_star(value) else parse_path(value)
     if not is_column(value):
         return None
-    node = _without_alias(_node(value))[0]
-    if _kind(node) == "UnresolvedAttribute":
-        return tuple(_items(node.nameParts()))
-    if _kind(node) == "SqlExpression":
+    node = without_alias(node_of(value))[0]
+    if kind_of(node) == "UnresolvedAttribute":
+        return tuple(items_of(node.nameParts()))
+    if kind_of(node) == "SqlExpression":
         path, name = expression_path(node.expression())
         return path if path is not None and name == path[-1] else None
     return None
@@ -133,14 +138,14 @@ def output_name(value: object) -> str | None:
         return None if path is None else path[-1]
     if not is_column(value):
         return None
-    node, alias = _without_alias(_node(value))
+    node, alias = without_alias(node_of(value))
     if alias is not None:
         return alias
-    if _kind(node) == "SqlExpression":
+    if kind_of(node) == "SqlExpression":
         return expression_path(node.expression())[1]
-    if _kind(node) == "UnresolvedAttribute":
-        return str(_items(node.nameParts())[-1])
-    if _kind(node) == "UnresolvedFunction" and node.functionName() in _WINDOWS:
+    if kind_of(node) == "UnresolvedAttribute":
+        return str(items_of(node.nameParts())[-1])
+    if kind_of(node) == "UnresolvedFunction" and node.functionName() in _WINDOWS:
         return str(node.functionName())
     return _shown(node)
 
@@ -158,7 +163,7 @@ def expression_path(text: str) -> tuple[Path | None, str | None]:
 
 def function_over_window(value: object) -> WindowColumns | None:
     """Return the function over a window that a column is, its alias set aside; None for anything else."""
-    return _over_window(_without_alias(_node(value))[0]) if is_column(value) else None
+    return _over_window(without_alias(node_of(value))[0]) if is_column(value) else None
 
 
 def comparison(value: object) -> tuple[str | WindowColumns, str, int] | None:
@@ -170,12 +175,12 @@ def comparison(value: object) -> tuple[str | WindowColumns, str, int] | None:
     """
     if not is_column(value):
         return None
-    node = _without_alias(_node(value))[0]
-    if _kind(node) != "UnresolvedFunction" or node.functionName() not in {"<=", "<", "=", "=="}:
+    node = without_alias(node_of(value))[0]
+    if kind_of(node) != "UnresolvedFunction" or node.functionName() not in {"<=", "<", "=", "=="}:
         return None
-    left, right = _items(node.arguments())
-    number = right.value() if _kind(right) == "Literal" else None
-    compared = _plain_name(left) or _over_window(left)
+    left, right = items_of(node.arguments())
+    number = right.value() if kind_of(right) == "Literal" else None
+    compared = plain_name(left) or _over_window(left)
     if compared is None or isinstance(number, bool) or not isinstance(number, int):
         return None
     return compared, str(node.functionName()), number
@@ -185,7 +190,7 @@ def is_star(value: object) -> bool:
     """Return whether ``value`` stands for all columns."""
     if isinstance(value, str):
         return value.strip() == "*"
-    return is_column(value) and _kind(_node(value)) == "UnresolvedStar" and _text(value) == "*"
+    return is_column(value) and kind_of(node_of(value)) == "UnresolvedStar" and _text(value) == "*"
 
 
 def argument_text(value: object) -> str:
@@ -242,9 +247,9 @@ def _without_origins(text: str) -> Iterator[str]:
 
 def _shown(node: Any) -> str | None:
     """Return Spark's name for an expression without an alias, where that is certain."""
-    kind = _kind(node)
+    kind = kind_of(node)
     if kind == "UnresolvedAttribute":
-        return ".".join(_items(node.nameParts()))
+        return ".".join(items_of(node.nameParts()))
     if kind == "Literal":
         value = node.value()
         if isinstance(value, bool):
@@ -252,7 +257,7 @@ def _shown(node: Any) -> str | None:
         return str(value) if isinstance(value, int | str) else None
     if kind != "UnresolvedFunction" or node.isDistinct():
         return None
-    arguments = [_shown(argument) for argument in _items(node.arguments())]
+    arguments = [_shown(argument) for argument in items_of(node.arguments())]
     function = str(node.functionName())
     if None in arguments:
         return None
@@ -263,10 +268,11 @@ def _shown(node: Any) -> str | None:
     return f"{function}({', '.join(str(argument) for argument in arguments)})"
 
 
-def _without_alias(node: Any) -> tuple[Any, str | None]:
+def without_alias(node: Any) -> tuple[Any, str | None]:
+    """Return a node without the alias around it, and that alias."""
     alias = None
-    while _kind(node) == "Alias":
-        names = _items(node.name())
+    while kind_of(node) == "Alias":
+        names = items_of(node.name())
         if len(names) != 1:
             break
         alias = alias or str(names[0])
@@ -275,33 +281,36 @@ def _without_alias(node: Any) -> tuple[Any, str | None]:
 
 
 def _over_window(node: Any) -> WindowColumns | None:
-    if _kind(node) != "Window":
+    if kind_of(node) != "Window":
         return None
     spec, function = node.windowSpec(), node.windowFunction()
     order: list[tuple[str, bool, bool] | None] = []
-    for one in _items(spec.sortColumns()):
-        name = _plain_name(one.child())
+    for one in items_of(spec.sortColumns()):
+        name = plain_name(one.child())
         # Of these two objects only the names of their classes say anything: Descending, NullsLast.
         descending, nulls_first = "Descending" in str(one.sortDirection()), "NullsFirst" in str(one.nullOrdering())
         order.append(None if name is None else (name, descending, nulls_first))
     return WindowColumns(
-        str(function.functionName()).lower() if _kind(function) == "UnresolvedFunction" else _kind(function),
-        tuple(_plain_name(one) for one in _items(spec.partitionColumns())),
+        str(function.functionName()).lower() if kind_of(function) == "UnresolvedFunction" else kind_of(function),
+        tuple(plain_name(one) for one in items_of(spec.partitionColumns())),
         tuple(order),
         bool(spec.frame().isDefined()),
     )
 
 
-def _plain_name(node: Any) -> str | None:
-    parts = _items(node.nameParts()) if _kind(node) == "UnresolvedAttribute" else ()
+def plain_name(node: Any) -> str | None:
+    """Return the name of the column that a node plainly is; None for a field or an expression."""
+    parts = items_of(node.nameParts()) if kind_of(node) == "UnresolvedAttribute" else ()
     return str(parts[0]) if len(parts) == 1 else None
 
 
-def _node(column: Any) -> Any:
+def node_of(column: Any) -> Any:
+    """Return the JVM's description of a Column."""
     return column._jc.node()
 
 
-def _kind(node: Any) -> str:
+def kind_of(node: Any) -> str:
+    """Return the name of a node's class."""
     return str(node.getClass().getSimpleName())
 
 
@@ -309,5 +318,6 @@ def _text(column: Any) -> str:
     return str(column._jc.toString())
 
 
-def _items(sequence: Any) -> list[Any]:
+def items_of(sequence: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]

@@ -148,7 +148,7 @@ def shared_columns(on: Any, call_site: CallSite) -> tuple[str, ...]:
         return columns
     hint = ""
     if any(map(is_column, columns)) or callable(on):
-        hint = "; conditions are not there yet, give both sides' columns the same name first"
+        hint = "; conditions are for joins of two streams, else give both sides' columns the same name first"
     raise TopologyException(
         f'{call_site}: join() takes on= as the name of a column that both sides have, such as on="user", or a list of '
         f"names, not {on!r}{hint}"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.columns import quoted
-from sparkrelay.topology.lookups import shared_columns
+from sparkrelay.topology.join_conditions import has_conditions, join_names, join_terms
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import JoinNode, RepartitionNode, StepNode, behind_state, watermark_before
 from sparkrelay.topology.row_steps import make_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.lineage import Lineage
@@ -40,14 +40,14 @@ def join_streams(  # noqa: PLR0917 - as they are written
     within: Any,
     name: Any,
     call_site: CallSite,
-) -> JoinNode:
+) -> Node:
     """Write down a join of two streams; a stream whose rows are not spread by the join's columns is repartitioned.
 
     Args:
         record: of the builder.
         left: where the left stream's rows come from, and what is known of their partitions.
         right: the same of the right one.
-        on: names of the columns that are equal in rows that go together.
+        on: names of the columns that are equal in rows that go together, or conditions.
         how: one of PySpark's words.
         within: how far apart their event times may be; or how much earlier and how much later than the left one the
             right one may be.
@@ -58,18 +58,53 @@ def join_streams(  # noqa: PLR0917 - as they are written
         TopologyException: an argument is of the wrong kind, or nothing says when rows are too old to go together.
     """
     way = join_way(how, "two streams", _HOW, call_site)
-    columns = shared_columns(on, call_site)
-    if len({column.lower() for column in columns}) < len(columns):
-        raise TopologyException(f"{call_site}: on={list(columns)} of join() names a column twice")
-    span = _span(within, call_site)
+    # Without a range of time, what is wanted may be a lookup: said before watermarks are asked for.
+    if not has_conditions(on):
+        join_names(on, call_site)
+        _span(within, call_site)
     watermarks = (_watermark(left[0], "left", call_site), _watermark(right[0], "right", call_site))
+    terms = join_terms(on, (left[0], right[0]), (watermarks[0][0], watermarks[1][0]), way, call_site)
+    columns = terms.keys
+    if terms.within is not None and within is not None:
+        raise TopologyException(
+            f"{call_site}: within={within!r} of join(): its condition has a range of time already, {terms.within!r}; "
+            "leave one of them out"
+        )
+    span = terms.within or _span(within, call_site)
     text = f"join({', '.join(columns)}, {way}, within={(span if span[0] != span[1] else span[0])!r})"
-    sides = [_spread(record, *side, columns, unmatched=way != "inner", call_site=call_site) for side in (left, right)]
+    sides = [
+        _spread(
+            record,
+            *_with_pairs(record, side, terms.pairs, place, call_site),
+            columns,
+            unmatched=way != "inner",
+            call_site=call_site,
+        )
+        for place, side in enumerate((left, right))
+    ]
     if sides[0] is sides[1]:
         sides[1] = record.add(StepNode(sides[1], None, call_site))
-    return record.add(
+    joined: Node = record.add(
         JoinNode(sides[0], sides[1], columns, way, span, watermarks, check_name(name, call_site), text, call_site)
     )
+    steps = [make_step("where", (condition,), call_site) for condition in terms.further]
+    if terms.pairs:
+        steps.append(make_step("drop", tuple(terms.pairs), call_site))
+    for step in steps:
+        joined = record.add(StepNode(joined, step, call_site))
+    return joined
+
+
+def _with_pairs(
+    record: Record, side: tuple[Node, Lineage], pairs: Mapping[str, tuple[str, str]], place: int, call_site: CallSite
+) -> tuple[Node, Lineage]:
+    """Return a stream with the columns that its own go together by with others of the other stream."""
+    if not pairs:
+        return side
+    node, lineage = side
+    made = (f"{quoted((columns[place],))} as {quoted((name,))}" for name, columns in pairs.items())
+    step = make_step("selectExpr", ("*", *made), call_site)
+    return record.add(StepNode(node, step, call_site)), lineage.after(step)
 
 
 def join_way(how: Any, of: str, ways: Iterable[str], call_site: CallSite) -> str:

@@ -338,7 +338,10 @@ class KStream(_RankedRows):
 
         Args:
             other: a KStream; or a KTable, of ``builder.table`` or ``to_table()``; or a GlobalKTable, or a DataFrame.
-            on: names of columns that both sides have; of a table those that it is keyed by.
+            on: names of columns that both sides have; of a table those that it is keyed by. Of two streams also a
+                condition, ``F.expr("user = viewer and seen between at and at + interval 1 hour")``, or a list of such
+                and of names: what is equal, and the range of the two event times, instead of ``within``; of an inner
+                join also anything else.
             how: ``"inner"`` or ``"left"``; of two streams also ``"right"``, ``"full"``, ``"left_semi"`` and
                 ``"left_anti"``.
             within: of two streams, such as ``"10 minutes"``; or how much earlier and how much later than the left row

@@ -142,6 +142,55 @@ def test_as_spark_batch_joins_them(spark, how):
     assert sorted((row[:3] for row in ours), key=repr) == sorted(map(tuple, wanted), key=repr)
 
 
+@pytest.mark.parametrize("how", WAYS)
+def test_a_condition_as_spark_batch_has_it(spark, how):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("user"), value=CLICK).withWatermark("at", "1 hour")
+    views = builder.stream("views", key=String("viewer"), value=VIEW).withWatermark("seen", "1 hour")
+    if how == "left":
+        on = (F.col("viewer") == F.col("user")) & F.col("seen").between(
+            F.col("at") - F.expr("interval 3 seconds"), F.col("at") + dt.timedelta(seconds=7)
+        )
+    elif how == "right":
+        on = [
+            F.col("user") == F.col("viewer"),
+            F.expr("seen >= at - interval 3 seconds and seen <= at + interval 7 seconds"),
+        ]
+    else:
+        on = "viewer = user and seen between at - interval 3 seconds and at + interval 7 seconds"
+    if how == "inner":
+        on = F.expr(f"{on} and n % 2 = length(ad) % 2")
+    clicks.join(views, on, how).to("out", value=Json())
+    rng = random.Random(how)
+    left = [(rng.choice(["a", "b", "c", None]), n, rng.randint(0, 60)) for n in range(60)]
+    right = [(rng.choice(["a", "b", "d", None]), f"{number}", rng.randint(0, 60)) for number in range(60)]
+    batch = spark.createDataFrame(
+        [(u, "p", n, ZERO + dt.timedelta(seconds=t)) for u, n, t in left],
+        "user string, page string, n long, at timestamp",
+    ).join(
+        spark.createDataFrame(
+            [(u, ad, ZERO + dt.timedelta(seconds=t)) for u, ad, t in right], "viewer string, ad string, seen timestamp"
+        ),
+        F.expr(on) if isinstance(on, str) else on,
+        how,
+    )
+    columns = [name for name in ("user", "n", "viewer", "ad") if name in batch.columns]
+    wanted = [tuple(row) for row in batch.select(*columns).collect()]
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out = out_of(driver)
+        driver.batch = "all"
+        clicked, seen = driver.create_input_topic("clicks"), driver.create_input_topic("views")
+        clicked.pipe_rows([(user, {"page": "p", "n": n, "at": at(time)}, time * 1000) for user, n, time in left[:30]])
+        seen.pipe_rows([(user, {"ad": ad, "seen": at(time)}, time * 1000) for user, ad, time in right])
+        driver.restart(from_changelog=True)
+        clicked.pipe_rows([(user, {"page": "p", "n": n, "at": at(time)}, time * 1000) for user, n, time in left[30:]])
+        for time in (3600 * 5, 3600 * 9):
+            click(driver, "end", time, -1)
+            view(driver, "end", time, "end")
+        rows = [tuple(record.value.get(name) for name in columns) for record in out.read_records()]
+        assert sorted((row for row in rows if "end" not in row), key=str) == sorted(wanted, key=str)
+
+
 def test_one_stream_may_have_to_come_first(spark):
     with TopologyTestDriver(pipeline("left", within=("0 seconds", "10 seconds")), spark=spark) as driver:
         out = out_of(driver)

@@ -92,7 +92,10 @@ def test_the_fingerprint_knows_joins(builder, clicks, views):
         ),
         (lambda c, v: c.join(v, ["user", "User"], within="1 minute"), "names a column twice"),
         (lambda c, v: c.join(v, "user", "cross", within="1 minute"), "takes how= of inner, left, .*, not 'cross'"),
-        (lambda c, v: c.join(v, lambda: 1, within="1 minute"), "conditions are not there yet"),
+        (
+            lambda c, v: c.join(v, lambda: 1, within="1 minute"),
+            "takes on= as the name of a column that both sides have",
+        ),
         (
             lambda c, v: c.join(v, "user", within="1 minute", refresh="1 day"),
             "refresh='1 day' of join.. is for a DataF",
