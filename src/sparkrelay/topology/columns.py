@@ -34,6 +34,7 @@ __all__ = [
     "parse_path",
     "plain_name",
     "quoted",
+    "session_gap",
     "stable_text",
     "without_alias",
 ]
@@ -92,6 +93,16 @@ def is_column(value: object) -> bool:
 def is_session_window(key: object) -> bool:
     """Return whether a grouping column is ``F.session_window(...)``, perhaps under another name."""
     return argument_text(key).strip('"').lower().startswith("session_window(")
+
+
+def session_gap(key: object) -> str | None:
+    """Return the gap of ``F.session_window("time", "5 minutes")``; None where it is another for each row."""
+    if not is_column(key) or not is_session_window(key):
+        return None
+    node = without_alias(node_of(key))[0]
+    arguments = items_of(node.arguments()) if kind_of(node) == "UnresolvedFunction" else ()
+    gap = arguments[1].value() if len(arguments) > 1 and kind_of(arguments[1]) == "Literal" else None
+    return gap if isinstance(gap, str) else None
 
 
 def parse_path(name: str) -> Path | None:

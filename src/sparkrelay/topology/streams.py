@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.columns import argument_text, column_path, output_name, quoted
+from sparkrelay.topology.columns import argument_text, column_path, is_session_window, output_name, quoted
 from sparkrelay.topology.deduplication import deduplicate, subset_of
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
@@ -511,6 +511,11 @@ class KTable(_RankedRows):
         """
         call_site = find_call_site()
         keys = grouping_columns("groupBy", flat(cols), call_site)
+        if any(map(is_session_window, keys)):
+            raise TopologyException(
+                f"{call_site}: groupBy() of a table takes no F.session_window(): its rows change, and sessions cannot "
+                "be taken apart again; group the stream that the table is made of, or its changes, to_stream()"
+            )
         words, name = key_words(keys), check_name(name, call_site)
         node, after = repartition_for(self._record, self._node, keys, words, name, call_site, changes=True)
         return _grouped(self._record, node, keys, after, words, call_site)

@@ -246,6 +246,22 @@ def test_no_session_is_made_before_its_rows_are_in_one_task(spark, group):
             ),
             "the sessions in column 'visit' were made before, and do not merge here; write F.session_window() in",
         ),
+        (
+            lambda s: (
+                s.withWatermark("time", "0 seconds").groupBy("user", F.session_window("time", "5 minuts")).count()
+            ),
+            "gap '5 minuts' of F.session_window()",
+        ),
+        (
+            lambda s: (
+                s.withWatermark("time", "0 seconds").groupBy("user", F.session_window("time", "0 seconds")).count()
+            ),
+            "gap '0 seconds' of F.session_window() is no time at all",
+        ),
+        (
+            lambda s: s.withWatermark("time", "0 seconds").groupBy("user", F.session_window("time", "-5 days")).count(),
+            "gap '-5 days' of F.session_window()",
+        ),
     ],
 )
 def test_sessions_that_cannot_be_kept_are_refused(spark, write, message):

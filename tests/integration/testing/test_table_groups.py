@@ -155,3 +155,10 @@ def test_aggregates_that_cannot_take_rows_out_are_refused(spark, aggregate, mess
     with pytest.raises(TopologyException, match="test_table_groups.py:") as refused:
         TopologyTestDriver(builder.build(), spark=spark)
     assert message in str(refused.value)
+
+
+def test_sessions_of_a_table_are_refused(spark):
+    builder = StreamsBuilder()
+    table = builder.table("users", key=String("user"), value=Json("time timestamp"))
+    with pytest.raises(TopologyException, match=r"test_table_groups.py:\d+: groupBy\(\) of a table takes no F.session"):
+        table.groupBy(F.session_window("time", "5 minutes"))

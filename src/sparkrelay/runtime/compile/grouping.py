@@ -132,7 +132,7 @@ def brief(text: str) -> str:
 def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, AggregateCalls]:
     where = str(aggregation.call_site)
     keys: list[Column] = [as_column(key) for key in aggregation.keys]
-    check_sessions(aggregation)
+    check_sessions(aggregation, rows)
     # Spark checks the aggregates' types for us, on a plan that never runs.
     grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
     check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)

@@ -15,7 +15,7 @@ from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import TimedSource, WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
-from sparkrelay.topology.columns import argument_text, parse_path, quoted
+from sparkrelay.topology.columns import argument_text, parse_path, quoted, session_gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ def watermark_spec(
     return WatermarkSpec(delay_ms, windows[0], final, ahead_ms, retention_ms, sources > 1 or limited, merging)
 
 
-def check_sessions(aggregation: Aggregation) -> None:
+def check_sessions(aggregation: Aggregation, rows: DataFrame) -> None:
     """Raise TopologyException for session windows that cannot be kept."""
     where = f"{aggregation.call_site}: {aggregation.text}"
     keys = [argument_text(key).strip('"').lower() for key in aggregation.keys]
@@ -132,6 +132,13 @@ def check_sessions(aggregation: Aggregation) -> None:
             f"{where}: sessions merge as rows come, and without a watermark every session there has been would be kept "
             'for ever; put withWatermark("time", "10 minutes") before groupBy(), how late rows may come'
         )
+    for gap in map(session_gap, aggregation.keys):
+        # Of another one Spark makes no sessions, and says nothing.
+        if (
+            gap is not None
+            and interval_us(rows, gap, f"{where}: gap {gap!r} of F.session_window(), read as a delay") == 0
+        ):
+            raise TopologyException(f"{where}: gap {gap!r} of F.session_window() is no time at all; give a longer one")
 
 
 def _is_window(field: StructField) -> bool:
