@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 
-from pyspark.sql import functions as F
+from pyspark.sql import Window, functions as F
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.client.kafka_client import KafkaClient
@@ -33,14 +33,16 @@ def pipeline(topics):
     """Three stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic.
 
     One of the stateful legs has windows, of which only the final rows go on, and late rows elsewhere. And a table,
-    which orders look into, and which is written as it is and filtered; and a global one. And a join of two streams, of
-    which some rows find nothing, and final sessions of one of them.
+    which orders look into, which is written as it is and filtered, and which is joined with another; and a global one.
+    And a join of two streams, of which some rows find nothing, and final sessions of one of them. And the first rows of
+    each key.
     """
     builder = StreamsBuilder()
     value = Json("id long, shop string, amount long, at timestamp")
     orders = builder.stream(topics["orders"], key=String("user"), value=value)
     totals = F.count("*").alias("n"), F.sum("amount").alias("total")
-    orders.groupBy("user").agg(*totals).to(topics["users"])
+    users = orders.groupBy("user").agg(*totals)
+    users.to(topics["users"])
     # A step after the aggregate keeps state and publish in two Python stages.
     orders.groupBy("shop").agg(*totals).to_stream().where("n > 0").to(topics["shops"])
     timed = orders.withWatermark("at", "1 second").groupBy(F.window("at", "5 seconds"), "user")
@@ -49,6 +51,9 @@ def pipeline(topics):
     people = builder.table(topics["people"], key=String("user"), value=Json("version long"), name="people")
     people.to(topics["copies"])
     people.where("version % 2 = 0").to(topics["evens"])
+    users.join(people, "user", "left").to(topics["profiles"])
+    newest = F.row_number().over(Window.partitionBy("user").orderBy(F.desc("id")))
+    orders.select("user", "id").withColumn("place", newest).where("place <= 2").to(topics["newest"], value=Json())
     orders.join(people, "user", "left").select("id", "version").to(topics["known"], value=Json())
     places = builder.global_table(topics["places"], key=String("shop"), value=Json("city string"), name="places")
     orders.join(places, "shop", "left").select("id", "city").to(topics["placed"], value=Json())

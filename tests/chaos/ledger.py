@@ -10,6 +10,7 @@ from tests.topics import read_to_end
 
 PARTITIONS = 2
 OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed", "paid", "visits")
+OUTPUTS += ("profiles", "newest")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
@@ -52,6 +53,8 @@ class Ledger:
             "payments": make_topic("payments", PARTITIONS),
             "paid": make_topic("paid", 2),
             "visits": make_topic("visits", 2),
+            "profiles": make_topic("profiles", 2),
+            "newest": make_topic("newest", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -82,6 +85,11 @@ class Ledger:
         self._visits = {}
         self._newest_visits = {}
         self._unseen_visits = set()
+        #: User -> the orders and the version that the join of both tables has said last; user -> its orders; and user
+        #: and place -> the order that stands there.
+        self._profiles = {}
+        self._placing = defaultdict(list)
+        self._places_seen = {}
         #: Of the table's copy, and of what a filter lets through of it: user -> version, or None where it is deleted.
         self._seen_versions = {"copies": {}, "evens": {}}
         self._seen = {"users": {}, "shops": {}}
@@ -138,6 +146,7 @@ class Ledger:
                 self._producer.produce(self.topics["people"], version, user, partition=partition)
             self._orders[self._id] = user, before.get(user, 0)
             self._unknown.add(self._id)
+            self._placing[user].append(self._id)
             self._cities[self._id] = f"city of {shop}"
             self._unplaced.add(self._id)
             value = json.dumps({"id": self._id, "shop": shop, "amount": amount, "at": at.isoformat()})
@@ -241,6 +250,16 @@ class Ledger:
             for user, newest in versions.items()
             if evens.get(user) != (None if newest % 2 else newest)
         ]
+        found += [
+            f"profile of {user}: {self._profiles.get(user)}"
+            for user, totals in self._totals["users"].items()
+            if self._profiles.get(user) != (len(totals) - 1, versions.get(user, 0))
+        ]
+        found += [
+            f"newest orders of {user}: {[self._places_seen.get((user, place)) for place in (1, 2)]}"
+            for user, orders in list(self._placing.items())
+            if any(self._places_seen.get((user, place)) != orders[-place] for place in (1, 2)[: len(orders)])
+        ]
         found += [f"order {order} with its user's version" for order in self._unknown.copy()]
         found += [f"order {order} with its shop's city" for order in self._unplaced.copy()]
         found += [f"payment of order {order}" for order in self._unpaid.copy() if self._is_joined(order)]
@@ -271,7 +290,7 @@ class Ledger:
         self._unpaid = set(self._payments)
         self._unseen_visits = set(self._visits)
         self._unsaid = set(self._late)
-        for seen in self._seen_versions.values():
+        for seen in (*self._seen_versions.values(), self._profiles, self._places_seen):
             seen.clear()
         for hint in OUTPUTS:
             for message in read_to_end(self._servers, self.topics[hint]):
@@ -332,6 +351,22 @@ class Ledger:
             _, last, n, total = self._visits[visit]
             assert (end, row["n"], row["total"]) == (last + GAP, n, total), f"{row}: {n} payments until {last}: {total}"
             self._unseen_visits.discard(visit)
+            return
+        if table == "profiles":
+            user, said = row["user"], (row["n"], row.get("version") or 0)
+            before = self._profiles.get(user, (0, 0))
+            assert all(map(int.__le__, before, said)), f"{row} came after {before}: one side went back"
+            totals = self._totals["users"][user]
+            assert said[0] < len(totals), f"{row}: only {len(totals) - 1} orders were written"
+            assert row["total"] == totals[said[0]], f"{row}: the first {said[0]} orders make {totals[said[0]]}"
+            assert said[1] <= self._versions[user], f"{row}: {self._versions[user]} versions were written"
+            self._profiles[user] = said
+            return
+        if table == "newest":
+            place = row["user"], row["place"]
+            assert row["id"] in self._placing[row["user"]], f"{row}: it is another user's order"
+            assert row["id"] >= self._places_seen.get(place, 0), f"{row} came after {self._places_seen[place]}"
+            self._places_seen[place] = row["id"]
             return
         group = row[table[:-1]]
         n, before, totals = row["n"], self._seen[table].get(group, 0), self._totals[table][group]
