@@ -230,6 +230,7 @@ public final class Oracle {
                 keyOf.put(node.get("id").asInt(), "key");
                 yield shown(joined, "key");
             }
+            case "regroup" -> regrouped(node, tables.get(node.get("of").asInt()));
             case "having" -> {
                 KTable<String, JsonNode> kept = tables.get(node.get("of").asInt())
                     .filter((key, value) -> passes(node, value));
@@ -366,6 +367,49 @@ public final class Oracle {
         return shown(tables.get(node.get("id").asInt()), by);
     }
 
+    /** Groups a table's rows; a group without any is deleted. A state has the number of its rows, and [sum, count]s. */
+    private KStream<String, JsonNode> regrouped(JsonNode node, KTable<String, JsonNode> of) {
+        String by = node.get("by").asText();
+        KTable<String, JsonNode> table = of
+            .groupBy((key, value) -> KeyValue.pair(text(value.get(by)), value), Grouped.with(TEXT, JSON))
+            .aggregate(
+                MAPPER::createObjectNode,
+                (key, value, state) -> counted(node.get("aggs"), value, state, 1),
+                (key, value, state) -> counted(node.get("aggs"), value, state, -1),
+                store(node));
+        stores.put(node.get("store").asText(), node);
+        tables.put(node.get("id").asInt(), table.mapValues((key, state) -> row(node, by, key, state)));
+        keyOf.put(node.get("id").asInt(), by);
+        return shown(tables.get(node.get("id").asInt()), by);
+    }
+
+    /** Adds a row to a state, or takes one out; null if there is none left. */
+    private static JsonNode counted(JsonNode aggregates, JsonNode value, JsonNode state, int sign) {
+        ObjectNode next = state.deepCopy();
+        long rows = (state.has("rows") ? state.get("rows").asLong() : 0) + sign;
+        if (rows == 0) {
+            return null;
+        }
+        next.put("rows", rows);
+        int index = 0;
+        for (JsonNode aggregate : aggregates) {
+            String name = "n" + index++;
+            Long argument = aggregate.size() > 1 ? number(value.get(aggregate.get(1).asText())) : Long.valueOf(1);
+            if (argument == null) {
+                continue;
+            }
+            JsonNode held = state.get(name);
+            long sum = (held == null ? 0 : held.get(0).asLong()) + sign * argument;
+            long count = (held == null ? 0 : held.get(1).asLong()) + sign;
+            if (count == 0) {
+                next.remove(name);
+            } else {
+                next.putArray(name).add(sum).add(count);
+            }
+        }
+        return next;
+    }
+
     /** Returns the row of a session; of one that is no more, only which it was. */
     private static ObjectNode session(JsonNode node, String by, Windowed<String> key, JsonNode state) {
         ObjectNode row = state == null
@@ -379,7 +423,9 @@ public final class Oracle {
         for (JsonNode aggregate : node.get("aggs")) {
             String function = aggregate.get(0).asText();
             JsonNode held = state.get("n" + index);
-            if (function.equals("avg") && held != null) {
+            if (held != null && held.isArray() && !function.equals("avg")) {
+                row.set("n" + index, held.get(function.equals("sum") ? 0 : 1));
+            } else if (function.equals("avg") && held != null) {
                 row.put("n" + index, held.get(0).asDouble() / held.get(1).asLong());
             } else if (held != null) {
                 row.set("n" + index, held);

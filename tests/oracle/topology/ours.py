@@ -160,11 +160,13 @@ class _Reads:
         self._sources = {node["topic"] for node in case["spec"] if node["op"] in {"stream", "table", "global_table"}}
         ends = {node["topic"]: nodes[node["of"]] for node in case["spec"] if node["op"] == "to"}
         self.tables = {
-            topic: node["op"] in {*TABLES, "having", "table_join"}
+            topic: node["op"] in {*TABLES, "having", "table_join", "regroup"}
             or (node["op"] == "aggregate" and not node.get("final"))
             for topic, node in ends.items()
         }
-        self.newest = {topic for topic, node in ends.items() if node["op"] in {*TABLES, "having", "table_join"}}
+        self.newest = {
+            topic for topic, node in ends.items() if node["op"] in {*TABLES, "having", "table_join", "regroup"}
+        }
         self.looked_up = {topic for topic, node in ends.items() if _stands_before(case, node, "lookup")}
         behind_joins = {topic for topic, node in ends.items() if _stands_before(case, node, "stream_join")}
         self.joined_tables = {topic for topic in behind_joins if self.tables[topic]}
@@ -332,7 +334,8 @@ def _left(rows: list[Row]) -> list[Row]:
 def _built(case: Case) -> Topology:
     builder = StreamsBuilder()
     made: dict[int, Any] = {}
-    grouped = {node["id"] for node in case["spec"] if node["op"] in {"aggregate", "having", "table_join", *TABLES}}
+    tables = {"aggregate", "having", "table_join", "regroup", *TABLES}
+    grouped = {node["id"] for node in case["spec"] if node["op"] in tables}
     more = {
         node["id"]: (*columns,)
         for op, columns in (("lookup", ("p", "q")), ("stream_join", ("at", *_RIGHT)))
@@ -374,6 +377,10 @@ def _made(
     match node["op"]:
         case "table":
             return builder.table(node["topic"], key=String("key"), value=Json(ROW), name=node["store"])
+        case "regroup":
+            columns = [_aggregate(name, *field).alias(f"n{at}") for at, (name, *field) in enumerate(node["aggs"])]
+            groups: KTable = of.groupBy(node["by"]).agg(*columns, name=node["store"])
+            return groups
         case "to_table":
             kept: KTable = of.selectExpr("key", "a AS p", "s AS q").to_table(name=node["store"])
             return kept

@@ -22,10 +22,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.topology.record")
     parser.add_argument("--seed", type=int, default=1, help="of the first case; each next one has the next")
     parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--with", dest="field", help="only cases that have a node with this, such as gap: sessions")
+    parser.add_argument(
+        "--with", dest="field", help="only cases that have a node with this, such as gap: sessions; or of this op"
+    )
     options = parser.parse_args()
     cases = (random_case(seed) for seed in itertools.count(options.seed))
-    wanted = (case for case in cases if options.field is None or any(options.field in node for node in case["spec"]))
+    wanted = (
+        case
+        for case in cases
+        if options.field is None or any(options.field in {*node, node["op"]} for node in case["spec"])
+    )
     with KafkaStreamsOracle() as oracle:
         for case in itertools.islice(wanted, options.count):
             sys.stdout.write(json.dumps({**case, "expected": oracle.answer(case)}, separators=(",", ":")) + "\n")

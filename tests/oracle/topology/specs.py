@@ -23,6 +23,8 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
                                                             and each stream's have the time of its records, "at"
     {"op": "table_join", "with": ID, "how": "inner", "left" or "outer", "as": PREFIX}
                                                             by the key; the right table's fields have PREFIX in front
+    {"op": "regroup", "by": F, "aggs": [["count"], ["sum", F]...], "store": S}
+                                                            a table's rows by a field; a group without any is deleted
     {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted
     {"op": "to", "topic": T}
 
@@ -123,6 +125,8 @@ def random_case(seed: int) -> Json:
             if chosen.random() < 0.5:
                 of = _having(chosen, of, "p", add)
             add({"op": "to", "of": of, "topic": "table-out"})
+    if table is not None:
+        _regroup(random.Random(f"regroup {seed}"), [table] if joined is None else [table, joined], add)
     for number in range(chosen.randint(1, 3)):
         of = ends[number] if number < len(ends) else chosen.choice(streams)
         joined = {spec[at]["how"] for at in _before(spec, of) if spec[at]["op"] == "stream_join"}
@@ -173,6 +177,20 @@ def _table_joins(chosen: random.Random, topics: list[str], table: int, add: Call
         how = chosen.choice(("inner", "left", "outer"))
         at = add({"op": "table_join", "of": at, "with": other, "how": how, "as": prefix})
     return _having(chosen, at, chosen.choice(("p", prefix + "p")), add) if chosen.random() < 0.4 else at
+
+
+def _regroup(chosen: random.Random, tables: list[int], add: Callable[[Json], int]) -> None:
+    """Group a table's rows, as they are or filtered, and perhaps filter the groups."""
+    if chosen.random() < 0.5:
+        return
+    of = chosen.choice(tables)
+    if chosen.random() < 0.4:
+        of = _having(chosen, of, "p", add)
+    functions = chosen.choices((["count"], ["count", "p"], ["sum", "p"], ["avg", "p"]), k=chosen.randint(1, 3))
+    end = add({"op": "regroup", "of": of, "by": "q", "aggs": functions, "store": "groups"})
+    if chosen.random() < 0.3:
+        end = _having(chosen, end, "n0", add)
+    add({"op": "to", "of": end, "topic": "groups-out"})
 
 
 def _before(spec: list[Json], node: int) -> set[int]:
