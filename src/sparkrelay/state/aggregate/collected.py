@@ -53,9 +53,15 @@ class Values:
         """Return the values as columns of these types."""
         return key_columns(self.packed, schema)
 
-    def bytes_of_groups(self) -> NDArray[np.int64]:
-        """Return how many bytes the values of each group have."""
-        sizes = pc.binary_length(self.packed).to_numpy(zero_copy_only=False)
+    def bytes_of_groups(self, *, repeated: bool) -> NDArray[np.int64]:
+        """Return how many bytes a list of the values of each group takes at least.
+
+        Args:
+            repeated: whether each value is in it as often as it is there.
+        """
+        sizes = 1.0 + pc.binary_length(self.packed).to_numpy(zero_copy_only=False)
+        if repeated:
+            sizes *= self.counts
         return np.bincount(self.places, weights=sizes, minlength=self.groups).astype(np.int64)
 
 
@@ -257,6 +263,6 @@ def _between(values: NDArray[np.float64], low: NDArray[np.int64], high: NDArray[
     """Return what lies between two values of each group, by how far the position is from either (Spark's formula)."""
     lower, higher = values[low], values[high]
     with np.errstate(invalid="ignore"):
-        between = (np.ceil(position) - position) * lower + (position - np.floor(position)) * higher
+        between = lower + (position - np.floor(position)) * (higher - lower)
     # Of one value it is that, be it infinite.
     return np.where(low == high, lower, between)

@@ -289,6 +289,8 @@ def collected_results(
     keys, values = keys.filter(own), values.filter(own)
     sizes = _big_endian_lengths(keys, skipped + 1)
     fronts = 5 + np.where(sizes > _LONGEST_GROUP, _DIGEST_BYTES, sizes)
+    if (pc.binary_length(keys).to_numpy() < skipped + fronts + 2).any():
+        raise _corrupted("a key is too short")
     pieces = cut(*buffers(keys), [skipped, fronts, 2])
     fronts, numbers, suffixes = (pieces.take(pa.array(np.arange(n, 4 * len(keys), 4))) for n in (1, 2, 3))
     places = pc.index_in(fronts, value_set=_group_fronts(encoded))
@@ -307,11 +309,11 @@ def _result(codec: AggregateCodec, index: int, values: Values, encoded: pa.Array
     aggregate = codec.aggregates[index]
     assert isinstance(aggregate, Collected), "what collects values has results of them"
     if aggregate.lists:
-        sizes = values.bytes_of_groups()
+        sizes = values.bytes_of_groups(repeated=aggregate.spec.function == "sorted_listagg")
         if len(sizes) and int(sizes.max()) > most:
             group = int(sizes.argmax())
             raise SerializationException(
-                f"{aggregate.spec}: the values of the group with key {encoded[group].as_py()!r} have {sizes[group]} "
+                f"{aggregate.spec}: the values of the group with key {encoded[group].as_py()!r} take {sizes[group]} "
                 f"bytes, and one record takes {most} (max.request.size); collect fewer with FILTER (WHERE ...), group "
                 "by a shorter window too, or write the rows as they are instead of a list"
             )
@@ -353,6 +355,8 @@ def _counts(stored: pa.Array) -> NDArray[np.int64]:
     if len(data) != _COUNT.itemsize * int(there.sum()):
         raise _corrupted("a count has not 8 bytes")
     counts[there] = np.frombuffer(data, _COUNT)
+    if (counts[there] <= 0).any():
+        raise _corrupted("a count is not positive")
     return counts
 
 
