@@ -144,7 +144,9 @@ EXACT = ("median", "percentile", "approx_percentile")
 
 
 def exactly(found, wanted):
-    return repr(found) == repr(wanted)
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(exactly, found, wanted))
+    return found == wanted or repr(found) == repr(wanted)
 
 
 def assert_rows(found, expected):

@@ -76,7 +76,6 @@ def test_spark_batch_groups_the_newest_rows_alike(spark, seed):
         F.median("age").alias("median"),
         F.expr("percentile(score, array(0.1, 0.8))").alias("percentiles"),
         F.approx_percentile("age", 0.5).alias("approx"),
-        F.expr("listagg(string(age), ',') WITHIN GROUP (ORDER BY string(age))").alias("ages_in_order"),
         F.count_distinct("age", "score").alias("pairs"),
         F.sum_distinct("age").alias("distinct_sum"),
     ]

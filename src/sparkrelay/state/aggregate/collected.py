@@ -175,7 +175,7 @@ class Percentile(Collected):
         totals = np.bincount(values.places, weights=weights, minlength=values.groups).astype(np.int64)
         before = np.cumsum(totals) - totals
         there = totals > 0
-        numbers = column if self.spec.function == "approx_percentile" else column.cast(pa.float64(), safe=False)
+        numbers = column if self.spec.function == "approx_percentile" else _doubles(column)
         found = []
         for percentage in percentages:
             if self.spec.function == "percentile" and len(column):
@@ -237,6 +237,11 @@ COLLECTED: Final[dict[str, type[Collected]]] = {
     "percentile_disc": Percentile,
     "approx_percentile": Percentile,
 }
+
+
+def _doubles(column: pa.Array) -> pa.Array:
+    # Arrow divides the digits of a decimal by a power of ten, which is not always the nearest double.
+    return (column.cast(pa.string()) if pa.types.is_decimal(column.type) else column).cast(pa.float64(), safe=False)
 
 
 def _by_bytes(values: Values) -> NDArray[np.int64]:
