@@ -79,7 +79,8 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         what = "collected" if beside.collects else "distinct"
         raise TopologyException(
             f"{aggregation.call_site}: {beside}: {what} values of session windows are not there yet, since sessions "
-            "merge and their values would have to; take them of F.window, or of groups without a window"
+            "merge and their values would have to; take them of F.window, or of groups without a window. "
+            "approx_count_distinct is there for sessions"
         )
     if leg.source.changes:
         states = [replace(state, subtracts=state.distinct) for state in states]

@@ -54,7 +54,7 @@ def joined_tables(
             what = (
                 "of windows, which end"
                 if state.watermark is not None
-                else "whose values stand beside their states, as of DISTINCT, collect_list or percentile,"
+                else "of DISTINCT, lists, sets, modes or percentiles"
             )
             raise TopologyException(
                 f"{join.call_site}: {join.text}: tables {what} are not joined with others yet; write that one with "

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_columns
+from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import field_of
 from sparkrelay.state.aggregate.grouped_rows import PREFIX, RowGrouping
 from sparkrelay.state.aggregate.sums import Count
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sparkrelay.state.aggregate.base import Aggregate
     from sparkrelay.state.aggregate.spec import AggregateSpec
     from sparkrelay.state.layout import Field
 
@@ -78,6 +78,9 @@ class Collected(Count):
     def subtracts(self) -> bool:  # type: ignore[override]
         """Whether what was added can be taken out again: not of a list, which does not count its values."""
         return not self.spec.in_order
+
+    def subtract(self, old: Sequence[Field], gone: Sequence[Field]) -> list[Field]:
+        return super().subtract(old, gone) if self.subtracts else Aggregate.subtract(self, old, gone)
 
     def result(self, state: Sequence[Field]) -> pa.Array:
         """Return nulls: only :meth:`of` has results."""

@@ -171,7 +171,7 @@ class TaskCollection:
         """
         self._codec: AggregateCodec = codec
         self._encoded = encoded
-        self._fronts = side_by_side(*([] if ends is None else [ends]), _group_fronts(encoded))
+        self._ends = [] if ends is None else [ends]
         self._final = spec.watermark is not None and spec.watermark.final
         self._most = most
         self._before: dict[int, Values] = {}
@@ -187,9 +187,10 @@ class TaskCollection:
             old: states of the groups before.
             rows: what comes and goes.
         """
+        all_fronts = side_by_side(*self._ends, _group_fronts(self._encoded)) if rows else self._encoded
         for some in rows:
             places = pc.index_in(some.groups, value_set=self._encoded)
-            starts = side_by_side(self._fronts, _number(some.index))
+            starts, stops = (side_by_side(all_fronts, _number(some.index + more)) for more in (0, 1))
             at = places.to_numpy().astype(np.int64)
             fronts = starts.take(places)
             if self._codec.specs[some.index].in_order:
@@ -202,11 +203,12 @@ class TaskCollection:
                 new = _as_counts(_counts(was) + some.counts.to_numpy())
             yield keys, was, new
             if not self._final:
-                self._gather(view, some, starts, at)
+                self._gather(view, some, starts, stops, at)
 
-    def _gather(self, view: StoreView, some: CollectedRows, starts: pa.Array, at: NDArray[np.int64]) -> None:
+    def _gather(
+        self, view: StoreView, some: CollectedRows, starts: pa.Array, stops: pa.Array, at: NDArray[np.int64]
+    ) -> None:
         """Read all values of the groups, and remember them as they are and as they will be."""
-        stops = side_by_side(self._fronts, _number(some.index + 1))
         numbers, keys, values = view.ranges(starts.to_pylist(), stops.to_pylist())
         lengths = pc.binary_length(starts).to_numpy().astype(np.int64)[numbers]
         suffixes = cut(*buffers(keys), [lengths]).take(pa.array(np.arange(1, 2 * len(keys), 2)))
@@ -314,8 +316,9 @@ def _result(codec: AggregateCodec, index: int, values: Values, encoded: pa.Array
             group = int(sizes.argmax())
             raise SerializationException(
                 f"{aggregate.spec}: the values of the group with key {encoded[group].as_py()!r} take {sizes[group]} "
-                f"bytes, and one record takes {most} (max.request.size); collect fewer with FILTER (WHERE ...), group "
-                "by a shorter window too, or write the rows as they are instead of a list"
+                f"bytes, and one record takes {most} (max.request.size). Raise that and the topics' max.message.bytes; "
+                "or start over (sparkrelay reset) with fewer values a group: FILTER (WHERE ...), shorter windows, or "
+                "the rows as they are instead of a list"
             )
     return as_type(aggregate.of(values), aggregate.spec.result_type)
 
