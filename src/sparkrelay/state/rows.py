@@ -138,7 +138,7 @@ def ranges(
     """Return what lies in each range ``[start, stop)``: the number of each key's range, the keys, the values.
 
     Fastest where ranges come in the order of bytes, for then a key that was found beyond one of them says that those
-    in front of it are empty. Neither empty nor long keys are looked at.
+    in front of it are empty. The empty key is not looked at, and no bound may be a long one; long keys have no order.
     """
     keys: list[bytes] = []
     values: list[bytes] = []
@@ -153,8 +153,9 @@ def ranges(
                 at = cursor.key()
             last = start
             while there and start <= at < stop:
-                keys.append(at)
-                values.append(cursor.value())
+                key, value = (at, cursor.value()) if len(at) < SPELT_BYTES else read_spelt(cursor.value())
+                keys.append(key)
+                values.append(value)
                 there = cursor.next()
                 at = cursor.key()
             counts.append(len(keys) - before)

@@ -54,8 +54,8 @@ class StoreView:
     def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
         """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
 
-        Fastest where ranges come in the order of bytes. None of the keys, nor of the bounds, may be empty or a long one
-        (``long_keys``).
+        Fastest where ranges come in the order of bytes. None of the keys may be empty, none of the bounds a long one
+        (``long_keys``); long keys that begin with the same bytes come in no order.
         """
         return rows.ranges(self._transaction, self._table, starts, stops)
 

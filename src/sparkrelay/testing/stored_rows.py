@@ -9,8 +9,8 @@ import pyarrow as pa
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.runtime.worker.operators.distinct_values import stored_groups
-from sparkrelay.runtime.worker.operators.state import codec_of
+from sparkrelay.runtime.worker.operators.distinct_values import has_distinct, stored_groups
+from sparkrelay.runtime.worker.operators.state import stored_results
 from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:
@@ -22,16 +22,20 @@ __all__ = ["stored_rows"]
 
 def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     """Return grouping columns and results of every group, in the order of the store's keys."""
-    codec = codec_of(spec)
     fields = [field for field in spec.output if not field.name.startswith(hidden_columns.PREFIX)]
     rows: list[dict[str, Any]] = []
     # Windows that have expired stand there until their turn to be removed comes.
     start = None if spec.watermark is None else over(store.header.expired_by(spec.store))
     stop = None if spec.watermark is None else ENDLESS
-    for batch in store.scan(spec.store, start=start, stop=stop):
+    batches = store.scan(spec.store, start=start, stop=stop)
+    if has_distinct(spec):
+        # What is of a group does not stand in one place.
+        everything = list(batches)
+        batches = iter([pa.concat_batches(everything)] if everything else [])
+    for batch in batches:
         groups = stored_groups(spec, batch)
         keys = key_columns(groups.column("key"), pa.schema(fields[: len(spec.keys)]))
         # The last result is the group's newest timestamp, which is no column of the user's.
-        results = codec.results(groups.column("value"))[:-1]
+        results = stored_results(spec, groups, batch)[:-1]
         rows += laid_out([*keys, *results], pa.schema(fields)).to_pylist()
     return rows

@@ -231,6 +231,14 @@ def test_no_session_is_made_before_its_rows_are_in_one_task(spark, group):
         (
             lambda s: (
                 s.withWatermark("time", "0 seconds")
+                .groupBy("user", F.session_window("time", "5 seconds"))
+                .agg(F.collect_list("page").alias("pages"))
+            ),
+            "pages: collected values of session windows are not there yet",
+        ),
+        (
+            lambda s: (
+                s.withWatermark("time", "0 seconds")
                 .withColumn("other", F.col("time"))
                 .groupBy("user", F.session_window("other", "5 seconds"))
                 .count()

@@ -71,6 +71,13 @@ def test_spark_batch_groups_the_newest_rows_alike(spark, seed):
         F.avg("age").alias("avg"),
         F.sum("score").alias("scores"),
         F.stddev_pop("age").alias("spread"),
+        F.sort_array(F.collect_set("age")).alias("set"),
+        F.mode("age", True).alias("mode"),
+        F.median("age").alias("median"),
+        F.expr("percentile(score, array(0.1, 0.8))").alias("percentiles"),
+        F.approx_percentile("age", 0.5).alias("approx"),
+        F.count_distinct("age", "score").alias("pairs"),
+        F.sum_distinct("age").alias("distinct_sum"),
     ]
     kind = F.when(F.col("age") > 4, "old").otherwise("young").alias("kind")
     builder = StreamsBuilder()
@@ -145,7 +152,9 @@ def test_the_first_rows_of_each_key_are_grouped(spark):
     ("aggregate", "message"),
     [
         (F.max, "max(age) of a table: when a row of the table changes"),
-        (F.count_distinct, "to_stream() before groupBy() takes any"),
+        (F.collect_list, "to_stream() before groupBy() takes any"),
+        (F.listagg, "is DISTINCT, collect_set, mode, median and percentile can do it"),
+        (F.approx_count_distinct, "what it was must be taken out"),
         (F.first, "what it was must be taken out"),
     ],
 )

@@ -22,6 +22,7 @@ def test_all_compiled_loops_are_loaded():
         "json.scan",
         "json.write_loop",
         "times",
+        "hll_registers",
     ):
         assert f"sparkrelay.records.{name}" in loaded
     compile_kernels()

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_json_stri
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes
+from sparkrelay.runtime.compile.collected_calls import COLLECTED, collected_call
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.columns import quoted
 
@@ -67,7 +68,8 @@ _ORDERED: Final = {"First": "first", "AnyValue": "first", "Last": "last"}
 _BY: Final = {"MaxBy": "max_by", "MinBy": "min_by"}
 _KNOWN: Final = (
     "count, count_if, sum, avg, min, max, count_distinct, first, last, any_value, max_by, min_by, bool_and, bool_or, "
-    "bit_and, bit_or, bit_xor, product, stddev, variance, skewness, kurtosis, corr, covar_pop, covar_samp and regr_..."
+    "bit_and, bit_or, bit_xor, product, stddev, variance, skewness, kurtosis, corr, covar_pop, covar_samp, regr_..., "
+    "collect_list, collect_set, listagg, mode, median, percentile, approx_percentile and approx_count_distinct"
 )
 #: What each value makes a difference to only once: those that a group has several times may stay.
 _ONCE: Final = frozenset({"min", "max", "bit_and", "bit_or"})
@@ -81,11 +83,13 @@ class AggregateCall:
         function: ours.
         arguments: the columns that it is of; none for ``count_all``.
         distinct: True where each value of a group counts once.
+        options: what else was said of the function (``AggregateSpec.options``).
     """
 
     function: str
     arguments: tuple[Column, ...]
     distinct: bool = False
+    options: tuple[Any, ...] = ()
 
     def argument_names(self, index: int) -> tuple[str, ...]:
         """Return the names of its arguments' columns, as those of the aggregate with this number."""
@@ -229,6 +233,13 @@ def _call(expression: Any, where: str) -> AggregateCall:
         if distinct:
             raise _unsupported(where, text)
         return AggregateCall(_BY[found], (children[0], _where(condition, children[1])))
+    if found in COLLECTED:
+        collected = collected_call(function, found, distinct=distinct)
+        if isinstance(collected, str):
+            raise _unsupported(where, text, collected)
+        ours, arguments, distinct, options = collected
+        first, *others = map(_column, arguments)
+        return AggregateCall(ours, (_where(condition, first), *others), distinct, options)
     if found == "Count" and not distinct:
         return _count(function, children, condition)
     if found in {"CountIf", "RegrCount"}:
@@ -270,5 +281,6 @@ def _column(expression: Any) -> Column:
     return Column(jvm().org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
-def _unsupported(where: str, what: str) -> TopologyException:
-    return TopologyException(f"{where}: {what} is not supported in agg(): its state is not kept. There are {_KNOWN}")
+def _unsupported(where: str, what: str, why: str = "") -> TopologyException:
+    why = why or f"its state is not kept. There are {_KNOWN}"
+    return TopologyException(f"{where}: {what} is not supported in agg(): {why}")

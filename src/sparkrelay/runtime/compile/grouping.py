@@ -75,10 +75,14 @@ def held_states(
     held = {}
     for index, (call, result) in enumerate(zip(aggregates.calls, others, strict=not aggregation.newest)):
         arguments = [rows.schema[name] for name in call.argument_names(index)]
-        states.append(aggregate_spec(call.function, arguments, result, where, distinct=call.distinct))
+        states.append(
+            aggregate_spec(call.function, arguments, result, where, distinct=call.distinct, options=call.options)
+        )
         of = ", ".join(argument.dataType.simpleString() for argument in arguments)
         words = f"{'DISTINCT ' if call.distinct else ''}{', '.join(texts[argument.name] for argument in arguments)}"
-        held[result.name] = f"{call.function}({words}) of {of}" if arguments else "count(*)"
+        # Other options change what is made of a state, and this one what it is.
+        size = f" in 2^{call.options[0]}" if call.function == "approx_count_distinct" else ""
+        held[result.name] = f"{call.function}({words}) of {of}{size}" if arguments else "count(*)"
     if aggregation.newest:
         which = "newest row" if aggregation.ranking is None else held_rows(aggregation.ranking)
         held = {"newest row": f"{which} of {StructType(others).simpleString()}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -38,6 +38,7 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.typed import json_to_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.state.aggregate.spec import COUNTED, IN_ORDER
 from sparkrelay.topology.describe import format_text
 
 if TYPE_CHECKING:
@@ -219,7 +220,13 @@ def _is_key(kind: DataType) -> bool:
 
 
 def aggregate_spec(
-    function: str, arguments: Sequence[StructField], result: StructField, where: str, *, distinct: bool = False
+    function: str,
+    arguments: Sequence[StructField],
+    result: StructField,
+    where: str,
+    *,
+    distinct: bool = False,
+    options: tuple[Any, ...] = (),
 ) -> AggregateSpec:
     """Return the state that one aggregate keeps.
 
@@ -236,17 +243,30 @@ def aggregate_spec(
             f"{where}: {result.name} is a {function} of {of.simpleString()}; only whole numbers, decimals and doubles "
             'add up: cast the argument, such as F.col("x").cast("double")'
         )
+    if function.endswith(("percentile", "percentile_disc")) and not isinstance(
+        of, IntegralType | FractionalType | DecimalType
+    ):
+        dated = function == "approx_percentile" and isinstance(of, DateType | TimestampType | TimestampNTZType)
+        if not dated:
+            raise TopologyException(
+                f"{where}: {result.name} is a {function} of {of.simpleString()}, and state takes that of numbers; cast "
+                "the argument, as of an interval to the seconds it has"
+            )
     compared = others if function in {"max_by", "min_by"} else arguments if function in {"min", "max"} else []
     for field in compared:
         _check_compared(function, field, result, where)
-    if distinct:
+    if function in COUNTED or function == "approx_count_distinct":
+        _check_distinct(function, first, result, where)
+    elif distinct:
         for field in arguments:
             _check_distinct(function, field, result, where)
     types = arrow_schema(StructType(list(arguments)))
-    if function.startswith(("first", "last")) or function in {"max_by", "min_by"}:
+    if function.startswith(("first", "last")) or function in {"max_by", "min_by"} | IN_ORDER:
         check_packable(StructType([StructField(result.name, of)]), where, f"be kept as a {function}")
     more = tuple((field.name, column.type) for field, column in zip(others, list(types)[1:], strict=True))
-    return AggregateSpec(function, first.name, types.field(0).type, result_type, result.name, more, distinct)
+    return AggregateSpec(
+        function, first.name, types.field(0).type, result_type, result.name, more, distinct, options=options
+    )
 
 
 def _check_compared(function: str, field: StructField, result: StructField, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg
 
 __all__ = ["state_spec"]
+
+log = logging.getLogger(__name__)
 
 
 def state_spec(  # noqa: PLR0917 - what is known of one step
@@ -71,16 +74,20 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     width = len(aggregation.keys)
     keys = results.fields[:width]
     states, held = held_states(aggregation, taken, aggregates)
-    counted = next((state for state in states if state.distinct), None)
-    if counted is not None and aggregation.sessions:
+    beside = next((state for state in states if state.distinct or state.collects), None)
+    if beside is not None and aggregation.sessions:
+        what = "collected" if beside.collects else "distinct"
         raise TopologyException(
-            f"{aggregation.call_site}: {counted}: distinct values of session windows are not there yet, since sessions "
-            "merge and their values would have to; count them of F.window, or of groups without a window"
+            f"{aggregation.call_site}: {beside}: {what} values of session windows are not there yet, since sessions "
+            "merge and their values would have to; take them of F.window, or of groups without a window. "
+            "approx_count_distinct is there for sessions"
         )
     if leg.source.changes:
+        states = [replace(state, subtracts=state.distinct) for state in states]
         _check_subtracts(aggregation, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
+    _warn_of_lists(aggregation, states)
     limited = leg.source.internal and not shipped_event_times(legs).keys().isdisjoint(leg.source.topics)
     watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources, limited=limited)
     spec = StateSpec(
@@ -111,12 +118,27 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     return spec, {**held, **computed}
 
 
+def _warn_of_lists(aggregation: Aggregation, states: Sequence[AggregateSpec]) -> None:
+    """Say which aggregates write all the values of a group with each update of it."""
+    if aggregation.final:
+        return
+    for state in states:
+        if state.in_order:
+            log.warning(
+                "%s: %s writes the whole list of a group out with each update of it; have each window's go on once, "
+                'with outputMode("append") behind withWatermark(), where lists grow long',
+                aggregation.call_site,
+                state,
+            )
+
+
 def _check_subtracts(aggregation: Aggregation, states: Sequence[AggregateSpec]) -> None:
     """Raise TopologyException for an aggregate that a row of a table cannot be taken out of."""
     for state in states[:-1]:
-        if state.distinct or not AggregateCodec([replace(state, subtracts=True)]).subtracts:
+        if not AggregateCodec([replace(state, subtracts=True)]).subtracts:
             raise TopologyException(
                 f"{aggregation.call_site}: {state} of a table: when a row of the table changes, what it was must be "
-                "taken out, and that is not known of it; count, sum, avg, and the variances and correlations can do "
-                "it. Of the changes as rows of their own, to_stream() before groupBy() takes any"
+                "taken out, and that is not known of it; count, sum, avg, the variances and correlations, what is "
+                "DISTINCT, collect_set, mode, median and percentile can do it. Of the changes as rows of their own, "
+                "to_stream() before groupBy() takes any"
             )

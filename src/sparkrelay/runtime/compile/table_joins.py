@@ -51,7 +51,11 @@ def joined_tables(
                 "is read; have agg() give the aggregates alone, and compute behind the join"
             )
         if state.watermark is not None or has_distinct(state):
-            what = "of windows, which end" if state.watermark is not None else "that count distinct values"
+            what = (
+                "of windows, which end"
+                if state.watermark is not None
+                else "of DISTINCT, lists, sets, modes or percentiles"
+            )
             raise TopologyException(
                 f"{join.call_site}: {join.text}: tables {what} are not joined with others yet; write that one with "
                 'to("topic"), and join with builder.table("topic", ...)'

@@ -18,6 +18,8 @@ from sparkrelay.state.layout import StateLayout
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from sparkrelay.state.aggregate.base import Aggregate, Partial
     from sparkrelay.state.aggregate.spec import AggregateSpec
     from sparkrelay.state.layout import Field
@@ -53,7 +55,7 @@ class AggregateCodec:
     @property
     def combines(self) -> bool:
         """Whether two states make one: not where distinct values count, for both may have seen the same."""
-        return not any(spec.distinct for spec in self.specs)
+        return not any(spec.seen_once for spec in self.specs)
 
     def partial(self, rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> pa.Table:
         """Group rows by their key columns; return those, and the state columns of each aggregate.
@@ -67,7 +69,7 @@ class AggregateCodec:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         grouping = RowGrouping(table, keys)
         plans = [
-            self._nothing(aggregate) if aggregate.spec.distinct else aggregate.plan(grouping)
+            self._nothing(aggregate) if aggregate.spec.seen_once else aggregate.plan(grouping)
             for aggregate in self.aggregates
         ]
         groups = grouping.run()
@@ -178,6 +180,13 @@ class AggregateCodec:
                 raise _overflow(aggregate.spec, error) from None
         return self._where_any(left, states, gone)
 
+    def counts(self, states: pa.Array, index: int) -> NDArray[np.int64]:
+        """Return how many values each state has of an aggregate that collects them; 0 where there is no state."""
+        for number, (_, fields) in enumerate(self._each(self._layout.decode(states))):
+            if number == index:
+                return fields[0].values.astype(np.int64)
+        raise IndexError(index)
+
     @np.errstate(all="ignore")
     def results(self, states: pa.Array) -> list[pa.Array]:
         """Return the result columns of stored states, as for a query."""
@@ -185,7 +194,7 @@ class AggregateCodec:
 
     def _check_combines(self) -> None:
         for spec in self.specs:
-            if spec.distinct:
+            if spec.seen_once:
                 raise TopologyException(f"{spec}: what is of distinct values is not known of two states together")
 
     @staticmethod

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.state.aggregate.collected import COLLECTED, OfDistinct
 from sparkrelay.state.aggregate.decimals import DecimalAverage, DecimalSum
+from sparkrelay.state.aggregate.estimates import DistinctEstimate
 from sparkrelay.state.aggregate.extremes import Extreme
 from sparkrelay.state.aggregate.folded import FOLDED, Folded
 from sparkrelay.state.aggregate.moments import COMOMENTS, MOMENTS, CoMoments, Moments
@@ -29,6 +32,10 @@ def aggregate_of(spec: AggregateSpec) -> Aggregate:
         TopologyException: it cannot be kept; the message names it and the remedy.
     """
     kind, function = spec.input_type, spec.function
+    if spec.collects:
+        if function in COLLECTED:
+            return COLLECTED[function](spec)
+        return OfDistinct(spec, aggregate_of(replace(spec, distinct=False)))
     if function in {"count", "count_all"}:
         return Count(spec)
     if function in {"sum", "avg"}:
@@ -45,6 +52,8 @@ def aggregate_of(spec: AggregateSpec) -> Aggregate:
     if function in {"max_by", "min_by"}:
         _check_kept(spec, spec.others[0][1])
         return ValueBy(spec)
+    if function == "approx_count_distinct":
+        return DistinctEstimate(spec)
     if function in MOMENTS:
         return Moments(spec)
     if function in COMOMENTS:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AggregateSpec"]
+__all__ = ["COUNTED", "IN_ORDER", "AggregateSpec"]
+
+#: Functions of the values of a group, whatever their order: how often each is there stands beside the group's state.
+COUNTED: Final = frozenset(
+    {"collect_set", "sorted_listagg", "mode", "percentile", "percentile_disc", "approx_percentile"}
+)
+#: Functions of the values in the order of their arrival, which stand beside the state in chunks.
+IN_ORDER: Final = frozenset({"collect_list", "listagg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,7 @@ class AggregateSpec:
         others: name and type of each further argument's column.
         distinct: True where each value of a group counts once.
         subtracts: True where values are to be taken out again: a sum then counts them, to be null when none is left.
+        options: what else was said of the function, such as a delimiter; nothing of it changes what is kept.
     """
 
     function: str
@@ -34,6 +42,22 @@ class AggregateSpec:
     others: tuple[tuple[str, pa.DataType], ...] = ()
     distinct: bool = False
     subtracts: bool = False
+    options: tuple[Any, ...] = ()
+
+    @property
+    def seen_once(self) -> bool:
+        """True where a value makes a difference when a group has it first, and is only remembered from then on."""
+        return self.distinct and not self.collects
+
+    @property
+    def collects(self) -> bool:
+        """True where the values of a group stand beside its state, and the result is made of them."""
+        return self.function in COUNTED | IN_ORDER or (self.distinct and self.subtracts)
+
+    @property
+    def in_order(self) -> bool:
+        """True where these are kept in the order of arrival, and not counted."""
+        return self.function in IN_ORDER
 
     def __str__(self) -> str:
         """Return what a user calls it."""

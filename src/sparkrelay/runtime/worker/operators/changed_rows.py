@@ -14,9 +14,10 @@ from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.operators.table_changes import CHANGES, DELETIONS, NEW, OLD, VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.worker.operators.collected_values import CollectedRows
     from sparkrelay.runtime.worker.operators.distinct_values import DistinctValues
     from sparkrelay.runtime.worker.operators.first_rows import FirstRows
     from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
@@ -38,6 +39,7 @@ class TaskGroups:
         stored: their keys in the store.
         versions: every change of their rows, for legs that look into the store; None if there are none.
         values: the distinct values of each aggregate that counts those.
+        collected: what each aggregate that collects values gets, and loses.
     """
 
     partition: int
@@ -47,14 +49,16 @@ class TaskGroups:
     stored: pa.Array
     versions: pa.RecordBatch | None
     values: Sequence[DistinctValues] = ()
+    collected: Sequence[CollectedRows] = ()
 
 
-def changed_rows(
+def changed_rows(  # noqa: PLR0917 - what came of a merge
     spec: StateSpec,
     codec: AggregateCodec | NewestRows | FirstRows | TableAggregates,
     groups: TaskGroups,
     old: pa.Array,
     results: list[pa.Array],
+    results_before: Callable[[list[pa.Array]], list[pa.Array]] | None = None,
 ) -> tuple[pa.RecordBatch, Mapping[str, pa.RecordBatch]]:
     """Return the rows that go on, and what other legs find in the journal.
 
@@ -64,6 +68,7 @@ def changed_rows(
         groups: what was merged.
         old: the values before, null where there was none.
         results: of the merge: values and timestamps; else also which delete and which change anything.
+        results_before: completes the results of old values, where not all is in these.
     """
     if not spec.deletes:
         values, deletes, changed = results, None, None
@@ -78,7 +83,8 @@ def changed_rows(
         schema = spec.output if spec.kept is None else spec.kept
         new = _laid_out(schema, groups, values, _constant(NEW, groups))
         # What is replaced, or deleted, goes on with the time at which it was.
-        before = _laid_out(schema, groups, [*codec.results(old)[:-1], values[-1]], _constant(OLD, groups))
+        was = codec.results(old) if results_before is None else results_before(codec.results(old))
+        before = _laid_out(schema, groups, [*was[:-1], values[-1]], _constant(OLD, groups))
         there = pc.is_valid(old)
         if deletes is not None and changed is not None:
             new, there = new.filter(pc.and_not(changed, deletes)), pc.and_(changed, there)

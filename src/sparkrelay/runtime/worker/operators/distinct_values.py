@@ -24,16 +24,18 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import as_type, whole
 from sparkrelay.runtime.worker.operators.watermarks import message_keys
+from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.worker.operators.table_aggregates import TableAggregates
     from sparkrelay.state import MergeResult, Watermark
-    from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
+    from sparkrelay.state.aggregate import AggregateSpec
     from sparkrelay.state.view import StoreView
 
 __all__ = ["DistinctValues", "counting", "has_distinct", "marked", "stored_groups", "value_rows"]
@@ -90,8 +92,8 @@ def value_keys(ends: pa.Array | None, encoded: pa.Array, index: int, values: pa.
 
 
 def has_distinct(spec: StateSpec) -> bool:
-    """Return whether a store has keys of both kinds."""
-    return any(aggregate.distinct for aggregate in spec.aggregates)
+    """Return whether a store has keys of several kinds: also where values are collected (``collected_values``)."""
+    return any(aggregate.distinct or aggregate.collects for aggregate in spec.aggregates)
 
 
 def stored_groups(spec: StateSpec, stored: pa.RecordBatch) -> pa.RecordBatch:
@@ -123,7 +125,7 @@ def value_rows(
     """
     found = []
     for index, aggregate in enumerate(spec.aggregates):
-        if not aggregate.distinct:
+        if not aggregate.seen_once:
             continue
         arguments = _arguments(aggregate, rows)
         there = functools.reduce(pc.and_, (column.is_valid() for column in arguments.columns))
@@ -154,12 +156,13 @@ def _arguments(aggregate: AggregateSpec, rows: pa.Table) -> pa.Table:
 
 
 def counting(  # noqa: PLR0917 - as they are needed
-    codec: AggregateCodec,
+    codec: AggregateCodec | TableAggregates,
     groups: pa.Array,
     partial: pa.Table,
     values: Sequence[DistinctValues],
     merged: Callable[[pa.Table, pa.Array], MergeResult],
     watermark: Watermark | None,
+    collected: Callable[[StoreView, pa.Array], Iterable[tuple[pa.Array, pa.Array, pa.Array]]],
 ) -> Callable[[StoreView], Changes]:
     """Return the operator that adds the values which a store has not seen yet, and merges what comes of them.
 
@@ -170,29 +173,26 @@ def counting(  # noqa: PLR0917 - as they are needed
         values: of the same task.
         merged: merges full partial results with the states of their groups.
         watermark: of the store with the batch.
+        collected: given the store and the groups' states before, says what changes beside them: keys, old values, new
+            ones.
     """
     ordered = [SortedKeys.of(some.keys) for some in values]
 
     def operate(view: StoreView) -> Changes:
-        full, keys = partial, [groups]
+        full = partial
+        changes = []
         for some, sorted_keys in zip(values, ordered, strict=True):
             new = pc.is_null(sorted_keys.as_given(view.get(sorted_keys.keys)))
             places = pc.index_in(some.groups.filter(new), value_set=groups)
+            assert isinstance(codec, AggregateCodec), "in aggregates of a table's rows values are collected"
             full = codec.with_values(full, some.index, places, some.arguments.filter(new))
-            keys.append(some.keys.filter(new))
+            keys = some.keys.filter(new)
+            changes.append((keys, pa.nulls(len(keys), pa.binary()), pa.repeat(_EMPTY, len(keys))))
         by_group = SortedKeys.of(groups)
         old = by_group.as_given(view.get(by_group.keys))
+        changes += collected(view, old)
         result = merged(full, old)
-        everything = pa.concat_arrays(keys)
-        count = len(everything) - len(groups)
-        return Changes(
-            everything,
-            pa.concat_arrays([old, pa.nulls(count, pa.binary())]),
-            pa.concat_arrays([result.new, pa.repeat(_EMPTY, count)]),
-            watermark,
-            result.emitted,
-            result.beside,
-            SortedKeys.of(everything),
-        )
+        keys, before, after = (pa.concat_arrays(some) for some in zip((groups, old, result.new), *changes, strict=True))
+        return Changes(keys, before, after, watermark, result.emitted, result.beside, SortedKeys.of(keys))
 
     return operate

@@ -20,6 +20,12 @@ from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import as_type, clock_ms, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
+from sparkrelay.runtime.worker.operators.collected_values import (
+    TaskCollection,
+    collected_results,
+    collected_rows,
+    has_collected,
+)
 from sparkrelay.runtime.worker.operators.distinct_values import (
     counting,
     has_distinct,
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StateSpec, StepSpec, StoreSpec, WatermarkSpec
+    from sparkrelay.runtime.worker.operators.collected_values import CollectedRows
     from sparkrelay.runtime.worker.operators.distinct_values import DistinctValues
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied, JournalEntry, Watermark
@@ -62,12 +69,15 @@ __all__ = [
     "next_in_changelog",
     "state_before",
     "state_report",
+    "stored_results",
     "warn_of_late",
 ]
 
 log = logging.getLogger(__name__)
 
 _WARN_SECONDS: Final = 60.0
+#: What max.request.size is where nobody says it.
+_REQUEST_BYTES: Final = 1_048_576
 #: Store -> when it was last said that rows come too late.
 _warned: dict[str, float] = {}
 
@@ -259,6 +269,7 @@ class _Groups:
         stored: their keys in the store.
         versions: partition -> every change of its rows, for legs that look into the store; None if there are none.
         values: the distinct values of each aggregate that counts those.
+        collected: what each aggregate that collects values gets, and loses.
     """
 
     partial: pa.Table
@@ -268,6 +279,7 @@ class _Groups:
     stored: pa.Array
     versions: Mapping[int, pa.RecordBatch] | None = None
     values: Sequence[DistinctValues] = ()
+    collected: Sequence[CollectedRows] = ()
 
     def of(self, partition: int) -> TaskGroups:
         """Return the groups of one task."""
@@ -281,6 +293,7 @@ class _Groups:
             self.stored.slice(first, count),
             None if self.versions is None else self.versions[partition],
             [values.of(partition) for values in self.values],
+            [rows.of(partition) for rows in self.collected],
         )
 
 
@@ -290,6 +303,7 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
     by = [*several, *(name for children in names for name in children)]
     groups, keys, encoded = _encoded_groups(spec, flat, names, by)
     values: list[DistinctValues] = []
+    collected: list[CollectedRows] = []
     stored = encoded if spec.watermark is None else stored_keys(keys[spec.keys.index(spec.watermark.window)], encoded)
     if has_distinct(spec):
         stored = marked(_ends(spec, keys), encoded)
@@ -298,7 +312,9 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
             columns = _keys(spec, pairs, names)
             return key_bytes(columns), _ends(spec, columns)
 
-        values = value_rows(spec, flat, by, encode, None if several else share.tasks[0].task.partition)
+        partition = None if several else share.tasks[0].task.partition
+        values = value_rows(spec, flat, by, encode, partition)
+        collected = collected_rows(spec, flat, by, lambda pairs: encode(pairs)[0], partition)
     order, as_it_is = None, stored is encoded
     if several:
         by_task = pa.table([whole(groups.column(hidden_columns.PARTITION)), stored], ["partition", "key"])
@@ -314,7 +330,7 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
         partitions = whole(groups.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
     else:
         partitions = np.full(len(encoded), share.tasks[0].task.partition, dtype=np.int32)
-    return _Groups(groups, partitions, keys, encoded, stored, _versions(spec, share, flat), values)
+    return _Groups(groups, partitions, keys, encoded, stored, _versions(spec, share, flat), values, collected)
 
 
 def _encoded_groups(
@@ -381,15 +397,28 @@ def _aggregates(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
 def _merging(spec: StateSpec, own: TaskGroups, watermark: Watermark | None) -> Callable[[StoreView], Changes]:
     """Return what merges one task's groups with its store."""
     codec = codec_of(spec)
+    if not has_distinct(spec):
 
-    def merged(partial: pa.Table, old: pa.Array) -> MergeResult:
+        def merged(old: pa.Array) -> MergeResult:
+            new, results = codec.merge(own.partial, old)
+            return MergeResult(new, *changed_rows(spec, codec, own, old, results))
+
+        return merging(spec.store, own.stored, merged, watermark)
+    assert isinstance(codec, AggregateCodec | TableAggregates), "rows as they came have no aggregates"
+    ends = None if spec.watermark is None else pc.binary_slice(own.stored, 0, 8)
+    collection = TaskCollection(spec, codec, own.encoded, ends, _longest_record(spec))
+
+    def completed(partial: pa.Table, old: pa.Array) -> MergeResult:
         new, results = codec.merge(partial, old)
-        return MergeResult(new, *changed_rows(spec, codec, own, old, results))
+        # What is deleted goes on as it was.
+        deletes = results[-2] if spec.deletes else None
+        after = collection.results_after(results, deletes)
+        return MergeResult(new, *changed_rows(spec, codec, own, old, after, collection.results_before))
 
-    if own.values:
-        assert isinstance(codec, AggregateCodec), "rows as they came have no aggregates"
-        return counting(codec, own.stored, own.partial, own.values, merged, watermark)
-    return merging(spec.store, own.stored, functools.partial(merged, own.partial), watermark)
+    def collected(view: StoreView, old: pa.Array) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
+        return collection.change(view, old, own.collected)
+
+    return counting(codec, own.stored, own.partial, own.values, completed, watermark, collected)
 
 
 def _operator(
@@ -439,10 +468,12 @@ def batch_stamp(spec: StoreSpec, task: TaskCommand) -> BatchStamp:
 def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     """Lay the windows that are over out as the rows that go on, and note whose they are."""
     windows, partitions, first = [], [], 0
+    results: list[list[pa.Array]] = []
     for outcome in outcomes:
-        over = outcome.result().over
-        assert over is not None, "a store that was asked for windows says which are over"
-        over = stored_groups(spec, over)
+        stored = outcome.result().over
+        assert stored is not None, "a store that was asked for windows says which are over"
+        over = stored_groups(spec, stored)
+        results.append(stored_results(spec, over, stored))
         outcome.first, outcome.rows_out = first, over.num_rows
         first += over.num_rows
         windows.append(over)
@@ -451,9 +482,34 @@ def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     encoded = together.column("key")
     kinds = [spec.input.field(name) for name in spec.keys]
     keys = key_columns(encoded, pa.schema(kinds))
-    *values, timestamps = codec_of(spec).results(together.column("value"))
+    *values, timestamps = (pa.concat_arrays(columns) for columns in zip(*results, strict=True))
     columns = [*keys, *values, pa.array(np.concatenate(partitions)), timestamps, encoded]
     return laid_out(columns, spec.output)
+
+
+def stored_results(spec: StateSpec, groups: pa.RecordBatch, stored: pa.RecordBatch) -> list[pa.Array]:
+    """Return the results of stored groups, and last their timestamps.
+
+    Args:
+        spec: of the stateful step.
+        groups: the groups (``stored_groups``).
+        stored: ``key, value`` of the store, with all that is of these.
+
+    Raises:
+        SerializationException: a result would be too long; the message names the group.
+    """
+    codec = codec_of(spec)
+    results = codec.results(groups.column("value"))
+    if not has_collected(spec):
+        return results
+    windowed, most = spec.watermark is not None, _longest_record(spec)
+    return collected_results(codec, groups, stored, results, windowed=windowed, most=most)
+
+
+def _longest_record(spec: StateSpec) -> int:
+    """Return how many bytes a record may have."""
+    names = (name for name in ("max.request.size", "message.max.bytes") if name in spec.client)
+    return int(spec.client.get(next(names, ""), _REQUEST_BYTES))
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

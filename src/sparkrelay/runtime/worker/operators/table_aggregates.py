@@ -24,6 +24,8 @@ from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 __all__ = ["TableAggregates"]
 
 _ADDED: Final = f"{hidden_columns.PREFIX}added"
@@ -39,6 +41,8 @@ class TableAggregates:
         *own, newest = (replace(spec, subtracts=True) for spec in specs)
         self._rows = AggregateCodec([*own, AggregateSpec("count_all", None, pa.int64(), pa.int64())])
         self._times = AggregateCodec([newest])
+        #: What computes each of what the user asked for.
+        self.specs, self.aggregates = tuple(own), self._rows.aggregates[:-1]
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return each group's key columns, the state of its new rows, that of those that are no more, and its time."""
@@ -71,6 +75,10 @@ class TableAggregates:
         there = pc.is_valid(old)
         *results, _ = self.results(pc.if_else(left, values, old))
         return values, [*results, newest, pc.and_not(there, left), pc.or_(there, left)]
+
+    def counts(self, values: pa.Array, index: int) -> NDArray[np.int64]:
+        """Return how many values each stored value has of an aggregate that collects them."""
+        return self._rows.counts(_parted(values)[1], index)
 
     def results(self, values: pa.Array) -> list[pa.Array]:
         """Return the result columns of stored values, and last their timestamps."""
