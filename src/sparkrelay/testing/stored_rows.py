@@ -9,8 +9,8 @@ import pyarrow as pa
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.operators.codecs import codec_of
 from sparkrelay.runtime.worker.operators.distinct_values import stored_groups
-from sparkrelay.runtime.worker.operators.state import codec_of
 from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:

@@ -78,7 +78,8 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
             "merge and their values would have to; count them of F.window, or of groups without a window"
         )
     if leg.source.changes:
-        _check_subtracts(aggregation, states)
+        if not aggregation.newest:
+            _check_subtracts(aggregation, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
     limited = leg.source.internal and not shipped_event_times(legs).keys().isdisjoint(leg.source.topics)
