@@ -63,7 +63,7 @@ def join_by_foreign_key(  # noqa: PLR0917 - as they are needed
     join = record.add(TableJoinNode(referencing, right, of, foreign, how, text, call_site, left))
     answers = record.add(RepartitionNode(join, own, None, own, None, explicit=False, call_site=call_site, changes=True))
     logged = all(table.logged for table in tables_of(left))
-    return _kept(record, answers, own, ("table",), text, call_site, logged=logged, join=join)
+    return _kept(record, answers, own, (), text, call_site, logged=logged, join=join)
 
 
 def _kept(  # noqa: PLR0917 - as they are needed
