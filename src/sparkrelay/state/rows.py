@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
+from sparkrelay.state.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell, spelt_value
 from sparkrelay.state.watermarks import LATEST, end_of, over
 
 if TYPE_CHECKING:
@@ -161,6 +161,23 @@ def ranges(
             counts.append(len(keys) - before)
     numbers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     return numbers, pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+
+
+def keys_beginning(transaction: Any, table: Any, beginnings: Iterable[bytes]) -> pa.Array:
+    """Return the keys that begin with one of those bytes, long keys too; no beginning may be empty."""
+    keys = []
+    with transaction.cursor(db=table) as cursor:
+        for beginning in beginnings:
+            # As much of it as long keys keep in front.
+            front = beginning[:PREFIX_BYTES]
+            found = cursor.set_range(front)
+            while found and (key := cursor.key()).startswith(front):
+                if len(key) == SPELT_BYTES:
+                    key, _ = read_spelt(cursor.value())
+                if key.startswith(beginning):
+                    keys.append(key)
+                found = cursor.next()
+    return pa.array(keys, pa.binary())
 
 
 def drop_below(transaction: Any, table: Any, stop: bytes, most: int) -> None:

@@ -24,7 +24,7 @@ from sparkrelay.state.view import Changes, StoreView, merging
 from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 __all__ = ["TaskStore"]
@@ -205,6 +205,31 @@ class TaskStore(RestorableStore):
                 if (entry.store, entry.batch, entry.tries) == (store, number, tries):
                     return LookedUp(values, *journal.read(transaction, self._journal, entry))
             return LookedUp(values)
+
+        return self._environment.read(read)
+
+    def keys_beginning(
+        self, store: str, beginnings: Iterable[bytes], *, contents: str, task_epoch: int | None = None
+    ) -> pa.Array:
+        """Return the keys of a store that begin with one of those bytes.
+
+        Args:
+            store: the store's name.
+            beginnings: distinct ones, none of which begins with another.
+            contents: what the pipeline means the store to hold, in words.
+            task_epoch: of the batch under way; None where the reader is in none.
+
+        Raises:
+            StoreOutOfStepException: the store was taken over under another task epoch.
+            IncompatibleTopologyException: the store holds something else than the pipeline wants.
+        """
+        table = self._table(store)
+
+        def read(transaction: Any) -> pa.Array:
+            header = self._load(transaction)
+            checks.require_task_epoch(self.path, header, task_epoch)
+            checks.require_contents(header, store, contents)
+            return rows.keys_beginning(transaction, table, beginnings)
 
         return self._environment.read(read)
 

@@ -90,7 +90,8 @@ class NodeNames:
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case TableJoinNode():
                 # Nothing is stored under it.
-                self._of[id(node)] = speaking_name((self._base(node.left), "join", self._base(node.right)))
+                left = node.left if node.referencing is None else node.referencing
+                self._of[id(node)] = speaking_name((self._base(left), "join", self._base(node.right)))
             case DeduplicationNode():
                 name = speaking_name((self._base(node.parent), "deduplicated", "by", *node.columns))
                 self._of[id(node)] = self._stores.find(name, node.call_site)

@@ -36,6 +36,7 @@ __all__ = [
     "UnionNode",
     "behind_state",
     "line_up",
+    "tables_of",
     "watermark_before",
     "ways_back",
 ]
@@ -198,6 +199,7 @@ class AggregationNode:
         is_global: True for a table that every process has whole.
         of_topic: True for another one that is read from a topic of the user's, as it is.
         retention: for how long windows that are over stay in the store, as the user wrote it; or None.
+        answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
     """
 
     parent: GroupingNode
@@ -211,6 +213,7 @@ class AggregationNode:
     of_topic: bool = False
     retention: str | None = None
     ranking: Ranking | None = None
+    answers: TableJoinNode | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,6 +226,8 @@ class TableJoinNode:
         of: what the user wrote for both: tables, or steps of them.
         columns: names of the columns that both are keyed by, in their order.
         how: ``inner``, ``left``, ``right`` or ``full``.
+        referencing: of a join by a foreign key: the left table, as it is stored; ``left`` then is the table of its rows
+            by foreign key, in the right one's tasks, and ``columns`` are what the right one is keyed by. Else None.
     """
 
     left: StoredTable
@@ -232,13 +237,13 @@ class TableJoinNode:
     how: str
     text: str
     call_site: CallSite
+    referencing: StoredTable | None = None
     parent: None = None
 
     @property
     def tables(self) -> tuple[AggregationNode, ...]:
         """The tables that it is of in the end, from left to right; one may come twice."""
-        sides = (self.left, self.right)
-        return tuple(table for side in sides for table in (side.tables if isinstance(side, TableJoinNode) else (side,)))
+        return (*tables_of(self.left), *tables_of(self.right))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -324,6 +329,11 @@ class Record:
             id(at) for node in self.nodes if isinstance(node, TableJoinNode) for at in (node.left, node.right, *node.of)
         }
         return (node for node in self.nodes if id(node) not in followed)
+
+
+def tables_of(table: StoredTable) -> tuple[AggregationNode, ...]:
+    """Return the tables with stores that a table is, or is joined of."""
+    return table.tables if isinstance(table, TableJoinNode) else (table,)
 
 
 def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:

@@ -493,7 +493,8 @@ class KTable(_RankedRows):
             )
         sides = (self._node, self._lineage), (other._node, other._lineage)
         node = join_tables(self._record, *sides, on, how, call_site)
-        return KTable(self._record, node, Lineage.of_repartition(node.columns))
+        key = key_of(node) if isinstance(node, AggregationNode) else node.columns
+        return KTable(self._record, node, Lineage.of_repartition(key))
 
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream[KTable]:
         """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: what it makes is always of its rows of now.

@@ -108,6 +108,8 @@ class TableJoin:
         how: ``inner``, ``left``, ``right`` or ``full``.
         call_site: the line that wrote it.
         text: the step as people read it.
+        referencing: of a join by a foreign key: the left table's store, or a join of others, in other tasks; ``left``
+            is the store of its rows by foreign key then, and ``columns`` are the right table's key. Else None.
     """
 
     left: TableJoin | str
@@ -116,13 +118,21 @@ class TableJoin:
     how: str
     call_site: CallSite
     text: str
+    referencing: TableJoin | str | None = None
 
     @property
     def stores(self) -> tuple[str, ...]:
         """The stores of its tables, from left to right, each once."""
-        sides = (self.left, self.right)
-        found = (store for side in sides for store in (side.stores if isinstance(side, TableJoin) else (side,)))
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys((*_stores_of(self.left), *_stores_of(self.right))))
+
+    @property
+    def referencing_stores(self) -> tuple[str, ...]:
+        """Of a join by a foreign key: the stores of the left table."""
+        return () if self.referencing is None else _stores_of(self.referencing)
+
+
+def _stores_of(table: TableJoin | str) -> tuple[str, ...]:
+    return table.stores if isinstance(table, TableJoin) else (table,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +235,7 @@ class Aggregation:
         retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
         reuses_topic: True where the topic that it is read from is its changelog (``topology.optimization``).
         keeps_changelog: why it has a changelog of its own although topics are reused, in words; empty otherwise.
+        answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
     """
 
     name: str
@@ -243,6 +254,7 @@ class Aggregation:
     of_topic: bool = False
     reuses_topic: bool = False
     keeps_changelog: str = ""
+    answers: TableJoin | None = None
 
     @property
     def sessions(self) -> bool:
@@ -474,7 +486,9 @@ class Leg:
         """Stores of other legs that it reads: it runs behind those."""
         own = set() if self.changes_of is None else {self.changes_of}
         joined = () if self.table_join is None else self.table_join.stores
-        return frozenset((*(lookup.store for lookup in self.lookups if not lookup.is_global), *own, *joined))
+        looked = (lookup.store for lookup in self.lookups if not lookup.is_global)
+        answers = None if self.aggregation is None else self.aggregation.answers
+        return frozenset((*looked, *own, *joined, *(() if answers is None else answers.referencing_stores)))
 
     @property
     def keeps_global_table(self) -> bool:

@@ -87,7 +87,7 @@ def build_subtopologies(record: Record) -> Topology:
         if isinstance(way.start, TableJoinNode):
             legs.append(_joined(way, way.start, (first, *also), number, names, joins))
         else:
-            legs.append(_leg(way, first, number, names, keepers))
+            legs.append(_leg(way, first, number, names, keepers, joins))
     _check_circles(legs)
     _check_changelogs(legs)
     _check_batches(legs)
@@ -277,6 +277,10 @@ def _numbers(
             if not node.table.is_global:
                 kept = next(other for other in ways if other.aggregation is node.table)
                 together.append(starts[id(way)] + starts[id(kept)])
+        # And whoever keeps what is joined by a foreign key is in the task of the table whose rows have it.
+        for table in way.referencing:
+            kept = next(other for other in ways if other.aggregation is table)
+            together.append(starts[id(way)] + starts[id(kept)])
         if way.emitting is not None:
             together.append(tuple(s for other in ways if other.emitting is way.emitting for s in starts[id(other)]))
         for some in together:
@@ -299,7 +303,7 @@ def _join_groups(
     groups.append((members, topics))
 
 
-def _aggregation(way: Way, names: NodeNames) -> Aggregation:
+def _aggregation(way: Way, names: NodeNames, joins: dict[int, TableJoin]) -> Aggregation:
     node = way.aggregation
     assert node is not None, "a way that keeps a store leads through it"
     store = names[node]
@@ -321,12 +325,20 @@ def _aggregation(way: Way, names: NodeNames) -> Aggregation:
         of_topic=node.of_topic,
         retention=node.retention,
         ranking=node.ranking,
+        answers=None if node.answers is None else _table_join(node.answers, names, joins),
     )
 
 
-def _leg(way: Way, source: Source, number: int, names: NodeNames, keepers: Mapping[int, Way]) -> Leg:
+def _leg(  # noqa: PLR0917 - what is known of one leg
+    way: Way,
+    source: Source,
+    number: int,
+    names: NodeNames,
+    keepers: Mapping[int, Way],
+    joins: dict[int, TableJoin],
+) -> Leg:
     keeps = keepers.get(id(way.aggregation)) is way
-    aggregation = _aggregation(way, names) if keeps else None
+    aggregation = _aggregation(way, names, joins) if keeps else None
     emitting = None if way.emitting is None else _emitting(way.emitting, names, is_left=way.is_left)
     stateful = aggregation if emitting is None else emitting
     id_ = names[way.end] if stateful is None else stateful.store
@@ -355,7 +367,7 @@ def _leg(way: Way, source: Source, number: int, names: NodeNames, keepers: Mappi
         way.table_steps,
         sink,
         action=action,
-        late_for=None if way.late is None else _aggregation(keepers[id(way.late.table)], names),
+        late_for=None if way.late is None else _aggregation(keepers[id(way.late.table)], names, joins),
         emitting=emitting,
     )
 
@@ -389,11 +401,12 @@ def _joined(  # noqa: PLR0917 - what is known of one leg
 def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[int, TableJoin]) -> TableJoin:
     """Return a join of tables; ways that begin at one have one."""
     if id(node) not in joins:
-        left, right = (
+        left, right, *referencing = (
             _table_join(side, names, joins) if isinstance(side, TableJoinNode) else names[side]
-            for side in (node.left, node.right)
+            for side in (node.left, node.right, node.referencing)
+            if side is not None
         )
-        joins[id(node)] = TableJoin(left, right, node.columns, node.how, node.call_site, node.text)
+        joins[id(node)] = TableJoin(left, right, node.columns, node.how, node.call_site, node.text, *referencing)
     return joins[id(node)]
 
 

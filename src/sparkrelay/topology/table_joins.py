@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.foreign_joins import join_by_foreign_key
 from sparkrelay.topology.lookups import shared_columns
 from sparkrelay.topology.nodes import AggregationNode, StepNode, TableJoinNode
 from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
@@ -27,14 +28,16 @@ def join_tables(  # noqa: PLR0917 - as they are written
     on: Any,
     how: Any,
     call_site: CallSite,
-) -> TableJoinNode:
-    """Write down a join of two tables, whose rows are where their keys say: none of them is repartitioned.
+) -> StoredTable:
+    """Write down a join of two tables: by the key of both, or by that of the right one, a foreign key of the left one.
+
+    Of those of one key rows are where their keys say: none of them is repartitioned.
 
     Args:
         record: of the builder.
         left: what the left table stands for, and which of its columns decide in which task a row is.
         right: the same of the right one.
-        on: names of the columns that both are keyed by.
+        on: names of the columns that both are keyed by, or that the right one is and the left one has.
         how: one of PySpark's words.
         call_site: the line that wrote it.
 
@@ -54,6 +57,8 @@ def join_tables(  # noqa: PLR0917 - as they are written
                 'Write it with to("topic", key=...), and join with builder.table("topic", ...)'
             )
         keys.append(key)
+    if sorted(columns) == sorted(keys[1]) != sorted(keys[0]):
+        return join_by_foreign_key(record, tables, (left[0], right[0]), keys, way, call_site)
     if keys[0] != keys[1] or sorted(columns) != sorted(keys[0]):
         _refuse(keys, columns, call_site)
     text = f"join({', '.join(columns)}, {way})"

@@ -137,7 +137,10 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
 
 
 def _join_parts(join: TableJoin | str) -> list[Any] | str:
-    return join if isinstance(join, str) else [join.text, _join_parts(join.left), _join_parts(join.right)]
+    if isinstance(join, str):
+        return join
+    referencing = [] if join.referencing is None else [_join_parts(join.referencing)]
+    return [join.text, _join_parts(join.left), _join_parts(join.right), *referencing]
 
 
 def _sink_parts(sink: Sink | None) -> list[Any]:

@@ -19,6 +19,7 @@ from sparkrelay.topology.nodes import (
     StepNode,
     TableJoinNode,
     UnionNode,
+    tables_of,
     watermark_before,
     ways_back,
 )
@@ -60,9 +61,15 @@ class Way:
 
     @property
     def tables(self) -> tuple[AggregationNode, ...]:
-        """The tables that its rows are joined of, or that it looks into."""
+        """The tables that its rows are joined of, that it looks into, or that its answers are for."""
         joined = self.start.tables if isinstance(self.start, TableJoinNode) else ()
-        return (*joined, *(node.table for node in self.lookups))
+        return (*joined, *self.referencing, *(node.table for node in self.lookups))
+
+    @property
+    def referencing(self) -> tuple[AggregationNode, ...]:
+        """The tables that answers of a join by a foreign key are for."""
+        join = None if self.aggregation is None else self.aggregation.answers
+        return () if join is None or join.referencing is None else tables_of(join.referencing)
 
 
 def all_ways(record: Record) -> list[Way]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
@@ -42,7 +43,7 @@ from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_f
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.step_fields import StepFields
 from sparkrelay.runtime.compile.stream_joins import JoinSide
-from sparkrelay.runtime.compile.table_joins import joined_tables
+from sparkrelay.runtime.compile.table_joins import answers_spec, joined_tables
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
@@ -54,7 +55,6 @@ from sparkrelay.runtime.worker.operators.collected_joins import collected_leg
 from sparkrelay.runtime.worker.operators.late_rows import late_leg
 from sparkrelay.runtime.worker.operators.lookups import lookup_leg
 from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
-from sparkrelay.runtime.worker.operators.table_joins import table_join_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
@@ -458,7 +458,8 @@ class LegCompiler:
             config=self._config,
             step=self._writing(leg),
         )
-        self._states[leg.id] = spec
+        known = answers_spec(aggregation.answers, self._aggregates, self._states.values())
+        self._states[leg.id] = spec = replace(spec, answers=known)
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
         made = self._made[aggregation.store] = {**made, **aggregates.words}
@@ -544,8 +545,7 @@ class LegCompiler:
         for store in join.stores:
             self._table(store)
         states = {spec.store: spec for spec in self._states.values()}
-        spec, schema = joined_tables(leg, join, self._aggregates, states, self._step(leg))
-        return self._way.source(leg.id, functools.partial(table_join_leg, spec), schema)
+        return self._way.source(leg.id, *joined_tables(leg, join, self._aggregates, states, self._step(leg)))
 
     def _behind_table(
         self, leg: Leg, updates: DataFrame, emitted: tuple[str, ...], made: Mapping[str, str], *, folded: bool = False

@@ -83,8 +83,9 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
             "approx_count_distinct is there for sessions"
         )
     if leg.source.changes:
-        states = [replace(state, subtracts=state.distinct) for state in states]
-        _check_subtracts(aggregation, states)
+        if not aggregation.newest:
+            states = [replace(state, subtracts=state.distinct) for state in states]
+            _check_subtracts(aggregation, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
     _warn_of_lists(aggregation, states)

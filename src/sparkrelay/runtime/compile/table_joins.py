@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
@@ -9,18 +10,22 @@ from pyspark.sql.types import StructField, StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import joined_columns
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
-from sparkrelay.runtime.contract.specs import JoinedTables, TableJoinSpec, TableSide
+from sparkrelay.runtime.contract.specs import AnswersSpec, ForeignJoinSpec, JoinedTables, TableJoinSpec, TableSide
 from sparkrelay.runtime.worker.operators.distinct_values import has_distinct
+from sparkrelay.runtime.worker.operators.foreign_joins import foreign_join_leg
+from sparkrelay.runtime.worker.operators.table_joins import table_join_leg
 from sparkrelay.topology import TableJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pyarrow as pa
 
     from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.topology import Leg
 
-__all__ = ["joined_tables"]
+__all__ = ["answers_spec", "joined_tables"]
 
 
 def joined_tables(
@@ -29,7 +34,7 @@ def joined_tables(
     tables: Mapping[str, AggregateCalls],
     states: Mapping[str, StateSpec],
     step: Mapping[str, Any],
-) -> tuple[TableJoinSpec, StructType]:
+) -> tuple[Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], StructType]:
     """Return the step that reads the joined tables of a leg, and what leaves it.
 
     Args:
@@ -42,8 +47,9 @@ def joined_tables(
     Raises:
         TopologyException: what a store holds of a key is no row, or two tables do not go together.
     """
-    rows = _rows(join, tables)
-    for store in join.stores:
+    foreign = join.referencing is not None
+    rows = _foreign_rows(join, tables) if foreign else _rows(join, tables)
+    for store in (*join.stores, *join.referencing_stores):
         state = states[store]
         if tables[store].computed:
             raise TopologyException(
@@ -61,15 +67,94 @@ def joined_tables(
                 'to("topic"), and join with builder.table("topic", ...)'
             )
     output = StructType([*rows, *hidden_fields(joined_columns(leg))])
-    numbers = {store: number for number, store in enumerate(join.stores)}
+    if foreign:
+        assert isinstance(join.left, str), "rows by foreign key are in a store"
+        right, joined = _sides(join.right, states)
+        key = states[join.left].keys
+        columns = tables[join.left].results
+        return functools.partial(
+            foreign_join_leg,
+            ForeignJoinSpec(
+                **step,
+                referencing=TableSide(states[join.left].contents, states[join.left]),
+                tables=right,
+                joined=joined,
+                how=join.how,
+                keys=arrow_schema(StructType([columns[name] for name in key])),
+                foreign=len(join.columns),
+                own=_key_of(join.referencing, states),
+                output=arrow_schema(output),
+            ),
+        ), output
+    sides, joined = _sides(join, states)
+    assert isinstance(joined, JoinedTables), "it is a join"
     spec = TableJoinSpec(
         **step,
-        tables=tuple(TableSide(states[store].contents, states[store]) for store in join.stores),
-        joined=_tree(join, numbers),
+        tables=sides,
+        joined=joined,
         keys=arrow_schema(StructType(rows.fields[: len(join.columns)])),
         output=arrow_schema(output),
     )
-    return spec, output
+    return functools.partial(table_join_leg, spec), output
+
+
+def answers_spec(
+    join: TableJoin | None, tables: Mapping[str, AggregateCalls], states: Iterable[StateSpec]
+) -> AnswersSpec | None:
+    """Return which answers of a join by a foreign key count; None where there is no such join.
+
+    Args:
+        join: the join.
+        tables: store -> what is made of the rows of its table.
+        states: the steps that keep stores.
+    """
+    if join is None or join.referencing is None:
+        return None
+    sides, joined = _sides(join.referencing, {spec.store: spec for spec in states})
+    rows = _rows_of(join.referencing, tables)
+    width = len(_key_of(join.referencing, {side.state.store: side.state for side in sides}))
+    return AnswersSpec(sides, joined, arrow_schema(StructType(rows.fields[width:])))
+
+
+def _sides(join: TableJoin | str, states: Mapping[str, StateSpec]) -> tuple[tuple[TableSide, ...], JoinedTables | int]:
+    """Return the tables that a table is of, and how they are joined."""
+    stores = (join,) if isinstance(join, str) else join.stores
+    numbers = {store: number for number, store in enumerate(stores)}
+    joined = 0 if isinstance(join, str) else _tree(join, numbers)
+    return tuple(TableSide(states[store].contents, states[store]) for store in stores), joined
+
+
+def _key_of(table: TableJoin | str | None, states: Mapping[str, StateSpec]) -> tuple[str, ...]:
+    """Return the names of the columns that a table is keyed by."""
+    if isinstance(table, TableJoin):
+        return table.columns
+    assert table is not None, "a join by a foreign key has a left table"
+    return states[table].keys
+
+
+def _foreign_rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:
+    """Return the columns behind a join by a foreign key: the left table's, then the right one's without its key.
+
+    Raises:
+        TopologyException: a foreign key is no column of the left table, or of another type; or a column stands on both.
+    """
+    where = f"{join.call_site}: {join.text}"
+    assert join.referencing is not None, "a join by a foreign key has a left table"
+    left, right = (_rows_of(side, tables) for side in (join.referencing, join.right))
+    for name in join.columns:
+        if name not in left.names:
+            raise TopologyException(
+                f"{where}: the left table has no column {name!r}, by which the right one is keyed; it has "
+                f"{', '.join(left.names)}. Give both the same name, withColumnRenamed(...)"
+            )
+        _check_alike(where, name, left, right)
+    others = [StructField(f.name, f.dataType) for f in right.fields[len(join.columns) :]]
+    _check_once(where, [*left, *others])
+    return StructType([*(StructField(f.name, f.dataType) for f in left), *others])
+
+
+def _rows_of(table: TableJoin | str, tables: Mapping[str, AggregateCalls]) -> StructType:
+    return _rows(table, tables) if isinstance(table, TableJoin) else tables[table].results
 
 
 def _rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:
@@ -79,26 +164,35 @@ def _rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:
         TopologyException: a key has another type on the other side, or a column stands on both.
     """
     where = f"{join.call_site}: {join.text}"
-    left, right = (
-        _rows(side, tables) if isinstance(side, TableJoin) else tables[side].results for side in (join.left, join.right)
-    )
+    left, right = (_rows_of(side, tables) for side in (join.left, join.right))
     for name in join.columns:
-        kinds = [side[name].dataType for side in (left, right)]
-        if kinds[0] != kinds[1]:
-            raise TopologyException(
-                f"{where}: {name!r} is {kinds[0].simpleString()} in the left table and {kinds[1].simpleString()} in "
-                "the right one, so equal values have other bytes, and are in other tasks; read both topics with one "
-                "format of the key"
-            )
+        _check_alike(where, name, left, right)
     keys = left.fields[: len(join.columns)]
     others = [StructField(f.name, f.dataType) for f in (*left.fields[len(keys) :], *right.fields[len(keys) :])]
-    lower = [field.name.lower() for field in (*keys, *others)]
-    both = [field.name for field in others if lower.count(field.name.lower()) > 1]
+    _check_once(where, [*keys, *others])
+    return StructType([*keys, *others])
+
+
+def _check_alike(where: str, name: str, left: StructType, right: StructType) -> None:
+    """Raise TopologyException for a key of which equal values have other bytes on the other side."""
+    kinds = [side[name].dataType for side in (left, right)]
+    if kinds[0] != kinds[1]:
+        raise TopologyException(
+            f"{where}: {name!r} is {kinds[0].simpleString()} in the left table and {kinds[1].simpleString()} in "
+            "the right one, so equal values have other bytes, and are in other tasks; read both topics with one "
+            "format of the key"
+        )
+
+
+def _check_once(where: str, fields: Iterable[StructField]) -> None:
+    """Raise TopologyException for a column that both tables have."""
+    names = [field.name for field in fields]
+    lower = [name.lower() for name in names]
+    both = [name for name in names if lower.count(name.lower()) > 1]
     if both:
         raise TopologyException(
             f"{where}: both tables have a column {both[-1]!r}; rename or drop one of them before the join"
         )
-    return StructType([*keys, *others])
 
 
 def _tree(join: TableJoin, numbers: Mapping[str, int]) -> JoinedTables:

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "LEFT_ONLY",
     "ActionSpec",
+    "AnswersSpec",
     "ChangesSpec",
     "CollectedSpec",
     "DeduplicationSpec",
     "FetchSpec",
+    "ForeignJoinSpec",
     "JoinSpec",
     "LateSpec",
     "LookupSpec",
@@ -168,6 +170,7 @@ class StateSpec(StoreSpec):
             them too, it leaves every version of a row for them.
         kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
         joined: True where a join of tables reads it, and needs to know when rows were deleted.
+        answers: where answers of a join by a foreign key come in: which of them count; else None.
     """
 
     keys: tuple[str, ...]
@@ -180,6 +183,7 @@ class StateSpec(StoreSpec):
     looked_up_by: frozenset[str] = frozenset()
     kept: pa.Schema | None = None
     joined: bool = False
+    answers: AnswersSpec | None = None
 
     @property
     def changes(self) -> bool:
@@ -189,7 +193,12 @@ class StateSpec(StoreSpec):
     @property
     def of_changes(self) -> bool:
         """True where what comes in are the rows of a table, each as it was and as it is."""
-        return hidden_columns.CHANGE in self.input.names
+        return hidden_columns.CHANGE in self.input.names and not self.follows_changes
+
+    @property
+    def follows_changes(self) -> bool:
+        """True where those make a table of newest rows: what is no more is deleted (joins by a foreign key)."""
+        return hidden_columns.CHANGE in self.input.names and self.newest is not None and self.ranking is None
 
     @property
     def ranks_changes(self) -> bool:
@@ -429,6 +438,46 @@ class TableJoinSpec(StepSpec):
     def changes(self) -> bool:
         """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
         return hidden_columns.CHANGE in self.output.names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignJoinSpec(StepSpec):
+    """How a leg answers the rows of a table that name rows of another one, which is in its tasks.
+
+    Attributes:
+        referencing: the table of the rows by foreign key.
+        tables: those that the right table is of.
+        joined: how they are joined; tables by their place among ``tables``.
+        how: ``inner`` or ``left``.
+        keys: Arrow schema of the key of ``referencing``: the foreign key's columns, then the left table's others.
+        foreign: how many columns the foreign key has.
+        own: names of the left table's key.
+        output: Arrow schema of the rows: the left table's columns, the right one's without its key, hidden ones.
+    """
+
+    referencing: TableSide
+    tables: tuple[TableSide, ...]
+    joined: JoinedTables | int
+    how: str
+    keys: pa.Schema
+    foreign: int
+    own: tuple[str, ...]
+    output: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersSpec:
+    """Which answers of a join by a foreign key count: those of the left table's rows as they are.
+
+    Attributes:
+        tables: those that the left table is of.
+        joined: how they are joined; tables by their place among ``tables``.
+        columns: Arrow schema of its columns without the key.
+    """
+
+    tables: tuple[TableSide, ...]
+    joined: JoinedTables | int
+    columns: pa.Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

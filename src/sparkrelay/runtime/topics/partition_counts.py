@@ -129,6 +129,8 @@ def _joins(topology: Topology) -> Iterator[tuple[Lookup | StreamJoin | TableJoin
     for leg in topology.legs:
         if leg.table_join is not None:
             yield leg.table_join, [keepers[store] for store in leg.table_join.stores]
+        if leg.aggregation is not None and (foreign := leg.aggregation.answers) is not None:
+            yield foreign, [leg, *(keepers[store] for store in foreign.referencing_stores)]
     joins = {leg.join.store: leg.join for leg in topology.legs if leg.join is not None}
     for store, join in joins.items():
         yield join, [leg for leg in topology.legs if leg.join is not None and leg.store == store]

@@ -77,7 +77,8 @@ def changed_rows(  # noqa: PLR0917 - what came of a merge
     beside = {} if groups.versions is None else {VERSIONS: groups.versions}
     if spec.joined and deletes is not None:
         gone = pa.record_batch([groups.encoded, values[-1]], ["key", "time"])
-        beside[DELETIONS] = gone.filter(pc.and_(deletes, changed))
+        # An answer goes back for a row of which there was none here, too.
+        beside[DELETIONS] = gone.filter(deletes if spec.follows_changes else pc.and_(deletes, changed))
     both = None
     if spec.changes or spec.kept is not None:
         schema = spec.output if spec.kept is None else spec.kept
@@ -88,7 +89,8 @@ def changed_rows(  # noqa: PLR0917 - what came of a merge
         there = pc.is_valid(old)
         if deletes is not None and changed is not None:
             new, there = new.filter(pc.and_not(changed, deletes)), pc.and_(changed, there)
-        both = pa.concat_batches([new, before.filter(there)])
+        # What was goes first: behind a repartition topic a table of newest rows keeps what is (joins by a foreign key).
+        both = pa.concat_batches([before.filter(there), new])
         if spec.kept is not None:
             beside[CHANGES] = both
     if spec.changes:

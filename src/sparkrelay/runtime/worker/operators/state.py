@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import as_type, clock_ms, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
+from sparkrelay.runtime.worker.operators.codecs import aggregate_codec, codec_of
 from sparkrelay.runtime.worker.operators.collected_values import (
     TaskCollection,
     collected_results,
@@ -33,7 +33,7 @@ from sparkrelay.runtime.worker.operators.distinct_values import (
     stored_groups,
     value_rows,
 )
-from sparkrelay.runtime.worker.operators.first_rows import FirstRows
+from sparkrelay.runtime.worker.operators.foreign_answers import as_newest_rows
 from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 from sparkrelay.runtime.worker.operators.sessions import TaskSessions
 from sparkrelay.runtime.worker.operators.table_aggregates import TableAggregates
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.worker.operators.distinct_values import DistinctValues
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied, JournalEntry, Watermark
-    from sparkrelay.state.aggregate import AggregateSpec
     from sparkrelay.state.view import Changes, StoreView
 
 __all__ = [
@@ -64,7 +63,6 @@ __all__ = [
     "TaskOutcome",
     "apply_leg",
     "batch_stamp",
-    "codec_of",
     "newest_rows",
     "next_in_changelog",
     "state_before",
@@ -183,6 +181,8 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
     try:
         if spec.watermark is not None:
             rows, watermarks = _on_time(spec, spec.watermark, outcomes, rows)
+        if spec.follows_changes:
+            rows = as_newest_rows(spec, share, rows)
         groups = None if spec.merges or spec.ranks_changes else _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
@@ -380,20 +380,6 @@ def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.
     return {task.task.partition: versions.filter(pc.equal(partitions, task.task.partition)) for task in share.tasks}
 
 
-def codec_of(spec: StateSpec) -> AggregateCodec | NewestRows | FirstRows | TableAggregates:
-    """Return what reads and merges the values of a store."""
-    if spec.of_changes and spec.ranking is None:
-        return TableAggregates(spec.aggregates)
-    if spec.newest is None:
-        return _aggregates(spec.aggregates)
-    return NewestRows(spec.newest) if spec.ranking is None else FirstRows(spec.newest, spec.ranking)
-
-
-@functools.lru_cache(maxsize=64)
-def _aggregates(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
-    return AggregateCodec(aggregates)
-
-
 def _merging(spec: StateSpec, own: TaskGroups, watermark: Watermark | None) -> Callable[[StoreView], Changes]:
     """Return what merges one task's groups with its store."""
     codec = codec_of(spec)
@@ -430,7 +416,7 @@ def _operator(
     if spec.ranks_changes:
         return TaskRankings(spec, partition, own).operate
     assert watermark is not None, "sessions end by a watermark"
-    return TaskSessions(spec, _aggregates(spec.aggregates), partition, own, watermark).operate
+    return TaskSessions(spec, aggregate_codec(spec.aggregates), partition, own, watermark).operate
 
 
 def _apply(spec: StateSpec, outcome: TaskOutcome, operate: Callable[[StoreView], Changes]) -> None:

@@ -19,23 +19,23 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.runtime.worker.operators.state import codec_of
+from sparkrelay.runtime.worker.operators.codecs import codec_of
 from sparkrelay.runtime.worker.operators.table_changes import DELETIONS, NEW, OLD
 from sparkrelay.runtime.worker.task_steps import each_table, look_up, never_applied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import JoinedTables, TableJoinSpec, TableSide
+    from sparkrelay.runtime.contract.specs import JoinedTables, StepSpec, TableJoinSpec, TableSide
     from sparkrelay.state import LookedUp
 
-__all__ = ["table_join_leg"]
+__all__ = ["NEVER", "Rows", "joined_rows", "table_join_leg", "touched_keys"]
 
 #: Before every time that a row can have.
-_NEVER: Final = np.iinfo(np.int64).min
+NEVER: Final = np.iinfo(np.int64).min
 
 
 def table_join_leg(spec: TableJoinSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -44,7 +44,7 @@ def table_join_leg(spec: TableJoinSpec, batches: Iterator[pa.RecordBatch]) -> It
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class Rows:
     """Rows of a table or of a join, one for each key that is looked at; where there is none, columns are null.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Rows:
         was: for which keys there was a row.
         is_: for which there is one.
         changed: for which something is another than it was.
-        times: timestamps of the rows as they are, and of deletions in the micro-batch; ``_NEVER`` for others.
+        times: timestamps of the rows as they are, and of deletions in the micro-batch; ``NEVER`` for others.
     """
 
     were: Mapping[str, pa.Array]
@@ -65,14 +65,11 @@ class _Rows:
 
 
 def _changed(spec: TableJoinSpec, task: TaskCommand) -> pa.RecordBatch:
-    nothing = pa.array([], pa.binary())
-    before = [_found(spec, side, task, nothing) for side in spec.tables]
-    touched = [found.before.column("key") for found in before if found.before is not None]
-    keys = pc.unique(pa.chunked_array(touched or [nothing])).sort()
-    rows = _joined(spec.joined, [_rows(spec, side, task, keys) for side in spec.tables])
+    keys = touched_keys(spec, spec.tables, task)
+    rows = joined_rows(spec, spec.tables, spec.joined, task, keys)
     changed = rows.changed & (rows.was | rows.is_)
     if spec.changes:
-        kinds = ((NEW, changed & rows.is_, rows.are), (OLD, changed & rows.was, rows.were))
+        kinds = ((OLD, changed & rows.was, rows.were), (NEW, changed & rows.is_, rows.are))
         parts = [_laid_out(spec, task, keys, rows.times, columns, which, kind) for kind, which, columns in kinds]
     else:
         kept = ((False, changed & rows.is_, rows.are), (True, changed & rows.was & ~rows.is_, rows.were))
@@ -80,7 +77,22 @@ def _changed(spec: TableJoinSpec, task: TaskCommand) -> pa.RecordBatch:
     return pa.concat_batches(parts)
 
 
-def _found(spec: TableJoinSpec, side: TableSide, task: TaskCommand, keys: pa.Array) -> LookedUp:
+def touched_keys(spec: StepSpec, tables: Iterable[TableSide], task: TaskCommand) -> pa.Array:
+    """Return the keys of tables that the micro-batch has written, sorted: not all of their rows need have changed."""
+    nothing = pa.array([], pa.binary())
+    before = [_found(spec, side, task, nothing) for side in tables]
+    touched = [found.before.column("key").cast(pa.binary()) for found in before if found.before is not None]
+    return pc.unique(pa.chunked_array(touched or [nothing])).sort()
+
+
+def joined_rows(
+    spec: StepSpec, tables: Iterable[TableSide], joined: JoinedTables | int, task: TaskCommand, keys: pa.Array
+) -> Rows:
+    """Return the rows that a join of tables, or one table, has for keys."""
+    return _joined(joined, [_rows(spec, side, task, keys) for side in tables])
+
+
+def _found(spec: StepSpec, side: TableSide, task: TaskCommand, keys: pa.Array) -> LookedUp:
     """Return what a table holds for keys, and what the micro-batch has changed of it.
 
     Raises:
@@ -92,7 +104,7 @@ def _found(spec: TableJoinSpec, side: TableSide, task: TaskCommand, keys: pa.Arr
     return found
 
 
-def _rows(spec: TableJoinSpec, side: TableSide, task: TaskCommand, keys: pa.Array) -> _Rows:
+def _rows(spec: StepSpec, side: TableSide, task: TaskCommand, keys: pa.Array) -> Rows:
     """Return what a table holds for keys, and what it held before the micro-batch."""
     found = _found(spec, side, task, keys)
     now = found.values.cast(pa.binary())
@@ -106,17 +118,17 @@ def _rows(spec: TableJoinSpec, side: TableSide, task: TaskCommand, keys: pa.Arra
     *before, _ = codec.results(were)
     same = pc.fill_null(pc.equal(now, were), False)
     is_, was = (_flags(pc.is_valid(values)) for values in (now, were))
-    newest = pc.fill_null(times, _NEVER).to_numpy(zero_copy_only=False).copy()
+    newest = pc.fill_null(times, NEVER).to_numpy(zero_copy_only=False).copy()
     if (deletions := found.beside.get(DELETIONS)) is not None:
         gone = pc.index_in(keys, value_set=deletions.column("key"))
-        deleted = pc.fill_null(deletions.column("time").take(gone), _NEVER).to_numpy(zero_copy_only=False)
+        deleted = pc.fill_null(deletions.column("time").take(gone), NEVER).to_numpy(zero_copy_only=False)
         newest = np.where(is_, newest, deleted)
     changed = ~(_flags(same) | ~(is_ | was))
     # A count of nothing would be 0.
     held_before, held_now = (
         _where(there, dict(zip(names, some, strict=True))) for there, some in ((was, before), (is_, columns))
     )
-    return _Rows(held_before, held_now, was, is_, changed, newest)
+    return Rows(held_before, held_now, was, is_, changed, newest)
 
 
 def _columns(side: TableSide) -> list[str]:
@@ -125,18 +137,18 @@ def _columns(side: TableSide) -> list[str]:
     return [name for name in names if not name.startswith(hidden_columns.PREFIX)]
 
 
-def _joined(join: JoinedTables | int, tables: list[_Rows]) -> _Rows:
+def _joined(join: JoinedTables | int, tables: list[Rows]) -> Rows:
     if isinstance(join, int):
         return tables[join]
     left, right = _joined(join.left, tables), _joined(join.right, tables)
     was, is_ = _present(join.how, left.was, right.was), _present(join.how, left.is_, right.is_)
-    return _Rows(
+    return Rows(
         _where(was, left.were, right.were),
         _where(is_, left.are, right.are),
         was,
         is_,
         (was | is_) & (left.changed | right.changed),
-        np.where(was | is_, np.maximum(left.times, right.times), _NEVER),
+        np.where(was | is_, np.maximum(left.times, right.times), NEVER),
     )
 
 

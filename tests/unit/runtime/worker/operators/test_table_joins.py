@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.runtime.contract.specs import JoinedTables
-from sparkrelay.runtime.worker.operators.table_joins import _NEVER, _joined, _Rows
+from sparkrelay.runtime.worker.operators.table_joins import NEVER, Rows, _joined
 
 #: One key of three tables: the value before and now, None where there is no row; and the time of what it is now.
 HOW = st.sampled_from(["inner", "left", "right", "full"])
@@ -18,8 +18,8 @@ def rows_of(name, was, now, time):
     """Return a table of one key."""
     column = {kind: {name: pa.array([value], pa.int64())} for kind, value in (("was", was), ("now", now))}
     some = was is not None or now is not None
-    times = np.array([time if some and not (now is None and was is None) else _NEVER])
-    return _Rows(
+    times = np.array([time if some and not (now is None and was is None) else NEVER])
+    return Rows(
         column["was"],
         column["now"],
         np.array([was is not None]),
@@ -64,7 +64,7 @@ def test_the_time_is_the_later_one_of_both_and_of_what_was_deleted():
     assert _joined(JoinedTables("left", 0, 1), sides).times.tolist() == [9]
     sides = [rows_of("a", 1, 2, 5), rows_of("b", None, None, 9)]
     assert _joined(JoinedTables("left", 0, 1), sides).times.tolist() == [5]
-    assert _joined(JoinedTables("inner", 0, 1), sides).times.tolist() == [_NEVER]
+    assert _joined(JoinedTables("inner", 0, 1), sides).times.tolist() == [NEVER]
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
