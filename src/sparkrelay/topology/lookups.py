@@ -15,6 +15,7 @@ from sparkrelay.topology.nodes import (
     StepNode,
     TableJoinNode,
     behind_state,
+    watermark_before,
 )
 from sparkrelay.topology.row_steps import flat, make_step
 from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
@@ -88,7 +89,8 @@ def look_up(  # noqa: PLR0917 - as they are written
         node = record.add(RepartitionNode(node, key, name, key, None, explicit=False, call_site=call_site))
         lineage = Lineage.of_repartition(key)
     text = f"join({', '.join(columns)}, {how})"
-    return record.add(LookupNode(node, table, of, key, how, text, call_site)), lineage
+    watermark = None if table.history is None else watermark_before(node)
+    return record.add(LookupNode(node, table, of, key, how, text, call_site, watermark)), lineage
 
 
 def _look_up_globally(  # noqa: PLR0917 - as they are written

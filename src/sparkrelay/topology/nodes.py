@@ -87,6 +87,8 @@ class LookupNode:
         of: what the user wrote for it: the table, or a step of it.
         columns: names of the columns that the table is keyed by, in its order; the stream has them too.
         how: ``inner`` or ``left``.
+        watermark: of a table with a history: the arguments of the ``withWatermark`` whose column says as of when each
+            row looks; None for its record's timestamp.
     """
 
     parent: Node
@@ -96,6 +98,7 @@ class LookupNode:
     how: str
     text: str
     call_site: CallSite
+    watermark: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,6 +201,7 @@ class AggregationNode:
         is_global: True for a table that every process has whole.
         of_topic: True for another one that is read from a topic of the user's, as it is.
         retention: for how long windows that are over stay in the store, as the user wrote it; or None.
+        history: of a table of newest rows: for how long it also knows the rows before them, likewise; or None.
     """
 
     parent: GroupingNode
@@ -211,6 +215,7 @@ class AggregationNode:
     of_topic: bool = False
     retention: str | None = None
     ranking: Ranking | None = None
+    history: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,6 +83,8 @@ class Lookup:
         call_site: the line that wrote it.
         text: the step as people read it.
         is_global: True for a global table, which every process keeps.
+        as_of: True for a table with a history: each row finds what was there at its own time.
+        watermark: column of these times, and how late rows may come; None: they are the records' timestamps.
     """
 
     store: str
@@ -91,6 +93,8 @@ class Lookup:
     call_site: CallSite
     text: str
     is_global: bool = False
+    as_of: bool = False
+    watermark: tuple[str, str] | None = None
 
     kind: ClassVar[str] = "join"
     is_union: ClassVar[bool] = False
@@ -225,6 +229,7 @@ class Aggregation:
         retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
         reuses_topic: True where the topic that it is read from is its changelog (``topology.optimization``).
         keeps_changelog: why it has a changelog of its own although topics are reused, in words; empty otherwise.
+        history: of a table of newest rows: for how long it also knows the rows before them; or None.
     """
 
     name: str
@@ -243,6 +248,7 @@ class Aggregation:
     of_topic: bool = False
     reuses_topic: bool = False
     keeps_changelog: str = ""
+    history: str | None = None
 
     @property
     def sessions(self) -> bool:

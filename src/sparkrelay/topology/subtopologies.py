@@ -339,6 +339,7 @@ def _aggregation(way: Way, names: NodeNames) -> Aggregation:
         of_topic=node.of_topic,
         retention=node.retention,
         ranking=node.ranking,
+        history=node.history,
     )
 
 
@@ -434,7 +435,17 @@ def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> Emittin
 
 
 def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
-    return Lookup(names[node.table], node.columns, node.how, node.call_site, node.text, node.table.is_global)
+    table = node.table
+    return Lookup(
+        names[table],
+        node.columns,
+        node.how,
+        node.call_site,
+        node.text,
+        is_global=table.is_global,
+        as_of=table.history is not None,
+        watermark=node.watermark,
+    )
 
 
 def _sink(end: End, names: NodeNames) -> Sink | None:

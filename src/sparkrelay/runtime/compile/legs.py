@@ -32,7 +32,7 @@ from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import projected
-from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec
+from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec, with_times
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import changes_spec, publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
@@ -125,6 +125,8 @@ class LegCompiler:
         self._made: dict[str, Mapping[str, str]] = {}
         #: store -> what it holds, in words, likewise
         self._contents: dict[str, str] = {}
+        #: store of a table with a history -> how far back it goes, in milliseconds, likewise
+        self._histories: dict[str, int] = {}
         self._emitting = EmittingSteps(self._legs, self._ended, self._side, names=names, config=config)
         #: store of a step that emits a stream -> the columns behind it that anything reads
         self._read_behind_store: dict[str, frozenset[str]] = {}
@@ -416,10 +418,18 @@ class LegCompiler:
         columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
         everything = StructType([*columns, *hidden_fields((*carried_columns(leg), *self._way.hidden))])
         read = self._read_from(leg, lookup, everything)
-        rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), *self._way.hidden))
+        rows = with_times(lookup, rows)
+        rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), hidden_columns.EVENT_TIME, *self._way.hidden))
         kept = StructType([field for field in columns if field.name in read])
         output = StructType([*kept, *hidden_fields(carried_columns(leg))])
-        spec = lookup_spec(lookup, given, output, contents=self._contents[lookup.store], step=self._step(leg))
+        spec = lookup_spec(
+            lookup,
+            given,
+            output,
+            contents=self._contents[lookup.store],
+            history_ms=self._histories.get(lookup.store),
+            step=self._step(leg),
+        )
         return with_unread(self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output), everything)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
@@ -463,6 +473,8 @@ class LegCompiler:
             taken = no_rows_of(self._way.placed(), taken.schema)
         made = self._made[aggregation.store] = {**made, **aggregates.words}
         self._contents[aggregation.store] = spec.contents
+        if spec.history_ms is not None:
+            self._histories[aggregation.store] = spec.history_ms
         if not (leg.after or aggregates.computed or leg.sends_changes) and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)

@@ -10,6 +10,8 @@ from pyspark.sql.types import StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import arrow_schema
+from sparkrelay.runtime.compile.watermarks import event_time
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import LookupSpec
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Step
 
-__all__ = ["behind_lookup", "by_lookup", "in_words", "lookup_spec"]
+__all__ = ["behind_lookup", "by_lookup", "in_words", "lookup_spec", "with_times"]
 
 
 def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[StructType, StructType]:
@@ -56,8 +58,25 @@ def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[S
     return StructType([*columns, *given]), given
 
 
+def with_times(lookup: Lookup, rows: DataFrame) -> DataFrame:
+    """Return rows with the hidden column that says as of when each of them looks into a table with a history.
+
+    Raises:
+        TopologyException: the column of the watermark is not there any more, or is no time.
+    """
+    if lookup.watermark is None:
+        return rows
+    return rows.withColumn(hidden_columns.EVENT_TIME, F.unix_millis(event_time(lookup, rows)))
+
+
 def lookup_spec(
-    lookup: Lookup, given: StructType, output: StructType, *, contents: str, step: Mapping[str, Any]
+    lookup: Lookup,
+    given: StructType,
+    output: StructType,
+    *,
+    contents: str,
+    history_ms: int | None,
+    step: Mapping[str, Any],
 ) -> LookupSpec:
     """Return the lookup step.
 
@@ -66,6 +85,7 @@ def lookup_spec(
         given: the columns that the table gives.
         output: the rows that leave the step.
         contents: what the table's store holds, in words.
+        history_ms: how far back it goes, of a table with a history.
         step: what every step of the leg knows.
     """
     return LookupSpec(
@@ -77,6 +97,8 @@ def lookup_spec(
         row=arrow_schema(given),
         output=arrow_schema(output),
         is_global=lookup.is_global,
+        history_ms=history_ms,
+        time=hidden_columns.TIMESTAMP if lookup.watermark is None else hidden_columns.EVENT_TIME,
     )
 
 
@@ -88,6 +110,8 @@ def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
     columns = {field.name: F.get(F.array(F.lit(None).cast(field.dataType)), F.length(text)) for field in given}
     for key in keys:
         rows = rows.where(key.isNotNull())
+    if lookup.watermark is not None:
+        rows = rows.where(event_time(lookup, rows).isNotNull())
     return rows.withColumns(columns) if columns else rows
 
 

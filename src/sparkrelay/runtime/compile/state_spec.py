@@ -12,7 +12,7 @@ from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.grouping import contents, held_states, spread
 from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
-from sparkrelay.runtime.compile.watermarks import watermark_spec
+from sparkrelay.runtime.compile.watermarks import interval_ms, watermark_spec
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StateSpec
 from sparkrelay.state.aggregate import AggregateCodec
@@ -77,6 +77,11 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
             f"{aggregation.call_site}: {counted}: distinct values of session windows are not there yet, since sessions "
             "merge and their values would have to; count them of F.window, or of groups without a window"
         )
+    history_ms = None
+    if aggregation.history is not None:
+        where = f"{aggregation.call_site}: {aggregation.text}"
+        history_ms = interval_ms(taken, aggregation.history, f"{where}, read as a delay")
+        held = {what: f"{row}, and of those in the {history_ms} ms before" for what, row in held.items()}
     if leg.source.changes:
         _check_subtracts(aggregation, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
@@ -107,6 +112,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         if any(other.changes_of == aggregation.store for other in legs)
         else None,
         joined=any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
+        history_ms=history_ms,
     )
     return spec, {**held, **computed}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, EmittingStep, Leg
+    from sparkrelay.topology import Aggregation, EmittingStep, Leg, Lookup
 
 __all__ = [
     "check_sessions",
@@ -198,7 +198,7 @@ def _timed_sources(leg: Leg, rows: DataFrame, names: TopicNames) -> list[TimedSo
     return [TimedSource(f"{topic} {time} {delay}", topic, delay_ms) for topic in topics]
 
 
-def event_time(step: Aggregation | EmittingStep, rows: DataFrame) -> Column:
+def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Column:
     """Return the event time of rows, a timestamp.
 
     Raises:

@@ -168,6 +168,7 @@ class StateSpec(StoreSpec):
             them too, it leaves every version of a row for them.
         kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
         joined: True where a join of tables reads it, and needs to know when rows were deleted.
+        history_ms: of a table of newest rows: for how long it also knows the rows before them; None: not at all.
     """
 
     keys: tuple[str, ...]
@@ -180,6 +181,7 @@ class StateSpec(StoreSpec):
     looked_up_by: frozenset[str] = frozenset()
     kept: pa.Schema | None = None
     joined: bool = False
+    history_ms: int | None = None
 
     @property
     def changes(self) -> bool:
@@ -317,6 +319,8 @@ class LookupSpec(StepSpec):
         contents: what the store holds, in words: one that holds something else is refused.
         output: Arrow schema of the rows that leave the step: only columns that something behind it reads.
         is_global: True for a global table, which the process keeps beside its tasks.
+        history_ms: of a table with a history: how far back it goes; None for others.
+        time: of such a table: the column that says as of when each row looks, ms since 1970; null: by its timestamp.
     """
 
     store: str
@@ -326,6 +330,8 @@ class LookupSpec(StepSpec):
     row: pa.Schema
     output: pa.Schema
     is_global: bool = False
+    history_ms: int | None = None
+    time: str = hidden_columns.TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
