@@ -2,7 +2,7 @@
 
 ::
 
-    00                                            ->   stream time, 8 | what it was before the micro-batch, 8
+    00                                            ->   stream time, 8 | what it was before, 8 | batch, 8
     01 | due, 8 | length, 2 | key                 ->   nothing
     02 | length, 2 | key | time, inverted, 8      ->   the row; nothing where it was deleted
 
@@ -66,22 +66,27 @@ _DUE: Final = b"\x01"
 _TIME: Final = 8
 #: Behind all times of a key.
 _BEHIND: Final = b"\xff" * (_TIME + 1)
-_CLOCK: Final = struct.Struct("<qq")
+_CLOCK: Final = struct.Struct("<qqq")
 _SHORTEST_SPAN_MS: Final = 1000
 
 
-def clock(view: StoreView) -> tuple[int, int]:
-    """Return the stream time, and what it was before the latest micro-batch; ``NO_TIME`` where it was not yet."""
+def clock(view: StoreView, batch: int | None = None) -> int:
+    """Return the stream time; ``NO_TIME`` where there is none yet.
+
+    Args:
+        view: of the store.
+        batch: number of a micro-batch, to have what it was before that one, which is the latest; None for now.
+    """
     (value,) = view.get(pa.array([CLOCK], pa.binary())).to_pylist()
     if value is None:
-        return NO_TIME, NO_TIME
-    now, before = _CLOCK.unpack(value)
-    return int(now), int(before)
+        return NO_TIME
+    now, before, moved = _CLOCK.unpack(value)
+    return int(before if moved == batch else now)
 
 
-def clock_value(now_ms: int, before_ms: int) -> bytes:
-    """Return how the stream time is written."""
-    return _CLOCK.pack(now_ms, before_ms)
+def clock_value(now_ms: int, before_ms: int, batch: int) -> bytes:
+    """Return how the stream time is written, with what it was before the micro-batch that has moved it."""
+    return _CLOCK.pack(now_ms, before_ms, batch)
 
 
 def version_keys(parts: pa.Array, times: Numbers) -> pa.Array:
@@ -97,7 +102,7 @@ def newest(view: StoreView, parts: pa.Array) -> tuple[Numbers, pa.Array]:
     return _found(view, side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts), parts)
 
 
-def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int) -> pa.Array:
+def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, batch: int) -> pa.Array:
     """Return the row of each key that was valid at a time; null where there was none, or it is too long ago.
 
     Of a time that the history does not reach any more the row is known only if it is the newest. How far it reaches is
@@ -109,9 +114,9 @@ def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int) -> 
         parts: keys, as ``key_parts`` has them; one may come several times.
         times: milliseconds since 1970.
         history_ms: how long the history is.
+        batch: number of the micro-batch.
     """
-    _, before = clock(view)
-    gone = times < before - history_ms
+    gone = times < clock(view, batch) - history_ms
     latest = np.where(gone, np.iinfo(np.int64).max, times)
     found, values = _found(view, version_keys(parts, latest), parts)
     there = (found <= times) & (found != NEVER)

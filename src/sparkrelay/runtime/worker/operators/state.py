@@ -406,7 +406,7 @@ def _operator(
     if spec.ranks_changes:
         return TaskRankings(spec, partition, own).operate
     if spec.history_ms is not None:
-        return TaskVersions(spec, partition, own).operate
+        return TaskVersions(spec, partition, task.batch, own).operate
     assert watermark is not None, "sessions end by a watermark"
     return TaskSessions(spec, _aggregates(spec.aggregates), partition, own, watermark).operate
 

@@ -73,7 +73,7 @@ def rows_as_of(
     wanted, at = parts.take(pa.array(numbers[asked])), times[asked]
     # The rows of the micro-batch are in the store; what it has changed says nothing more.
     values = look(
-        spec, task, spec.store, spec.contents, lambda view: versions.as_of(view, wanted, at, history_ms)
+        spec, task, spec.store, spec.contents, lambda view: versions.as_of(view, wanted, at, history_ms, task.batch)
     ).values
     taken = np.full(len(numbers), len(values), dtype=np.int64)
     taken[order] = np.cumsum(new) - 1
@@ -102,12 +102,13 @@ class _Brought:
 class TaskVersions:
     """One task's rows on their way into a table with a history."""
 
-    def __init__(self, spec: StateSpec, partition: int, rows: pa.Table) -> None:
+    def __init__(self, spec: StateSpec, partition: int, batch: int, rows: pa.Table) -> None:
         """Take the rows.
 
         Args:
             spec: the stateful step.
             partition: the task's.
+            batch: number of the micro-batch.
             rows: the task's, in their order.
         """
         assert spec.newest is not None, "such a table holds rows as they came"
@@ -115,6 +116,7 @@ class TaskVersions:
         self._spec = spec
         self._history_ms: int = spec.history_ms
         self._partition = partition
+        self._batch = batch
         self._codec = NewestRows(spec.newest)
         keys = key_bytes([as_type(whole(rows.column(name)), spec.input.field(name).type) for name in spec.keys])
         # As in Kafka Streams, a record without a key belongs to no row.
@@ -124,7 +126,7 @@ class TaskVersions:
 
     def operate(self, view: StoreView) -> Changes:
         """Return what the rows make of the store, and of the newest rows."""
-        now, before = versions.clock(view)
+        now = versions.clock(view)
         reached = np.maximum(np.maximum.accumulate(self._times), now)
         late = self._times < reached - self._history_ms
         brought = self._brought(~late)
@@ -143,10 +145,9 @@ class TaskVersions:
                 gone = some.filter(pc.invert(pc.is_in(some, value_set=kept)))
                 changed.append(gone)
                 new.append(pa.nulls(len(gone), pa.binary()))
-        after = int(reached[-1]) if len(reached) else now
-        if (after, now) != (now, before):
+        if len(reached) and (after := int(reached[-1])) > now:
             changed.append(pa.array([versions.CLOCK], pa.binary()))
-            new.append(pa.array([versions.clock_value(after, now)], pa.binary()))
+            new.append(pa.array([versions.clock_value(after, now, self._batch)], pa.binary()))
         changes = Changes.of(view, pa.concat_arrays(changed), pa.concat_arrays(new), None)
         emitted, beside = self._emitted(brought, newest, _rows(values))
         return replace(changes, emitted=emitted, beside=beside, rows_late=int(late.sum()))
