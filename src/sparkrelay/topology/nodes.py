@@ -21,6 +21,7 @@ __all__ = [
     "AggregationNode",
     "AnyNode",
     "DeduplicationNode",
+    "DelayNode",
     "EmittingNode",
     "GroupingNode",
     "JoinNode",
@@ -89,6 +90,7 @@ class LookupNode:
         how: ``inner`` or ``left``.
         watermark: of a table with a history: the arguments of the ``withWatermark`` whose column says as of when each
             row looks; None for its record's timestamp.
+        grace: for how long rows have waited in front of it, as the user wrote it; or None.
     """
 
     parent: Node
@@ -99,6 +101,7 @@ class LookupNode:
     text: str
     call_site: CallSite
     watermark: tuple[str, str] | None = None
+    grace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,6 +148,26 @@ class DeduplicationNode:
     watermark: tuple[str, str] | None
     name: str | None
     logged: bool
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DelayNode:
+    """What ``grace=`` of a stream's join with a table puts in front of it: rows wait there.
+
+    Attributes:
+        columns: names of those by which the join goes.
+        grace: how long, as the user wrote it.
+        watermark: the arguments of the ``withWatermark`` that has to get so far; None: the newest timestamp has.
+        name: of the store, or None.
+    """
+
+    parent: Node
+    columns: tuple[str, ...]
+    grace: str
+    watermark: tuple[str, str] | None
+    name: str | None
     text: str
     call_site: CallSite
 
@@ -289,6 +312,7 @@ Node = (
     | LookupNode
     | JoinNode
     | DeduplicationNode
+    | DelayNode
     | RepartitionNode
     | GroupingNode
     | AggregationNode
@@ -299,7 +323,7 @@ Node = (
 StoredTable = AggregationNode | TableJoinNode
 AnyNode = Node | SinkNode | ActionNode
 #: Steps that keep a store and emit a stream.
-EmittingNode = JoinNode | DeduplicationNode
+EmittingNode = JoinNode | DeduplicationNode | DelayNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
 

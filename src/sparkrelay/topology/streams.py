@@ -318,6 +318,7 @@ class KStream(_RankedRows):
         within: str | tuple[str, str] | None = None,
         name: str | None = None,
         refresh: str | None = None,
+        grace: str | None = None,
     ) -> KStream:
         """Join with another stream, with a table, or with a DataFrame.
 
@@ -349,12 +350,17 @@ class KStream(_RankedRows):
                 stream's rows must be where the table's are, and both source topics must have equally many partitions.
             refresh: of a DataFrame: how old its rows may get, such as ``"10 minutes"``; None to evaluate it anew for
                 each micro-batch.
+            grace: of a table with a history: how long rows wait for the table's that come late, such as ``"5 minutes"``
+                (KIP-923): until the watermark, or else the newest timestamp, has passed their time by that. They go
+                through a repartition topic then; ``name`` is that of the store in which they wait, too.
 
         Raises:
             TopologyException: an argument is of the wrong kind, the table cannot be looked into, or two streams have no
                 bound in time.
         """
         call_site = find_call_site()
+        if grace is not None and not isinstance(other, KTable | GlobalKTable):
+            raise _of_another_join("grace", grace, "a table with a history", call_site)
         if isinstance(other, KStream) and other._record is self._record:
             if refresh is not None:
                 raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
@@ -372,7 +378,9 @@ class KStream(_RankedRows):
             )
         if refresh is not None:
             raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
-        looking, lineage = look_up(self._record, self._node, self._lineage, other._node, on, how, name, call_site)
+        looking, lineage = look_up(
+            self._record, self._node, self._lineage, other._node, on, how, name, grace, call_site
+        )
         return KStream(self._record, looking, lineage)
 
     def repartition(self, *cols: str, name: str | None = None, partitions: int | None = None) -> KStream:

@@ -16,6 +16,7 @@ from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
     DeduplicationNode,
+    DelayNode,
     EmittingNode,
     GroupingNode,
     JoinNode,
@@ -29,8 +30,10 @@ from sparkrelay.topology.nodes import (
     watermark_before,
 )
 from sparkrelay.topology.structure import (
+    RECORD_TIME,
     Aggregation,
     Deduplication,
+    Delay,
     EmittingStep,
     ForeachBatch,
     Leg,
@@ -121,7 +124,7 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | TableJoinNode():
+            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | DelayNode() | TableJoinNode():
                 text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
@@ -421,6 +424,8 @@ def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> Emittin
         return Deduplication(
             names[node], node.columns, node.within, node.watermark, node.logged, node.call_site, node.text
         )
+    if isinstance(node, DelayNode):
+        return Delay(names[node], node.grace, node.watermark or (RECORD_TIME, "0 seconds"), node.call_site, node.text)
     return StreamJoin(
         names[node],
         node.columns,
@@ -445,6 +450,7 @@ def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
         is_global=table.is_global,
         as_of=table.history is not None,
         watermark=node.watermark,
+        grace=node.grace,
     )
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sparkrelay import Json, Long, StreamsBuilder, String
+from sparkrelay import Integer, Json, Long, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
 from sparkrelay.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.integration
@@ -92,3 +93,78 @@ def test_a_table_meets_a_table_and_one_has_a_history(spark, versioned, how):
             topics[name].pipe_input(0, value, at)
             found = [(r.key, lines(r.value), r.timestamp) for r in out.read_records()]
             assert found == ([(0, *expected[index])] if index in expected else []), f"after input {index}"
+
+
+class Waiting:
+    """A stream whose rows wait for 2 ms in front of a table with a history (KStreamKTableJoinTest.makeJoin)."""
+
+    def __init__(self, spark):
+        builder = StreamsBuilder()
+        table = builder.table("table", key=Integer("k"), value=String("r"), history=HISTORY)
+        stream = builder.stream("stream", key=Integer("k"), value=String("l"))
+        joined = stream.join(table, "k", grace="2 milliseconds")
+        joined.selectExpr("k", "concat(l, '+', r) AS both").to("out", key="k", value=String("both"))
+        self.driver = TopologyTestDriver(builder.build(), spark=spark)
+        self.stream, self._table = (self.driver.create_input_topic(name) for name in ("stream", "table"))
+        self._out = self.driver.create_output_topic("out", key=Integer(), value=String())
+
+    def push_to_stream(self, count, prefix):
+        """Push, and return what comes of it."""
+        for key in range(count):
+            self.stream.pipe_input(key, f"{prefix}{key}", key)
+        return self.taken()
+
+    def push_to_table(self, prefix):
+        for key in range(4):
+            self._table.pipe_input(key, f"{prefix}{key}", 0)
+        return self.taken()
+
+    def taken(self):
+        return [(record.key, record.value, record.timestamp) for record in self._out.read_records()]
+
+
+@pytest.fixture
+def waiting(spark):
+    both = Waiting(spark)
+    yield both
+    both.driver.close()
+
+
+def test_rows_wait_for_the_grace(waiting):
+    """KStreamKTableJoinTest.shouldDelayJoinByGracePeriod"""
+    assert waiting.push_to_table("Y") == []
+    assert waiting.push_to_stream(4, "X") == [(0, "X0+Y0", 0), (1, "X1+Y1", 1)]
+    assert waiting.push_to_table("YY") == []
+    assert waiting.push_to_stream(4, "X") == [(0, "X0+YY0", 0), (1, "X1+YY1", 1)]
+    waiting.stream.pipe_input(5, "test", 7)
+    assert waiting.taken() == [(key, f"X{key}+YY{key}", key) for key in (2, 2, 3, 3)]
+    assert waiting.push_to_table("YYY") == []
+
+
+def test_rows_that_come_later_than_the_grace_do_not_wait(waiting):
+    """KStreamKTableJoinTest.shouldHandleLateJoinsWithGracePeriod"""
+    assert waiting.push_to_table("Y") == []
+    assert waiting.push_to_stream(4, "X") == [(0, "X0+Y0", 0), (1, "X1+Y1", 1)]
+    assert waiting.push_to_stream(1, "X") == [(0, "X0+Y0", 0)]
+
+
+def test_a_grace_longer_than_the_history_is_refused(spark):
+    """KStreamKTableJoinTest.shouldFailIfGracePeriodIsLongerThanHistoryRetention, ...AndInheritedStore"""
+    for filtered in (False, True):
+        builder = StreamsBuilder()
+        table = builder.table("table", key=Integer("k"), value=String("r"), history="5 minutes")
+        table = table.where("k > 0") if filtered else table
+        builder.stream("stream", key=Integer("k"), value=String("l")).join(table, "k", grace="6 minutes").to("out")
+        with pytest.raises(TopologyException, match="rows wait for 360000 ms, and the table's history is 300000 ms"):
+            TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_a_grace_without_a_history_is_refused():
+    """KStreamKTableJoinTest.shouldFailIfTableIsNotVersioned, ...ButMaterializationIsInherited"""
+    for filtered in (False, True):
+        builder = StreamsBuilder()
+        table = builder.table("table", key=Integer("k"), value=String("r"))
+        table = table.where("k > 0") if filtered else table
+        stream = builder.stream("stream", key=Integer("k"), value=String("l"))
+        with pytest.raises(TopologyException, match="only a table with a history"):
+            stream.join(table, "k", grace="6 milliseconds")

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import arrow_schema
-from sparkrelay.runtime.compile.watermarks import event_time
+from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import LookupSpec
 from sparkrelay.topology import Lookup
@@ -71,23 +71,35 @@ def with_times(lookup: Lookup, rows: DataFrame) -> DataFrame:
 
 def lookup_spec(
     lookup: Lookup,
+    rows: DataFrame,
     given: StructType,
     output: StructType,
     *,
-    contents: str,
-    history_ms: int | None,
+    held: tuple[str, int | None],
     step: Mapping[str, Any],
 ) -> LookupSpec:
     """Return the lookup step.
 
     Args:
         lookup: what the topology says of it.
+        rows: in front of it.
         given: the columns that the table gives.
         output: the rows that leave the step.
-        contents: what the table's store holds, in words.
-        history_ms: how far back it goes, of a table with a history.
+        held: what the table's store holds, in words; and how far back its history goes, in milliseconds, or None.
         step: what every step of the leg knows.
+
+    Raises:
+        TopologyException: rows wait for longer than the history is.
     """
+    contents, history_ms = held
+    if lookup.grace is not None and history_ms is not None:
+        grace_ms = interval_ms(rows, lookup.grace, f"{lookup.call_site}: {lookup.text}, read as a delay")
+        if grace_ms > history_ms:
+            raise TopologyException(
+                f"{lookup.call_site}: {lookup.text}: rows wait for {grace_ms} ms, and the table's history is "
+                f"{history_ms} ms: what was there at their time is gone when they look. Give a shorter grace=, or the "
+                "table a longer history="
+            )
     return LookupSpec(
         **step,
         store=lookup.store,

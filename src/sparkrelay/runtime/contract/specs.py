@@ -22,6 +22,7 @@ __all__ = [
     "ChangesSpec",
     "CollectedSpec",
     "DeduplicationSpec",
+    "DelaySpec",
     "FetchSpec",
     "JoinSpec",
     "LateSpec",
@@ -305,6 +306,19 @@ class DeduplicationSpec(TimedSpec):
     keys: tuple[str, ...]
     input: pa.Schema
     within: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaySpec(TimedSpec):
+    """How the rows of a stream wait, each until its event time is over by the watermark.
+
+    Attributes:
+        input: Arrow schema of the rows that come in.
+        row: of the columns of them that are kept.
+    """
+
+    input: pa.Schema
+    row: pa.Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
