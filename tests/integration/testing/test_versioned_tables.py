@@ -213,3 +213,120 @@ def test_a_large_micro_batch_hides_nothing(spark):
             inputs[topic].pipe_input(key, value, at)
         seen = {row["n"]: row.get("rate") for row in driver.create_output_topic("out").read_rows()}
         assert seen == expected
+
+
+def graceful(stream, grace="100 milliseconds", **options):
+    """Return a pipeline whose orders wait; ``stream`` makes them of a builder."""
+    builder = StreamsBuilder()
+    rates = builder.table("rates", key=String("cur"), value=RATE, history="1 second")
+    stream(builder).join(rates, "cur", "left", grace=grace, **options).select("n", "rate").to("out", value=Json())
+    return builder.build()
+
+
+def keyed(builder):
+    return builder.stream("orders", key=String("cur"), value=Json("n long"))
+
+
+def unkeyed(builder):
+    return builder.stream("orders", value=Json("cur string, n long")).where("n >= 0")
+
+
+def timed(builder):
+    orders = builder.stream("orders", key=String("cur"), value=Json("n long, at timestamp"))
+    return orders.withWatermark("at", "50 milliseconds")
+
+
+def of_two(builder):
+    others = builder.stream("others", key=String("cur"), value=Json("n long"))
+    return keyed(builder).unionByName(others)
+
+
+def without_duplicates(builder):
+    return keyed(builder).dropDuplicates(["n"])
+
+
+@pytest.mark.parametrize("stream", [keyed, unkeyed, of_two, without_duplicates])
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_rows_wait_for_the_tables_that_come_late(spark, stream, batch):
+    topology = graceful(stream, name="waiting")
+    assert {"waiting-changelog", "waiting-repartition"} <= topology.internal_topics
+    with TopologyTestDriver(topology, spark=spark, batch=batch) as driver:
+        rates, orders = driver.create_input_topic("rates"), driver.create_input_topic("orders")
+        out = driver.create_output_topic("out")
+
+        def order(n, at, cur="eur"):
+            orders.pipe_input(cur, {"cur": cur, "n": n} if stream is unkeyed else {"n": n}, at)
+
+        rates.pipe_input("eur", {"rate": 1}, 1000)
+        order(1, 1050)
+        assert out.is_empty
+        rates.pipe_input("eur", {"rate": 3}, 1100)
+        rates.pipe_input("eur", {"rate": 2}, 1040)
+        driver.process()
+        order(2, 1149)
+        assert out.is_empty
+        driver.restart(from_changelog=True)
+        order(3, 1150)
+        assert out.read_rows() == [{"n": 1, "rate": 2}]
+        driver.restart()
+        rates.pipe_input("eur", {"rate": 4}, 1149)
+        driver.process()
+        order(4, 1249, "usd")
+        assert out.read_rows() == [{"n": 2, "rate": 4}]
+        order(5, 1149)
+        assert out.read_rows() == [{"n": 5, "rate": 4}], "whoever comes so late does not wait"
+        order(6, 9000)
+        assert out.read_rows() == [{"n": 3, "rate": 4}, {"n": 4}]
+        with pytest.raises(ValueError, match="holds the rows that wait in front of join"):
+            driver.store("waiting")
+
+
+def test_rows_wait_by_their_watermark(spark):
+    with TopologyTestDriver(graceful(timed), spark=spark) as driver:
+        rates, orders = driver.create_input_topic("rates"), driver.create_input_topic("orders")
+        out = driver.create_output_topic("out")
+        rates.pipe_input("eur", {"rate": 1}, 500)
+        for n, at in ((1, 600), (2, 749)):
+            orders.pipe_input("eur", {"n": n, "at": f"1970-01-01T00:00:00.{at}Z"}, 5000)
+        rates.pipe_input("eur", {"rate": 2}, 600)
+        driver.process()
+        assert out.is_empty, "the watermark is 749 - 50 by now"
+        orders.pipe_input("eur", {"n": 3, "at": "1970-01-01T00:00:00.750Z"}, 5000)
+        assert out.read_rows() == [{"n": 1, "rate": 2}]
+        orders.pipe_input("eur", {"n": 4}, 550)
+        assert out.read_rows() == [{"n": 4, "rate": 1}], "without an event time it is the timestamp"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_comes_within_the_grace_is_seen(spark, seed):
+    """However both topics are cut, and with restarts and restores: late rows count as if they had come in time."""
+    draw = random.Random(seed)
+    # In whatever order, but none later than 100 ms.
+    rows = [
+        (topic, key, value, 10_000 + 7 * number - draw.randrange(100))
+        for number, (topic, key, value, _) in enumerate(rows_of(seed + 50))
+    ]
+    in_order = sorted(rows, key=lambda row: (row[3], row[0] == "orders"))
+    expected = model(in_order, 1000)
+    topology = graceful(keyed if seed else unkeyed)
+
+    def named(key):
+        return {} if seed else {"cur": key}
+
+    with TopologyTestDriver(topology, spark=spark, partitions=1 + seed, batch="all") as driver:
+        inputs = {name: driver.create_input_topic(name) for name in ("rates", "orders")}
+        for topic, key, value, at in rows:
+            inputs[topic].pipe_input(key, value if topic == "rates" else {**value, **named(key)}, at)
+            match draw.randrange(20):
+                case 0 | 1 | 2:
+                    driver.process()
+                case 3:
+                    driver.restart()
+                case 4:
+                    driver.restart(from_changelog=True)
+        driver.process()
+        for key in (f"k{number}" for number in range(20)):
+            inputs["orders"].pipe_input(key, {"n": 999, **named(key)}, 99_000)
+        out = driver.create_output_topic("out").read_rows()
+        seen = {row["n"]: row.get("rate") for row in out if row["n"] < 999}
+        assert seen == expected
