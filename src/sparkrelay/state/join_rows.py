@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["Buckets", "StoredRows", "bounds", "key_parts", "pending_keys", "pending_of", "row_keys"]
+__all__ = ["LONGEST_KEY", "Buckets", "StoredRows", "bounds", "key_parts", "pending_keys", "pending_of", "row_keys"]
 
 #: Behind the end of a bucket: whose rows these are.
 _ROWS: Final = {"left": b"\x01", "right": b"\x02"}
@@ -38,7 +38,7 @@ _PENDING: Final = {"left": b"\x11", "right": b"\x12"}
 _END: Final = 8
 #: Event time, batch, index.
 _BEHIND_KEY: Final = 8 + 8 + 4
-_LONGEST: Final = 400
+LONGEST_KEY: Final = 400
 _DIGEST: Final = 32
 _DIGESTED: Final = b"\xff\xff"
 _SHORTEST_BUCKET_MS: Final = 1000
@@ -102,7 +102,7 @@ class StoredRows:
 def key_parts(keys: pa.Array) -> pa.Array:
     """Return distinct keys as they stand in the middle of a store's keys: their lengths first."""
     lengths = pc.binary_length(keys).to_numpy(zero_copy_only=False)
-    if len(keys) and int(lengths.max()) > _LONGEST:
+    if len(keys) and int(lengths.max()) > LONGEST_KEY:
         return pa.array([_part(key) for key in keys.to_pylist()], pa.binary())
     return side_by_side(fixed(lengths.astype(">u2"), 2), keys)
 
@@ -144,6 +144,6 @@ def pending_of(side: str, over: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _part(key: bytes) -> bytes:
-    if len(key) <= _LONGEST:
+    if len(key) <= LONGEST_KEY:
         return len(key).to_bytes(2, "big") + key
     return _DIGESTED + hashlib.blake2b(key, digest_size=_DIGEST).digest()

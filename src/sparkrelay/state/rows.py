@@ -30,6 +30,7 @@ __all__ = [
     "drop_below",
     "ends",
     "first_key",
+    "firsts",
     "get",
     "last_key",
     "latest",
@@ -114,15 +115,18 @@ def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
-def between(transaction: Any, table: Any, first: bytes, stop: bytes) -> pa.RecordBatch:
+def between(transaction: Any, table: Any, first: bytes, stop: bytes, most: int | None = None) -> pa.RecordBatch:
     """Return ``key, value`` of the keys in ``[first, stop)``; both are no longer than what long keys keep in front.
+
+    Of more than ``most`` the first ones.
 
     Neither the empty key nor, among long keys, any order is looked at: use it where keys begin with what bounds them.
     """
-    keys, values = [], []
+    keys: list[bytes] = []
+    values: list[bytes] = []
     with transaction.cursor(db=table) as cursor:
         found = cursor.set_range(first)
-        while found and cursor.key() < stop:
+        while found and cursor.key() < stop and len(keys) != most:
             key, value = cursor.item()
             if len(key) == SPELT_BYTES:
                 key, value = read_spelt(value)
@@ -130,6 +134,21 @@ def between(transaction: Any, table: Any, first: bytes, stop: bytes) -> pa.Recor
             values.append(value)
             found = cursor.next()
     return pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], ["key", "value"])
+
+
+def firsts(transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[pa.Array, pa.Array]:
+    """Return the first key of each range ``[start, stop)`` and its value, null where nothing lies in it.
+
+    Neither empty nor long keys are looked at.
+    """
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    with transaction.cursor(db=table) as cursor:
+        for start, stop in zip(starts, stops, strict=True):
+            there = cursor.set_range(start) and cursor.key() < stop
+            keys.append(cursor.key() if there else None)
+            values.append(cursor.value() if there else None)
+    return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
 
 
 def ranges(

@@ -126,7 +126,8 @@ class TaskStore(RestorableStore):
             pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
             ranges = dict(batch.ranges)
             entry = JournalEntry(
-                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changes.keys), pieces
+                *(number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changes.keys), pieces),
+                rows_late=changes.rows_late,
             )
             windows = None
             if (watermark := changes.watermark) is not None:
@@ -184,6 +185,35 @@ class TaskStore(RestorableStore):
         Args:
             store: the store's name.
             keys: which.
+            contents: as of :meth:`look`.
+            task_epoch: likewise.
+            number: likewise.
+            tries: likewise.
+
+        Raises:
+            StoreOutOfStepException: the store was taken over under another task epoch.
+            IncompatibleTopologyException: the store holds something else than the pipeline wants.
+        """
+        wanted = rows.as_binary(keys)
+        return self.look(
+            store, lambda view: view.get(wanted), contents=contents, task_epoch=task_epoch, number=number, tries=tries
+        )
+
+    def look(
+        self,
+        store: str,
+        find: Callable[[StoreView], pa.Array],
+        *,
+        contents: str,
+        task_epoch: int | None = None,
+        number: int = 0,
+        tries: int = 0,
+    ) -> LookedUp:
+        """Return what is found in a store, and what the batch under way has done to it, all of one moment.
+
+        Args:
+            store: the store's name.
+            find: reads the store.
             contents: what the pipeline means the store to hold, in words.
             task_epoch: of the batch; None where the reader is in no batch of the store's.
             number: of the batch, likewise 0.
@@ -194,13 +224,12 @@ class TaskStore(RestorableStore):
             IncompatibleTopologyException: the store holds something else than the pipeline wants.
         """
         table = self._table(store)
-        wanted = rows.as_binary(keys)
 
         def read(transaction: Any) -> LookedUp:
             header = self._load(transaction)
             checks.require_task_epoch(self.path, header, task_epoch)
             checks.require_contents(header, store, contents)
-            values = rows.get(transaction, table, wanted)
+            values = find(StoreView(transaction, table, header, store))
             for entry in header.journals:
                 if (entry.store, entry.batch, entry.tries) == (store, number, tries):
                     return LookedUp(values, *journal.read(transaction, self._journal, entry))

@@ -43,13 +43,20 @@ class StoreView:
         """Return the value of each key, null where there is none."""
         return rows.get(self._transaction, self._table, keys)
 
-    def between(self, first: bytes, stop: bytes) -> pa.RecordBatch:
-        """Return ``key, value`` of the keys in ``[first, stop)``, bounds with which keys begin."""
-        return rows.between(self._transaction, self._table, first, stop)
+    def between(self, first: bytes, stop: bytes, most: int | None = None) -> pa.RecordBatch:
+        """Return ``key, value`` of the keys in ``[first, stop)``, bounds with which keys begin; the first ``most``."""
+        return rows.between(self._transaction, self._table, first, stop, most)
 
     def ends(self) -> list[int]:
         """Return the ends that keys begin with, of a store whose rows end, each once; but for those that are over."""
         return rows.ends(self._transaction, self._table, self.watermark)
+
+    def firsts(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[pa.Array, pa.Array]:
+        """Return the first key of each range ``[start, stop)`` and its value, null where nothing lies in it.
+
+        Neither empty nor long keys (``long_keys``) may lie there.
+        """
+        return rows.firsts(self._transaction, self._table, starts, stops)
 
     def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
         """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
@@ -72,6 +79,7 @@ class Changes:
         emitted: rows to send on, if they are to be found in :class:`~sparkrelay.state.batch.Applied`.
         beside: by name, rows for other legs of the batch, which find them in the journal.
         ordered: the keys in LMDB's order.
+        rows_late: of a store without a watermark: how many rows of the batch came too late for it.
     """
 
     keys: pa.Array
@@ -81,6 +89,7 @@ class Changes:
     emitted: pa.RecordBatch | None = None
     beside: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
     ordered: SortedKeys = field(default_factory=lambda: SortedKeys(pa.array([], pa.binary())))
+    rows_late: int = 0
 
     @classmethod
     def of(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:

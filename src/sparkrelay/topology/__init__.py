@@ -7,8 +7,10 @@ from sparkrelay.topology.call_site import CallSite
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.streams import GlobalKTable, KStream, KTable
 from sparkrelay.topology.structure import (
+    RECORD_TIME,
     Aggregation,
     Deduplication,
+    Delay,
     EmittingStep,
     Foreach,
     ForeachBatch,
@@ -28,9 +30,11 @@ from sparkrelay.topology.structure import (
 from sparkrelay.topology.topology import Topology
 
 __all__ = [
+    "RECORD_TIME",
     "Aggregation",
     "CallSite",
     "Deduplication",
+    "Delay",
     "EmittingStep",
     "Foreach",
     "ForeachBatch",

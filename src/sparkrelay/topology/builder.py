@@ -86,11 +86,17 @@ class StreamsBuilder:
         timestamp: str | None = None,
         name: str | None = None,
         logged: bool = True,
+        history: str | None = None,
     ) -> KTable:
         """Read a topic as a table: the newest row of each key, as ``StreamsBuilder.table`` of Kafka Streams.
 
         A record without a value deletes its key's row; one without a key is left out. What changes a row to what it
         was goes no further.
+
+        The newest row is the one that comes last. With ``history`` it is the one with the latest timestamp, and the
+        table also knows what was there before it, for so long (KIP-889): a stream that looks into it finds what was
+        there at each row's own time. A row that comes late takes its place among those, and changes the table itself
+        only if none is newer (KIP-914).
 
         Args:
             topic: which must exist; usually a compacted one.
@@ -100,12 +106,14 @@ class StreamsBuilder:
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
             logged: False for a store without changelog, as in ``GroupedStream.agg``: where the task goes on elsewhere,
                 the table is empty, and nothing reads the topic once more.
+            history: how far back rows are known, such as ``"1 hour"``, from the newest timestamp of a row on. A row
+                that comes later than that is left out.
 
         Raises:
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
-        kept = self._table("table", topic, key, value, timestamp, name, logged, call_site)
+        kept = self._table("table", topic, key, value, timestamp, name, logged, call_site, history)
         return KTable(self._record, kept, Lineage.of_repartition(key_of(kept)))
 
     def global_table(
@@ -142,6 +150,7 @@ class StreamsBuilder:
         name: Any,
         logged: Any,
         call_site: CallSite,
+        history: Any = None,
     ) -> AggregationNode:
         if not isinstance(topic, str):
             raise TopologyException(
@@ -174,6 +183,7 @@ class StreamsBuilder:
             call_site,
             is_global=is_global,
             of_topic=not is_global,
+            history=history,
         )
 
     def build(self) -> Topology:

@@ -10,11 +10,14 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
+    DelayNode,
     LookupNode,
     RepartitionNode,
     StepNode,
     TableJoinNode,
     behind_state,
+    watermark_before,
+    ways_back,
 )
 from sparkrelay.topology.row_steps import flat, make_step
 from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
@@ -29,7 +32,15 @@ _HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_oute
 
 
 def look_up(  # noqa: PLR0917 - as they are written
-    record: Record, node: Node, lineage: Lineage, table: Node, on: Any, how: Any, name: Any, call_site: CallSite
+    record: Record,
+    node: Node,
+    lineage: Lineage,
+    table: Node,
+    on: Any,
+    how: Any,
+    name: Any,
+    grace: Any,
+    call_site: CallSite,
 ) -> tuple[LookupNode, Lineage]:
     """Write down that a stream looks into a table; returns what follows it, and its lineage.
 
@@ -43,7 +54,8 @@ def look_up(  # noqa: PLR0917 - as they are written
         table: what the KTable stands for.
         on: names of the columns that the table is keyed by.
         how: ``inner`` or ``left``, or another of PySpark's words for it.
-        name: of the repartition topic, if one is needed.
+        name: of the repartition topic, if one is needed; with ``grace`` of the store of the rows that wait, too.
+        grace: for how long rows wait, of a table with a history; or None.
         call_site: the line that wrote it.
 
     Raises:
@@ -77,18 +89,41 @@ def look_up(  # noqa: PLR0917 - as they are written
             f"{call_site}: join() with the table of {table.call_site} goes by its key, {_listed(key)}, not by "
             f"{_listed(columns)}; {_way_to_key(table, key, columns)}"
         )
+    if grace is not None:
+        _check_grace(grace, table, call_site)
     if table.is_global:
         return _look_up_globally(record, node, lineage, table, key, how, name, call_site)
     check_name(name, call_site)
     located = lineage.locate(key)
-    if located is None or located.columns != key:
+    text = f"join({', '.join(columns)}, {how})"
+    watermark = None if table.history is None else watermark_before(node)
+    if grace is not None or located is None or located.columns != key:
         if len(key) == 1 and how == "inner":
             step = make_step("where", (f"{quoted(key)} is not null",), call_site)
             node = record.add(StepNode(node, step, call_site))
+        if grace is not None:
+            text = f"{text[:-1]}, grace={grace!r})"
+            if behind_state(node) or len([*ways_back(node)]) > 1:
+                # A leg keeps one store, and a store of rows that wait has one leg.
+                node = record.add(RepartitionNode(node, key, None, key, None, explicit=False, call_site=call_site))
+            node = record.add(DelayNode(node, key, grace, watermark, name, text, call_site))
         node = record.add(RepartitionNode(node, key, name, key, None, explicit=False, call_site=call_site))
         lineage = Lineage.of_repartition(key)
-    text = f"join({', '.join(columns)}, {how})"
-    return record.add(LookupNode(node, table, of, key, how, text, call_site)), lineage
+    return record.add(LookupNode(node, table, of, key, how, text, call_site, watermark, grace)), lineage
+
+
+def _check_grace(grace: Any, table: AggregationNode, call_site: CallSite) -> None:
+    if not (isinstance(grace, str) and grace.strip()):
+        raise TopologyException(
+            f'{call_site}: grace= of join() takes an interval such as "5 minutes", not {grace!r}; without it rows do '
+            "not wait"
+        )
+    if table.history is None:
+        what = "a global table has none" if table.is_global else 'give it one, table(..., history="1 hour")'
+        raise TopologyException(
+            f"{call_site}: grace={grace!r} of join() has rows wait for those of the table that come late, and only a "
+            f"table with a history knows which of them was there at a row's time (KIP-923): {what}"
+        )
 
 
 def _look_up_globally(  # noqa: PLR0917 - as they are written

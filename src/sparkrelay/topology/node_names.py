@@ -9,6 +9,7 @@ from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
     DeduplicationNode,
+    DelayNode,
     EmittingNode,
     JoinNode,
     RepartitionNode,
@@ -51,7 +52,12 @@ class NodeNames:
         match node:
             case SourceNode(name=str(name)):
                 self._of[id(node)] = self._streams.choose(name, node.call_site)
-            case AggregationNode(name=str(name)) | JoinNode(name=str(name)) | DeduplicationNode(name=str(name)):
+            case (
+                AggregationNode(name=str(name))
+                | JoinNode(name=str(name))
+                | DeduplicationNode(name=str(name))
+                | DelayNode(name=str(name))
+            ):
                 self._of[id(node)] = self._stores.choose(name, node.call_site)
             case SinkNode(name=str(name)) | ActionNode(name=str(name)):
                 self._of[id(node)] = self._sinks.choose(name, node.call_site)
@@ -94,6 +100,9 @@ class NodeNames:
                 self._of[id(node)] = speaking_name((self._base(left), "join", self._base(node.right)))
             case DeduplicationNode():
                 name = speaking_name((self._base(node.parent), "deduplicated", "by", *node.columns))
+                self._of[id(node)] = self._stores.find(name, node.call_site)
+            case DelayNode():
+                name = speaking_name((self._base(node.parent), "delayed", "by", *node.columns))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))

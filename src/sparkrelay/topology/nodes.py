@@ -21,6 +21,7 @@ __all__ = [
     "AggregationNode",
     "AnyNode",
     "DeduplicationNode",
+    "DelayNode",
     "EmittingNode",
     "GroupingNode",
     "JoinNode",
@@ -88,6 +89,9 @@ class LookupNode:
         of: what the user wrote for it: the table, or a step of it.
         columns: names of the columns that the table is keyed by, in its order; the stream has them too.
         how: ``inner`` or ``left``.
+        watermark: of a table with a history: the arguments of the ``withWatermark`` whose column says as of when each
+            row looks; None for its record's timestamp.
+        grace: for how long rows have waited in front of it, as the user wrote it; or None.
     """
 
     parent: Node
@@ -97,6 +101,8 @@ class LookupNode:
     how: str
     text: str
     call_site: CallSite
+    watermark: tuple[str, str] | None = None
+    grace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +149,26 @@ class DeduplicationNode:
     watermark: tuple[str, str] | None
     name: str | None
     logged: bool
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DelayNode:
+    """What ``grace=`` of a stream's join with a table puts in front of it: rows wait there.
+
+    Attributes:
+        columns: names of those by which the join goes.
+        grace: how long, as the user wrote it.
+        watermark: the arguments of the ``withWatermark`` that has to get so far; None: the newest timestamp has.
+        name: of the store, or None.
+    """
+
+    parent: Node
+    columns: tuple[str, ...]
+    grace: str
+    watermark: tuple[str, str] | None
+    name: str | None
     text: str
     call_site: CallSite
 
@@ -200,6 +226,7 @@ class AggregationNode:
         of_topic: True for another one that is read from a topic of the user's, as it is.
         retention: for how long windows that are over stay in the store, as the user wrote it; or None.
         answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
+        history: of a table of newest rows: for how long it also knows the rows before them, likewise; or None.
     """
 
     parent: GroupingNode
@@ -214,6 +241,7 @@ class AggregationNode:
     retention: str | None = None
     ranking: Ranking | None = None
     answers: TableJoinNode | None = None
+    history: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,6 +317,7 @@ Node = (
     | LookupNode
     | JoinNode
     | DeduplicationNode
+    | DelayNode
     | RepartitionNode
     | GroupingNode
     | AggregationNode
@@ -299,7 +328,7 @@ Node = (
 StoredTable = AggregationNode | TableJoinNode
 AnyNode = Node | SinkNode | ActionNode
 #: Steps that keep a store and emit a stream.
-EmittingNode = JoinNode | DeduplicationNode
+EmittingNode = JoinNode | DeduplicationNode | DelayNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
 

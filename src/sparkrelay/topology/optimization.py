@@ -47,7 +47,10 @@ def _reusing(leg: Leg, part: Subtopology, *, from_beginning: bool) -> Leg:
         if other.store not in {None, leg.store} and not other.source.internal and topic in other.source.topics
     )
     why = ""
-    if others:
+    if table.history is not None:
+        # As in Kafka Streams: a compacted topic has the newest row of each key alone.
+        why = f"topic {topic} need not have the rows of the table's history any more"
+    elif others:
         # Their changelogs say how far they have seen it, and that need not be where the group's offset is.
         why = f"store {others[0]} is made of topic {topic}, too"
     elif not from_beginning:

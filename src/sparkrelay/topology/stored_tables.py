@@ -31,6 +31,7 @@ def keep_newest(  # noqa: PLR0917 - as they are written
     *,
     is_global: bool = False,
     of_topic: bool = False,
+    history: Any = None,
 ) -> AggregationNode:
     """Write down a table that holds the newest row of each key.
 
@@ -44,10 +45,16 @@ def keep_newest(  # noqa: PLR0917 - as they are written
         call_site: the line that wrote it.
         is_global: True for a table that every process has whole.
         of_topic: True for another one that is read from a topic of the user's, as it is.
+        history: for how long it also knows the rows before the newest ones, or None.
 
     Raises:
         TopologyException: an argument is of the wrong kind.
     """
+    if history is not None and not (isinstance(history, str) and history.strip()):
+        raise TopologyException(
+            f'{call_site}: history= of {text} takes an interval such as "1 hour", not {history!r}; without it the '
+            "table knows the newest row of each key alone"
+        )
     if not isinstance(logged, bool):
         raise TopologyException(f"{call_site}: {text} takes logged=True or logged=False, not {logged!r}")
     if len(key) == 1:
@@ -58,7 +65,16 @@ def keep_newest(  # noqa: PLR0917 - as they are written
     store = check_name(name, call_site)
     return record.add(
         AggregationNode(
-            grouping, (), store, logged, text, call_site, newest=True, is_global=is_global, of_topic=of_topic
+            grouping,
+            (),
+            store,
+            logged,
+            text if history is None else f'{text[:-1]}{", " if text[-2] != "(" else ""}history="{history}")',
+            call_site,
+            newest=True,
+            is_global=is_global,
+            of_topic=of_topic,
+            history=history,
         )
     )
 
@@ -127,7 +143,9 @@ def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> Aggreg
     words = (*(() if table.name else table.parent.words), *(step.kind for step in steps))
     keys = tuple(map(_quoted, names))
     grouping = record.add(GroupingNode(rows, keys, words, text, table.call_site, of=table.name or table.parent.of))
-    return record.add(AggregationNode(grouping, (), None, table.logged, text, table.call_site, newest=True))
+    return record.add(
+        AggregationNode(grouping, (), None, table.logged, text, table.call_site, newest=True, history=table.history)
+    )
 
 
 def _quoted(name: str) -> str:

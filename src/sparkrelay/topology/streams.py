@@ -285,7 +285,7 @@ class KStream(_RankedRows):
         """
         return self._deduplicated("dropDuplicatesWithinWatermark", subset, name, logged, find_call_site())
 
-    def to_table(self, *, name: str | None = None, logged: bool = True) -> KTable:
+    def to_table(self, *, name: str | None = None, logged: bool = True, history: str | None = None) -> KTable:
         """Keep the newest row of each message key, as ``KStream.toTable`` of Kafka Streams.
 
         A row whose message has no value deletes its key's row. Rows without a key are left out. For a table by another
@@ -294,6 +294,7 @@ class KStream(_RankedRows):
         Args:
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
             logged: False for a store without changelog, as in :meth:`GroupedStream.agg`.
+            history: how far back rows are known, as of :meth:`StreamsBuilder.table`.
 
         Raises:
             TopologyException: the columns that hold the message key are not there, or an argument is of the wrong kind.
@@ -305,7 +306,7 @@ class KStream(_RankedRows):
                 f"{call_site}: to_table() keeps a row for each message key, and no column here holds it unchanged: "
                 'give stream(key=String("user")) and keep that column, or put repartition("user") before it'
             )
-        node = keep_newest(self._record, self._node, key, name, logged, "to_table()", call_site)
+        node = keep_newest(self._record, self._node, key, name, logged, "to_table()", call_site, history=history)
         return KTable(self._record, node, Lineage.of_repartition(key_of(node)))
 
     def join(
@@ -317,6 +318,7 @@ class KStream(_RankedRows):
         within: str | tuple[str, str] | None = None,
         name: str | None = None,
         refresh: str | None = None,
+        grace: str | None = None,
     ) -> KStream:
         """Join with another stream, with a table, or with a DataFrame.
 
@@ -328,8 +330,9 @@ class KStream(_RankedRows):
 
         **A table.** Each row gets what a table holds for its key just then (``KStream.join(KTable)``). It meets the
         table as it is at the row's place in time among the rows of the micro-batch; a global table, as it has been read
-        by then. A change of the table alone makes no row. The result has the stream's columns, then the table's without
-        its key.
+        by then; and a table with a history as it was at the row's own time, which is that of a ``withWatermark`` before
+        the join, or the record's timestamp (KIP-889). A change of the table alone makes no row. The result has the
+        stream's columns, then the table's without its key.
 
         **A DataFrame.** Each row gets what the DataFrame has for it, as in PySpark's join of a stream with a static
         DataFrame: it is evaluated anew for each micro-batch, and sent to wherever rows are (a broadcast join), so it
@@ -350,12 +353,17 @@ class KStream(_RankedRows):
                 stream's rows must be where the table's are, and both source topics must have equally many partitions.
             refresh: of a DataFrame: how old its rows may get, such as ``"10 minutes"``; None to evaluate it anew for
                 each micro-batch.
+            grace: of a table with a history: how long rows wait for the table's that come late, such as ``"5 minutes"``
+                (KIP-923): until the watermark, or else the newest timestamp, has passed their time by that. They go
+                through a repartition topic then; ``name`` is that of the store in which they wait, too.
 
         Raises:
             TopologyException: an argument is of the wrong kind, the table cannot be looked into, or two streams have no
                 bound in time.
         """
         call_site = find_call_site()
+        if grace is not None and not isinstance(other, KTable | GlobalKTable):
+            raise _of_another_join("grace", grace, "a table with a history", call_site)
         if isinstance(other, KStream) and other._record is self._record:
             if refresh is not None:
                 raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
@@ -373,7 +381,9 @@ class KStream(_RankedRows):
             )
         if refresh is not None:
             raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
-        looking, lineage = look_up(self._record, self._node, self._lineage, other._node, on, how, name, call_site)
+        looking, lineage = look_up(
+            self._record, self._node, self._lineage, other._node, on, how, name, grace, call_site
+        )
         return KStream(self._record, looking, lineage)
 
     def repartition(self, *cols: str, name: str | None = None, partitions: int | None = None) -> KStream:

@@ -7,7 +7,7 @@ into them. Comparing two Columns makes a third one instead of an answer, so plan
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sparkrelay.topology.columns import is_session_window
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from sparkrelay.types import BatchId
 
 __all__ = [
+    "RECORD_TIME",
     "Aggregation",
     "Deduplication",
+    "Delay",
     "EmittingStep",
     "Foreach",
     "ForeachBatch",
@@ -83,6 +85,9 @@ class Lookup:
         call_site: the line that wrote it.
         text: the step as people read it.
         is_global: True for a global table, which every process keeps.
+        as_of: True for a table with a history: each row finds what was there at its own time.
+        watermark: column of these times, and how late rows may come; None: they are the records' timestamps.
+        grace: for how long rows have waited in front of it, such as ``"5 minutes"``; or None.
     """
 
     store: str
@@ -91,6 +96,9 @@ class Lookup:
     call_site: CallSite
     text: str
     is_global: bool = False
+    as_of: bool = False
+    watermark: tuple[str, str] | None = None
+    grace: str | None = None
 
     kind: ClassVar[str] = "join"
     is_union: ClassVar[bool] = False
@@ -236,6 +244,7 @@ class Aggregation:
         reuses_topic: True where the topic that it is read from is its changelog (``topology.optimization``).
         keeps_changelog: why it has a changelog of its own although topics are reused, in words; empty otherwise.
         answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
+        history: of a table of newest rows: for how long it also knows the rows before them; or None.
     """
 
     name: str
@@ -255,6 +264,7 @@ class Aggregation:
     reuses_topic: bool = False
     keeps_changelog: str = ""
     answers: TableJoin | None = None
+    history: str | None = None
 
     @property
     def sessions(self) -> bool:
@@ -318,8 +328,32 @@ class Deduplication:
     text: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Delay:
+    """The stateful step of a leg whose rows wait, each until the watermark has passed its event time and a grace.
+
+    Attributes:
+        store: the store of the rows that wait; the runtime composes the changelog's name from it.
+        grace: how long, such as ``"5 minutes"``.
+        watermark: column of event times, ``RECORD_TIME`` for the records' timestamps, and how late rows may come.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+        logged: True: it has a changelog.
+    """
+
+    store: str
+    grace: str
+    watermark: tuple[str, str]
+    call_site: CallSite
+    text: str
+
+    logged: ClassVar[bool] = True
+
+
+#: In the place of a column of event times: the records' own timestamps.
+RECORD_TIME: Final = ""
 #: Stateful steps that emit a stream: rows that never change, by a way that is the only one out of them.
-EmittingStep = StreamJoin | Deduplication
+EmittingStep = StreamJoin | Deduplication | Delay
 
 
 @dataclass(frozen=True, slots=True, eq=False)

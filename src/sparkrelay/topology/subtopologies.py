@@ -17,6 +17,7 @@ from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
     DeduplicationNode,
+    DelayNode,
     EmittingNode,
     GroupingNode,
     JoinNode,
@@ -30,8 +31,10 @@ from sparkrelay.topology.nodes import (
     watermark_before,
 )
 from sparkrelay.topology.structure import (
+    RECORD_TIME,
     Aggregation,
     Deduplication,
+    Delay,
     EmittingStep,
     ForeachBatch,
     Leg,
@@ -122,7 +125,7 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | TableJoinNode():
+            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | DelayNode() | TableJoinNode():
                 text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
@@ -326,6 +329,7 @@ def _aggregation(way: Way, names: NodeNames, joins: dict[int, TableJoin]) -> Agg
         retention=node.retention,
         ranking=node.ranking,
         answers=None if node.answers is None else _table_join(node.answers, names, joins),
+        history=node.history,
     )
 
 
@@ -415,6 +419,8 @@ def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> Emittin
         return Deduplication(
             names[node], node.columns, node.within, node.watermark, node.logged, node.call_site, node.text
         )
+    if isinstance(node, DelayNode):
+        return Delay(names[node], node.grace, node.watermark or (RECORD_TIME, "0 seconds"), node.call_site, node.text)
     return StreamJoin(
         names[node],
         node.columns,
@@ -429,7 +435,18 @@ def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> Emittin
 
 
 def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
-    return Lookup(names[node.table], node.columns, node.how, node.call_site, node.text, node.table.is_global)
+    table = node.table
+    return Lookup(
+        names[table],
+        node.columns,
+        node.how,
+        node.call_site,
+        node.text,
+        is_global=table.is_global,
+        as_of=table.history is not None,
+        watermark=node.watermark,
+        grace=node.grace,
+    )
 
 
 def _sink(end: End, names: NodeNames) -> Sink | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.describe import describe, dot, format_text
-from sparkrelay.topology.structure import Deduplication
+from sparkrelay.topology.structure import Deduplication, Delay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -113,6 +113,7 @@ class Topology:
 def _leg_parts(leg: Leg) -> dict[str, Any]:
     source, aggregation, join = leg.source, leg.aggregation, leg.join
     first = leg.emitting if isinstance(leg.emitting, Deduplication) else None
+    delay = leg.emitting if isinstance(leg.emitting, Delay) else None
     return {
         # Only where there are some: instances of the release before must find theirs unchanged.
         **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
@@ -122,6 +123,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         **({"action": leg.action.text} if leg.action is not None else {}),
         **({"join": [join.text, join.store, join.side, *join.watermark]} if join is not None else {}),
         **({"deduplication": [first.text, first.store, *(first.watermark or ())]} if first is not None else {}),
+        **({"delay": [delay.text, delay.store, *delay.watermark]} if delay is not None else {}),
         **({"changelog": leg.reused_topic} if leg.reused_topic is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,

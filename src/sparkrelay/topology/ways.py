@@ -9,6 +9,7 @@ from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
     DeduplicationNode,
+    DelayNode,
     EmittingNode,
     JoinNode,
     LateNode,
@@ -140,7 +141,7 @@ def _way(end: End, nodes: tuple[AnyNode, ...], number: int) -> Way:
             case AggregationNode():
                 # What was collected so far stands behind it.
                 aggregation, before, after = node, [], before
-            case JoinNode() | DeduplicationNode():
+            case JoinNode() | DeduplicationNode() | DelayNode():
                 emitting, before, after = node, [], before
                 is_left = nodes[index + 1] is node.parent
             case UnionNode():

@@ -356,3 +356,26 @@ def test_rows_of_a_table_are_not_read_with_other_columns(
     with pytest.raises(IncompatibleTopologyException, match=r"holds newest row of struct<name:string,country:string>"):
         streams.awaitTermination(10)
     assert len(consumed(topics[1])) == before
+
+
+HISTORIES = {"another one": ("1 hour", "2 hours"), "switched on": (None, "1 hour"), "switched off": ("1 hour", None)}
+
+
+@pytest.mark.parametrize("history", sorted(HISTORIES))
+def test_another_history_of_a_table_is_refused(history, topics, instance, produce, wait_until, consumed, fails_with):
+    def pipeline(kept):
+        builder = StreamsBuilder()
+        builder.table(topics[0], key=String("user"), value=Json("n int"), history=kept, name="ns").to(topics[1])
+        return builder
+
+    before, now = HISTORIES[history]
+    produce(topics[0], [("a", {"n": 1})])
+    with instance(pipeline(before)) as streams:
+        streams.start()
+        wait_until(lambda: consumed(topics[1]) or streams.exception(), "nothing came")
+    streams = instance(pipeline(now))
+    streams.start()
+    produce(topics[0], [("a", {"n": 2})])
+    fails_with(
+        streams, IncompatibleTopologyException, "store 'ns' holds newest row .*but the pipeline now wants newest row"
+    )

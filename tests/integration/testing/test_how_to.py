@@ -165,6 +165,18 @@ def test_the_page_s_lookup_finds_what_is_there(spark):
         ]
 
 
+def test_the_page_s_rates_are_those_of_the_orders_times(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    with TopologyTestDriver(run("Look things up in a table", **imports)["orders_in_euros"](), spark=spark) as driver:
+        rates, orders = driver.create_input_topic("rates"), driver.create_input_topic("orders")
+        for day, rate in ((2, 2.0), (4, 4.0), (3, 3.0)):
+            rates.pipe_input("usd", {"rate": rate, "since": f"2026-01-0{day}T00:00:00Z"})
+        for day in (1, 2, 3, 5):
+            orders.pipe_input("usd", {"amount": 10.0, "at": f"2026-01-0{day}T12:00:00Z"})
+        rows = driver.create_output_topic("orders-in-euros").read_rows()
+        assert [row["euros"] for row in rows] == [20.0, 30.0, 40.0]
+
+
 def test_the_page_s_global_table_is_found_by_any_column(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     scripts = run("Look things up in a table", **imports)

@@ -79,3 +79,11 @@ def test_whatever_is_no_copy_of_a_topic_stays_as_it_is(builder, what):
             builder.stream("orders", key=String("id"), value=Json("user string")).join(table, "user").to("named")
     assert of(builder).reused_topics == {}
     assert of(builder).describe() == builder.build().describe()
+
+
+def test_a_table_with_a_history_keeps_its_changelog(builder):
+    """A compacted topic has the newest rows alone."""
+    users(builder, history="1 hour").to("copies")
+    reused = of(builder)
+    assert reused.internal_topics == {"people-changelog"}
+    assert "changelog: its own, because topic users need not have the rows of the table's history" in reused.describe()

@@ -12,12 +12,14 @@ from sparkrelay.runtime.compile.deduplication import (
     deduplication_output,
     deduplication_spec,
 )
+from sparkrelay.runtime.compile.delays import delay_input, delay_spec, delayed_columns
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import hidden_fields
 from sparkrelay.runtime.compile.stream_joins import JoinSides, join_input, join_output, join_spec, nullable
 from sparkrelay.runtime.worker.operators.deduplication import deduplicate_leg
+from sparkrelay.runtime.worker.operators.delays import delay_leg
 from sparkrelay.runtime.worker.operators.stream_joins import join_leg
-from sparkrelay.topology import StreamJoin
+from sparkrelay.topology import Delay, StreamJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -79,6 +81,8 @@ class EmittingSteps:
         if step.store not in self._columns:
             if isinstance(step, StreamJoin):
                 columns = join_output(self._sides.of(step))
+            elif isinstance(step, Delay):
+                columns = delayed_columns(step, visible(rows))
             else:
                 columns = deduplicated_columns(step, visible(rows))
             self._columns[step.store] = columns
@@ -98,6 +102,8 @@ class EmittingSteps:
         """
         if isinstance(step, StreamJoin):
             return join_input(step, rows, self._sides.of(step)[step.side], read, hidden)
+        if isinstance(step, Delay):
+            return delay_input(step, rows, read, hidden)
         return deduplication_input(step, rows, read, hidden)
 
     def prepared(  # noqa: PLR0917 - what is known of one step
@@ -127,6 +133,9 @@ class EmittingSteps:
             spec = join_spec(leg, emitting, self._sides.of(emitting), read, taken, **shared)
             kept = [field for field in join_output(self._sides.of(emitting)) if field.name in spec.output.names]
             return functools.partial(join_leg, spec), nullable([*kept, *hidden_fields(EMITTED)])
+        if isinstance(emitting, Delay):
+            waiting, output = delay_spec(leg, emitting, taken, self._columns[emitting.store], read, computed, **shared)
+            return functools.partial(delay_leg, waiting), output
         output = deduplication_output(self._columns[emitting.store], read)
         first = deduplication_spec(leg, emitting, taken, output, computed, **shared)
         return functools.partial(deduplicate_leg, first), output

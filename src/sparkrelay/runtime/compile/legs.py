@@ -33,7 +33,7 @@ from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import projected
-from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec
+from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec, with_times
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import changes_spec, publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
@@ -123,8 +123,8 @@ class LegCompiler:
         self._unions = Unions()
         #: store -> what columns of its rows are computed from, once the leg that keeps it is built
         self._made: dict[str, Mapping[str, str]] = {}
-        #: store -> what it holds, in words, likewise
-        self._contents: dict[str, str] = {}
+        #: store -> what it holds, in words, and how far back a table's history goes, in milliseconds; likewise
+        self._held: dict[str, tuple[str, int | None]] = {}
         self._emitting = EmittingSteps(self._legs, self._ended, self._side, names=names, config=config)
         #: store of a step that emits a stream -> the columns behind it that anything reads
         self._read_behind_store: dict[str, frozenset[str]] = {}
@@ -416,10 +416,11 @@ class LegCompiler:
         columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
         everything = StructType([*columns, *hidden_fields((*carried_columns(leg), *self._way.hidden))])
         read = self._read_from(leg, lookup, everything)
-        rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), *self._way.hidden))
+        rows = with_times(lookup, rows)
+        rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), hidden_columns.EVENT_TIME, *self._way.hidden))
         kept = StructType([field for field in columns if field.name in read])
         output = StructType([*kept, *hidden_fields(carried_columns(leg))])
-        spec = lookup_spec(lookup, given, output, contents=self._contents[lookup.store], step=self._step(leg))
+        spec = lookup_spec(lookup, rows, given, output, held=self._held[lookup.store], step=self._step(leg))
         return with_unread(self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output), everything)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
@@ -463,7 +464,7 @@ class LegCompiler:
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
         made = self._made[aggregation.store] = {**made, **aggregates.words}
-        self._contents[aggregation.store] = spec.contents
+        self._held[aggregation.store] = spec.contents, spec.history_ms
         if not (leg.after or aggregates.computed or leg.sends_changes) and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
@@ -536,7 +537,7 @@ class LegCompiler:
     def _changes(self, leg: Leg, store: str) -> DataFrame:
         """Return the changes of a store, each row as it was and as it is."""
         self._table(store)
-        spec, schema = changes_spec(store, self._aggregates[store].held, self._contents[store], self._step(leg))
+        spec, schema = changes_spec(store, self._aggregates[store].held, self._held[store][0], self._step(leg))
         rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
         return self._aggregates[store].finish(rows, (*CHANGES, *self._way.hidden))
 

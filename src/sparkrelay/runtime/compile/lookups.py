@@ -10,6 +10,8 @@ from pyspark.sql.types import StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import arrow_schema
+from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import LookupSpec
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Step
 
-__all__ = ["behind_lookup", "by_lookup", "in_words", "lookup_spec"]
+__all__ = ["behind_lookup", "by_lookup", "in_words", "lookup_spec", "with_times"]
 
 
 def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[StructType, StructType]:
@@ -56,18 +58,48 @@ def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[S
     return StructType([*columns, *given]), given
 
 
+def with_times(lookup: Lookup, rows: DataFrame) -> DataFrame:
+    """Return rows with the hidden column that says as of when each of them looks into a table with a history.
+
+    Raises:
+        TopologyException: the column of the watermark is not there any more, or is no time.
+    """
+    if lookup.watermark is None:
+        return rows
+    return rows.withColumn(hidden_columns.EVENT_TIME, F.unix_millis(event_time(lookup, rows)))
+
+
 def lookup_spec(
-    lookup: Lookup, given: StructType, output: StructType, *, contents: str, step: Mapping[str, Any]
+    lookup: Lookup,
+    rows: DataFrame,
+    given: StructType,
+    output: StructType,
+    *,
+    held: tuple[str, int | None],
+    step: Mapping[str, Any],
 ) -> LookupSpec:
     """Return the lookup step.
 
     Args:
         lookup: what the topology says of it.
+        rows: in front of it.
         given: the columns that the table gives.
         output: the rows that leave the step.
-        contents: what the table's store holds, in words.
+        held: what the table's store holds, in words; and how far back its history goes, in milliseconds, or None.
         step: what every step of the leg knows.
+
+    Raises:
+        TopologyException: rows wait for longer than the history is.
     """
+    contents, history_ms = held
+    if lookup.grace is not None and history_ms is not None:
+        grace_ms = interval_ms(rows, lookup.grace, f"{lookup.call_site}: {lookup.text}, read as a delay")
+        if grace_ms > history_ms:
+            raise TopologyException(
+                f"{lookup.call_site}: {lookup.text}: rows wait for {grace_ms} ms, and the table's history is "
+                f"{history_ms} ms: what was there at their time is gone when they look. Give a shorter grace=, or the "
+                "table a longer history="
+            )
     return LookupSpec(
         **step,
         store=lookup.store,
@@ -77,6 +109,8 @@ def lookup_spec(
         row=arrow_schema(given),
         output=arrow_schema(output),
         is_global=lookup.is_global,
+        history_ms=history_ms,
+        time=hidden_columns.TIMESTAMP if lookup.watermark is None else hidden_columns.EVENT_TIME,
     )
 
 
@@ -88,6 +122,8 @@ def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
     columns = {field.name: F.get(F.array(F.lit(None).cast(field.dataType)), F.length(text)) for field in given}
     for key in keys:
         rows = rows.where(key.isNotNull())
+    if lookup.watermark is not None:
+        rows = rows.where(event_time(lookup, rows).isNotNull())
     return rows.withColumns(columns) if columns else rows
 
 

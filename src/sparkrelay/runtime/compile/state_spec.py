@@ -13,7 +13,7 @@ from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.grouping import contents, held_states, spread
 from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
-from sparkrelay.runtime.compile.watermarks import watermark_spec
+from sparkrelay.runtime.compile.watermarks import interval_ms, watermark_spec
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StateSpec
 from sparkrelay.state.aggregate import AggregateCodec
@@ -82,6 +82,11 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
             "merge and their values would have to; take them of F.window, or of groups without a window. "
             "approx_count_distinct is there for sessions"
         )
+    history_ms = None
+    if aggregation.history is not None:
+        where = f"{aggregation.call_site}: {aggregation.text}"
+        history_ms = interval_ms(taken, aggregation.history, f"{where}, read as a delay")
+        held = {what: f"{row}, and of those in the {history_ms} ms before" for what, row in held.items()}
     if leg.source.changes:
         if not aggregation.newest:
             states = [replace(state, subtracts=state.distinct) for state in states]
@@ -115,6 +120,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         if any(other.changes_of == aggregation.store for other in legs)
         else None,
         joined=any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
+        history_ms=history_ms,
     )
     return spec, {**held, **computed}
 

@@ -15,6 +15,7 @@ from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import TimedSource, WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
+from sparkrelay.topology import RECORD_TIME, Delay
 from sparkrelay.topology.columns import argument_text, parse_path, quoted, session_gap
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, EmittingStep, Leg
+    from sparkrelay.topology import Aggregation, EmittingStep, Leg, Lookup
 
 __all__ = [
     "check_sessions",
@@ -201,11 +202,13 @@ def _timed_sources(leg: Leg, rows: DataFrame, names: TopicNames) -> list[TimedSo
         return []
     time, delay = step.watermark
     delay_ms = interval_ms(rows, delay, f"{step.call_site}: withWatermark({time!r}, {delay!r})")
+    if isinstance(step, Delay):
+        delay_ms += interval_ms(rows, step.grace, f"{step.call_site}: {step.text}, read as a delay")
     topics = (names(topic, leg.source.internal) for topic in leg.source.topics)
     return [TimedSource(f"{topic} {time} {delay}", topic, delay_ms) for topic in topics]
 
 
-def event_time(step: Aggregation | EmittingStep, rows: DataFrame) -> Column:
+def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Column:
     """Return the event time of rows, a timestamp.
 
     Raises:
@@ -213,6 +216,8 @@ def event_time(step: Aggregation | EmittingStep, rows: DataFrame) -> Column:
     """
     assert step.watermark is not None
     name, _ = step.watermark
+    if name == RECORD_TIME:
+        return F.timestamp_millis(hidden_columns.TIMESTAMP)
     where = f"{step.call_site}: withWatermark({name!r}, ...)"
     field = checked(where, lambda: rows.select(name)).schema[0]
     if isinstance(field.dataType, StructType) and {"start", "end"} == {*field.dataType.names}:

@@ -23,6 +23,7 @@ __all__ = [
     "ChangesSpec",
     "CollectedSpec",
     "DeduplicationSpec",
+    "DelaySpec",
     "FetchSpec",
     "ForeignJoinSpec",
     "JoinSpec",
@@ -171,6 +172,7 @@ class StateSpec(StoreSpec):
         kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
         joined: True where a join of tables reads it, and needs to know when rows were deleted.
         answers: where answers of a join by a foreign key come in: which of them count; else None.
+        history_ms: of a table of newest rows: for how long it also knows the rows before them; None: not at all.
     """
 
     keys: tuple[str, ...]
@@ -184,6 +186,7 @@ class StateSpec(StoreSpec):
     kept: pa.Schema | None = None
     joined: bool = False
     answers: AnswersSpec | None = None
+    history_ms: int | None = None
 
     @property
     def changes(self) -> bool:
@@ -315,6 +318,19 @@ class DeduplicationSpec(TimedSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DelaySpec(TimedSpec):
+    """How the rows of a stream wait, each until its event time is over by the watermark.
+
+    Attributes:
+        input: Arrow schema of the rows that come in.
+        row: of the columns of them that are kept.
+    """
+
+    input: pa.Schema
+    row: pa.Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookupSpec(StepSpec):
     """How a leg's rows get what a table holds for their keys.
 
@@ -326,6 +342,8 @@ class LookupSpec(StepSpec):
         contents: what the store holds, in words: one that holds something else is refused.
         output: Arrow schema of the rows that leave the step: only columns that something behind it reads.
         is_global: True for a global table, which the process keeps beside its tasks.
+        history_ms: of a table with a history: how far back it goes; None for others.
+        time: of such a table: the column that says as of when each row looks, ms since 1970; null: by its timestamp.
     """
 
     store: str
@@ -335,6 +353,8 @@ class LookupSpec(StepSpec):
     row: pa.Schema
     output: pa.Schema
     is_global: bool = False
+    history_ms: int | None = None
+    time: str = hidden_columns.TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

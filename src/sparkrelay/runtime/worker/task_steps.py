@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StepSpec
     from sparkrelay.state import LookedUp
+    from sparkrelay.state.view import StoreView
 
-__all__ = ["each_table", "each_task", "look_up", "never_applied", "task_failure"]
+__all__ = ["each_table", "each_task", "look", "look_up", "never_applied", "task_failure"]
 
 
 def each_task(
@@ -61,9 +62,24 @@ def look_up(spec: StepSpec, task: TaskCommand, store: str, contents: str, keys: 
         contents: what it is to hold, in words.
         keys: encoded keys.
     """
+    return look(spec, task, store, contents, lambda view: view.get(keys))
+
+
+def look(
+    spec: StepSpec, task: TaskCommand, store: str, contents: str, find: Callable[[StoreView], pa.Array]
+) -> LookedUp:
+    """Return what is found in a task's table, and what the micro-batch has changed of it.
+
+    Args:
+        spec: the step that looks.
+        task: whose table it is.
+        store: its name.
+        contents: what it is to hold, in words.
+        find: reads it.
+    """
     assert task.directory is not None, "a task with a table has a directory"
-    return connections.store(task.directory, map_limit=spec.map_limit).look_up(
-        store, keys, contents=contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
+    return connections.store(task.directory, map_limit=spec.map_limit).look(
+        store, find, contents=contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
     )
 
 

@@ -22,6 +22,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, laid_out, whole
 from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 from sparkrelay.runtime.worker.operators.table_changes import VERSIONS
+from sparkrelay.runtime.worker.operators.table_versions import rows_as_of
 from sparkrelay.runtime.worker.task_steps import each_task, look_up
 
 if TYPE_CHECKING:
@@ -49,17 +50,20 @@ def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
 def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     keys = pa.chunked_array([key_bytes([rows.column(name) for name in spec.columns]) for rows in batches])
     distinct = pc.unique(keys).drop_null()
-    if spec.is_global:
-        found = _found_globally(spec, distinct)
-    else:
-        found = look_up(spec, task, spec.store, spec.contents, distinct)
     # Null keys have no number: they find what stands last, which is nothing.
     numbers = whole(pc.fill_null(pc.index_in(keys, value_set=distinct), len(distinct)))
     taken = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
-    values = pa.concat_arrays([found.values, pa.nulls(1, found.values.type)])
-    if VERSIONS in found.beside:
-        times = [rows.column(hidden_columns.PARTITION_TIME).to_numpy(zero_copy_only=False) for rows in batches]
-        values, taken = _as_of(found, distinct, values, taken, np.concatenate(times))
+    if spec.history_ms is not None:
+        values, taken = rows_as_of(spec, task, distinct.cast(pa.binary()), taken, _own_times(spec, batches))
+    else:
+        if spec.is_global:
+            found = _found_globally(spec, distinct)
+        else:
+            found = look_up(spec, task, spec.store, spec.contents, distinct)
+        values = pa.concat_arrays([found.values, pa.nulls(1, found.values.type)])
+        if VERSIONS in found.beside:
+            times = [rows.column(hidden_columns.PARTITION_TIME).to_numpy(zero_copy_only=False) for rows in batches]
+            values, taken = _as_of(found, distinct, values, taken, np.concatenate(times))
     there = values.is_valid().to_numpy(zero_copy_only=False)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     results = zip(spec.row.names, NewestRows(spec.row).results(values)[:-1], strict=True)
@@ -74,6 +78,12 @@ def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordB
         for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
             taken_here = pa.array(own[piece])
             yield _beside(spec, rows, piece, {name: column.take(taken_here) for name, column in table.items()})
+
+
+def _own_times(spec: LookupSpec, batches: Sequence[pa.RecordBatch]) -> Numbers:
+    """Return as of when each row looks into a table with a history; one without an event time by its timestamp."""
+    times = (pc.coalesce(rows.column(spec.time), rows.column(hidden_columns.TIMESTAMP)) for rows in batches)
+    return np.concatenate([some.to_numpy(zero_copy_only=False) for some in times])
 
 
 def _found_globally(spec: LookupSpec, keys: pa.Array) -> LookedUp:

@@ -38,6 +38,7 @@ from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 from sparkrelay.runtime.worker.operators.sessions import TaskSessions
 from sparkrelay.runtime.worker.operators.table_aggregates import TableAggregates
 from sparkrelay.runtime.worker.operators.table_rankings import TaskRankings
+from sparkrelay.runtime.worker.operators.table_versions import TaskVersions
 from sparkrelay.runtime.worker.operators.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.state import BatchStamp, MergeResult
@@ -183,7 +184,8 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
             rows, watermarks = _on_time(spec, spec.watermark, outcomes, rows)
         if spec.follows_changes:
             rows = as_newest_rows(spec, share, rows)
-        groups = None if spec.merges or spec.ranks_changes else _group(spec, share, rows)
+        alone = spec.merges or spec.ranks_changes or spec.history_ms is not None
+        groups = None if alone else _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
             outcome.error = outcome.error or error
@@ -198,6 +200,9 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
             _apply(spec, outcome, _merging(spec, groups.of(outcome.command.task.partition), watermark))
     if any(outcome.error is not None for outcome in outcomes):
         return Merged(outcomes, _no_rows(spec.output))
+    if spec.history_ms is not None:
+        late = sum(outcome.result().entry.rows_late for outcome in outcomes)
+        warn_of_late(spec.store, late, "after the table's history", "a longer history= of the table")
     if spec.watermark is not None and spec.watermark.final:
         return Merged(outcomes, _final_rows(spec, outcomes))
     first = 0
@@ -241,17 +246,17 @@ def _on_time(
     return rows, after
 
 
-def warn_of_late(store: str, count: int, how: str) -> None:
+def warn_of_late(store: str, count: int, how: str, remedy: str = "a longer delay in withWatermark()") -> None:
     """Say, now and then, that rows were left out: nothing else shows it where results go."""
     now = time.monotonic()
     if count and now >= _warned.get(store, 0.0) + _WARN_SECONDS:
         _warned[store] = now
         log.warning(
-            "store %r: %d rows of a micro-batch came %s, and were left out; a longer delay in withWatermark() lets "
-            "them in",
+            "store %r: %d rows of a micro-batch came %s, and were left out; %s lets them in",
             store,
             count,
             how,
+            remedy,
         )
 
 
@@ -415,6 +420,8 @@ def _operator(
     own = rows.filter(pc.equal(rows.column(hidden_columns.PARTITION), partition))
     if spec.ranks_changes:
         return TaskRankings(spec, partition, own).operate
+    if spec.history_ms is not None:
+        return TaskVersions(spec, partition, task.batch, own).operate
     assert watermark is not None, "sessions end by a watermark"
     return TaskSessions(spec, aggregate_codec(spec.aggregates), partition, own, watermark).operate
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import ChangesSpec, SettleSpec
 
-__all__ = ["CHANGES", "DELETIONS", "NEW", "OLD", "VERSIONS", "changes_leg", "settle_leg"]
+__all__ = ["CHANGES", "DELETIONS", "NEW", "NEWEST", "OLD", "VERSIONS", "changes_leg", "settle_leg"]
 
 NEW: Final = 1
 OLD: Final = -1
@@ -36,6 +36,8 @@ CHANGES: Final = "changes"
 DELETIONS: Final = "deletions"
 #: Each version of a row within the micro-batch: ``key, time, value``.
 VERSIONS: Final = "versions"
+#: What the newest row of each key was whose newest row has changed, of a table with a history: ``key, old``.
+NEWEST: Final = "newest"
 
 
 def changes_leg(spec: ChangesSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.operators.codecs import codec_of
 from sparkrelay.runtime.worker.operators.table_changes import DELETIONS, NEW, OLD
+from sparkrelay.runtime.worker.operators.table_versions import newest_of
 from sparkrelay.runtime.worker.task_steps import each_table, look_up, never_applied
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _found(spec: StepSpec, side: TableSide, task: TaskCommand, keys: pa.Array) -
     Raises:
         StoreOutOfStepException: it has input of the table, and that is not in, or was taken back.
     """
-    found = look_up(spec, task, side.state.store, side.contents, keys)
+    found = (look_up if side.state.history_ms is None else newest_of)(spec, task, side.state.store, side.contents, keys)
     if found.before is None and any(partition.topic in side.state.topics for partition in task.ranges):
         raise never_applied(task, side.state.store)
     return found

@@ -1,0 +1,113 @@
+"""Streams whose rows wait, on DataFrames: what a leg gives to the step that keeps them, and what comes out of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.carried_columns import EMITTED
+from sparkrelay.runtime.compile.grouping import brief, spread
+from sparkrelay.runtime.compile.row_steps import checked
+from sparkrelay.runtime.compile.schemas import arrow_schema, check_packable, hidden_fields, without_kafka
+from sparkrelay.runtime.compile.stream_joins import nullable
+from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import DelaySpec
+from sparkrelay.topology import RECORD_TIME
+from sparkrelay.topology.columns import parse_path, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.topology import Delay, Leg
+
+__all__ = ["delay_input", "delay_spec", "delayed_columns"]
+
+
+def delayed_columns(delay: Delay, columns: StructType) -> StructType:
+    """Return the columns of a stream, which are the same behind the step, but for Kafka's own.
+
+    Raises:
+        TopologyException: two have one name.
+    """
+    columns = without_kafka(columns)
+    twice = [name for name in columns.names if columns.names.count(name) > 1]
+    if twice:
+        raise TopologyException(
+            f"{delay.call_site}: {delay.text}: two columns of the stream have the name {twice[0]!r}; use alias() "
+            "before it"
+        )
+    return columns
+
+
+def delay_input(delay: Delay, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
+    """Return the rows that the step takes in: columns that are read behind it, hidden columns, and times.
+
+    A row without an event time has its record's timestamp.
+    """
+    hidden = [name for name in hidden if name != hidden_columns.PARTITION_TIME]
+    kept = [name for name in rows.columns if name in read]
+    time = F.coalesce(event_time(delay, rows), F.timestamp_millis(hidden_columns.TIMESTAMP))
+    micros = F.unix_micros(time).alias(hidden_columns.EVENT_MICROS)
+    return checked(str(delay.call_site), lambda: rows.select(*(quoted((name,)) for name in (*kept, *hidden)), micros))
+
+
+def delay_spec(  # noqa: PLR0917 - what is known of one step
+    leg: Leg,
+    delay: Delay,
+    taken: DataFrame,
+    columns: StructType,
+    read: frozenset[str],
+    computed: Mapping[str, str],
+    *,
+    legs: Sequence[Leg],
+    names: TopicNames,
+    config: StreamsConfig,
+    step: Mapping[str, Any],
+) -> tuple[DelaySpec, StructType]:
+    """Return the step that keeps a leg's rows, and the columns that leave it.
+
+    Args:
+        leg: the leg.
+        delay: its stateful step.
+        taken: the rows that it takes in.
+        columns: every column behind it.
+        read: those that anything reads.
+        computed: what the columns in front of it are computed from.
+        legs: of the topology.
+        names: Kafka's names of its topics.
+        config: the instance's settings.
+        step: what every step knows, and how this one writes its changelog.
+
+    Raises:
+        TopologyException: an interval is none, a column cannot be kept, or too many topics are read.
+    """
+    where = f"{delay.call_site}: {delay.text}"
+    row = nullable(field for field in columns if field.name in read)
+    check_packable(row, where, "wait in a store")
+    output = StructType([*row, *hidden_fields(EMITTED)])
+    sources, own_sources = timed_sources([leg], leg, taken, names, where)
+    name = delay.watermark[0]
+    path = parse_path(name)
+    time = "their timestamps" if name == RECORD_TIME else name if path is None else computed.get(path[0], name)
+    spec = DelaySpec(
+        **step,
+        store=delay.store,
+        changelog=names.changelog(delay.store),
+        contents=brief(f"waiting rows of {row.simpleString()} by {time}{spread(leg, legs)}"),
+        output=arrow_schema(output),
+        delay_ms=max(source.delay_ms for source in sources),
+        ahead_ms=config.event_time_after_max_ms,
+        sources=sources,
+        own_sources=own_sources,
+        input=arrow_schema(taken.schema),
+        row=arrow_schema(row),
+    )
+    return spec, output
