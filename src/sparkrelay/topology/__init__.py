@@ -24,6 +24,7 @@ from sparkrelay.topology.structure import (
     StreamJoin,
     Subtopology,
     TableJoin,
+    Transformation,
 )
 from sparkrelay.topology.topology import Topology
 
@@ -52,4 +53,5 @@ __all__ = [
     "Subtopology",
     "TableJoin",
     "Topology",
+    "Transformation",
 ]

@@ -15,6 +15,7 @@ from sparkrelay.topology.nodes import (
     SinkNode,
     SourceNode,
     TableJoinNode,
+    TransformationNode,
     line_up,
 )
 
@@ -51,7 +52,12 @@ class NodeNames:
         match node:
             case SourceNode(name=str(name)):
                 self._of[id(node)] = self._streams.choose(name, node.call_site)
-            case AggregationNode(name=str(name)) | JoinNode(name=str(name)) | DeduplicationNode(name=str(name)):
+            case (
+                AggregationNode(name=str(name))
+                | JoinNode(name=str(name))
+                | DeduplicationNode(name=str(name))
+                | TransformationNode(name=str(name))
+            ):
                 self._of[id(node)] = self._stores.choose(name, node.call_site)
             case SinkNode(name=str(name)) | ActionNode(name=str(name)):
                 self._of[id(node)] = self._sinks.choose(name, node.call_site)
@@ -67,7 +73,11 @@ class NodeNames:
         if repartition.explicit:
             return None
         for node in record.nodes:
-            if isinstance(node, AggregationNode) and node.name and node.parent.parent is repartition:
+            if (
+                isinstance(node, AggregationNode | TransformationNode)
+                and node.name
+                and node.parent.parent is repartition
+            ):
                 return node.name
             if isinstance(node, DeduplicationNode) and node.name and node.parent is repartition:
                 return node.name
@@ -93,6 +103,9 @@ class NodeNames:
                 self._of[id(node)] = speaking_name((self._base(node.left), "join", self._base(node.right)))
             case DeduplicationNode():
                 name = speaking_name((self._base(node.parent), "deduplicated", "by", *node.columns))
+                self._of[id(node)] = self._stores.find(name, node.call_site)
+            case TransformationNode():
+                name = speaking_name((self._base(node.parent), "transformed", "by", *node.parent.words))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))

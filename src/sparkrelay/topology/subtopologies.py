@@ -25,6 +25,7 @@ from sparkrelay.topology.nodes import (
     SourceNode,
     StepNode,
     TableJoinNode,
+    TransformationNode,
     UnionNode,
     watermark_before,
 )
@@ -41,6 +42,7 @@ from sparkrelay.topology.structure import (
     StreamJoin,
     Subtopology,
     TableJoin,
+    Transformation,
 )
 from sparkrelay.topology.topology import Topology
 from sparkrelay.topology.ways import all_ways, starts_of
@@ -121,7 +123,7 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | TableJoinNode():
+            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | TransformationNode() | TableJoinNode():
                 text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
@@ -257,12 +259,12 @@ def _check_ways_out(ways: Iterable[Way]) -> None:
         other = first.setdefault(id(node), way)
         if other.end is not way.end:
             what, of, it = f"the join at {node.call_site}", "a join of streams", "the join"
-            if isinstance(node, DeduplicationNode):
+            if not isinstance(node, JoinNode):
                 what, of, it = f"{node.text} at {node.call_site}", node.text, "it"
+            columns = '"column"' if isinstance(node, TransformationNode) else ", ".join(map(repr, node.columns))
             raise TopologyException(
                 f"{way.end.call_site}: the rows of {what} are used here and at {other.end.call_site}, and there is one "
-                f"way out of {of}. Put repartition({', '.join(map(repr, node.columns))}) behind {it}, and begin both "
-                "ways there"
+                f"way out of {of}. Put repartition({columns}) behind {it}, and begin both ways there"
             )
 
 
@@ -419,6 +421,18 @@ def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> Emittin
     if isinstance(node, DeduplicationNode):
         return Deduplication(
             names[node], node.columns, node.within, node.watermark, node.logged, node.call_site, node.text
+        )
+    if isinstance(node, TransformationNode):
+        return Transformation(
+            names[node],
+            node.parent.keys,
+            node.processor,
+            node.output,
+            node.time_mode,
+            node.in_pandas,
+            node.watermark,
+            node.call_site,
+            f"{node.parent.text}.{node.text}",
         )
     return StreamJoin(
         names[node],

@@ -18,6 +18,7 @@ from sparkrelay.topology.nodes import (
     SourceNode,
     StepNode,
     TableJoinNode,
+    TransformationNode,
     UnionNode,
     watermark_before,
     ways_back,
@@ -121,7 +122,7 @@ def _way(end: End, nodes: tuple[AnyNode, ...], number: int) -> Way:
             case AggregationNode():
                 # What was collected so far stands behind it.
                 aggregation, before, after = node, [], before
-            case JoinNode() | DeduplicationNode():
+            case JoinNode() | DeduplicationNode() | TransformationNode():
                 emitting, before, after = node, [], before
                 is_left = nodes[index + 1] is node.parent
             case UnionNode():

@@ -15,9 +15,15 @@ from sparkrelay.runtime.compile.deduplication import (
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import hidden_fields
 from sparkrelay.runtime.compile.stream_joins import JoinSides, join_input, join_output, join_spec, nullable
+from sparkrelay.runtime.compile.transformations import (
+    transformation_input,
+    transformation_spec,
+    transformed_columns,
+)
 from sparkrelay.runtime.worker.operators.deduplication import deduplicate_leg
 from sparkrelay.runtime.worker.operators.stream_joins import join_leg
-from sparkrelay.topology import StreamJoin
+from sparkrelay.runtime.worker.operators.transformations import transform_leg
+from sparkrelay.topology import StreamJoin, Transformation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -79,6 +85,8 @@ class EmittingSteps:
         if step.store not in self._columns:
             if isinstance(step, StreamJoin):
                 columns = join_output(self._sides.of(step))
+            elif isinstance(step, Transformation):
+                columns = transformed_columns(step)
             else:
                 columns = deduplicated_columns(step, visible(rows))
             self._columns[step.store] = columns
@@ -98,6 +106,8 @@ class EmittingSteps:
         """
         if isinstance(step, StreamJoin):
             return join_input(step, rows, self._sides.of(step)[step.side], read, hidden)
+        if isinstance(step, Transformation):
+            return transformation_input(step, rows, hidden)
         return deduplication_input(step, rows, read, hidden)
 
     def prepared(  # noqa: PLR0917 - what is known of one step
@@ -127,6 +137,11 @@ class EmittingSteps:
             spec = join_spec(leg, emitting, self._sides.of(emitting), read, taken, **shared)
             kept = [field for field in join_output(self._sides.of(emitting)) if field.name in spec.output.names]
             return functools.partial(join_leg, spec), nullable([*kept, *hidden_fields(EMITTED)])
+        if isinstance(emitting, Transformation):
+            result = self._columns[emitting.store]
+            del shared["step"]
+            changed, output = transformation_spec(leg, emitting, taken, result, read, computed, **shared, fields=step)
+            return functools.partial(transform_leg, changed), output
         output = deduplication_output(self._columns[emitting.store], read)
         first = deduplication_spec(leg, emitting, taken, output, computed, **shared)
         return functools.partial(deduplicate_leg, first), output
