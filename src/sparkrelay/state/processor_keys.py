@@ -41,6 +41,7 @@ LONGEST_NAME: Final = 100
 #: Under this name, which no variable has, stands what timers a group has.
 TIMERS: Final = ""
 _LONGEST_PART: Final = 120
+_SECOND_MS: Final = 1000
 _DIGEST: Final = b"\xff"
 _FRONT: Final = end_bytes(NEVER)
 _TIMER: Final = b"\x00"
@@ -81,8 +82,8 @@ def timer_key(due_ms: int, group: bytes) -> bytes:
 
 
 def expiry_key(expires_ms: int, variable: bytes) -> bytes:
-    """Return where it stands that a variable, an entry or an element expires."""
-    return end_bytes(expires_ms) + _EXPIRY + variable[END_BYTES:]
+    """Return where it stands that a variable, an entry or an element expires: it is removed within a second of that."""
+    return end_bytes(-(-expires_ms // _SECOND_MS) * _SECOND_MS) + _EXPIRY + variable[END_BYTES:]
 
 
 def read_due(key: bytes) -> tuple[int, bool]:

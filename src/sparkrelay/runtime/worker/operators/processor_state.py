@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Group", "ListCells", "MapCells", "Timers", "ValueCells", "Work", "cells_of", "remove_expired"]
 
+_LATEST_EXPIRY: Final = 1 << 60
 _TIME: Final = struct.Struct(">q")
 #: Columns of what is known of a list as a whole: where its first element stands, and where the next one is to.
 _PLACES: Final = StructType([StructField("first", LongType(), False), StructField("next", LongType(), False)])
@@ -147,7 +148,7 @@ class _Cells:
         changed = self._work.changed
         expires = NEVER
         if self._ttl_ms is not None:
-            expires = min(self._work.now_ms + self._ttl_ms, NEVER - 1)
+            expires = min(self._work.now_ms + self._ttl_ms, _LATEST_EXPIRY)
             self.load(self._dirty)
             for key in self._dirty:
                 if (before := self._stored[key]) is not None:

@@ -99,9 +99,11 @@ class _TaskTransformation:
 
     def operate(self, view: StoreView) -> Changes:
         """Have the processor do its part, and return what becomes of its variables and timers."""
-        spec, task = self._spec, self.task
+        spec = self._spec
         rows, watermark, before_ms = self._timely(view)
-        work = Work(view, clock_ms(task) if watermark is None else watermark.ms)
+        work = Work(
+            view, watermark.ms if watermark is not None and spec.time_mode == "processingtime" else self._now_ms
+        )
         turns = _Turns(spec, work, before_ms if spec.time_mode == "eventtime" else None)
         if rows is not None and rows.num_rows:
             turns.give(rows)
@@ -116,13 +118,17 @@ class _TaskTransformation:
         keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
         return Changes.of(view, keys, new, watermark)
 
+    @property
+    def _now_ms(self) -> int:
+        return clock_ms(self.task) if self.task.now_ms is None else self.task.now_ms
+
     def _timely(self, view: StoreView) -> tuple[pa.Table | None, Watermark | None, int]:
         """Return the rows that are not late, the time with them, and the watermark before."""
         spec, rows, before_ms = self._spec, self._rows, view.watermark
         if spec.time_mode == "none":
             return rows, None, before_ms
         if spec.time_mode == "processingtime":
-            return rows, Watermark(max(self.task.now_ms or clock_ms(self.task), before_ms)), before_ms
+            return rows, Watermark(max(self._now_ms, before_ms)), before_ms
         if rows is None:
             nothing = pa.schema([(hidden_columns.EVENT_MICROS, pa.int64())]).empty_table()
             mark = watermark_with(spec, view, self.task, nothing, 0)
