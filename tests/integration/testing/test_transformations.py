@@ -9,6 +9,8 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.runtime.spark.jobs import JobFailed
+from sparkrelay.state import TaskStore
 from sparkrelay.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.integration
@@ -199,3 +201,117 @@ def test_timers_are_fired_as_in_pyspark_s_tester(spark, mode):
             if step in {13, 27}:
                 driver.restart(from_changelog=step == 27)
         assert fired > 10
+
+
+class Expiring(StatefulProcessor):
+    """What it is given lasts for ten seconds."""
+
+    def init(self, handle):
+        self.value = handle.getValueState("value", "n long", 10_000)
+        self.items = handle.getListState("items", "n long", 10_000)
+        self.map = handle.getMapState("map", "page string", "n long", 10_000)
+
+    def handleInputRows(self, key, rows, times):
+        for row in rows:
+            if row.n:
+                self.value.update((row.n,))
+                self.items.appendValue((row.n,))
+                self.map.updateValue((row.page,), (row.n,))
+        entries = sorted((*page, *n) for page, n in self.map.iterator())
+        assert (self.items.exists(), self.map.exists()) == (bool(list(self.items.get())), bool(entries))
+        text = f"{self.value.get()} {[n for (n,) in self.items.get()]} {entries}"
+        yield Row(user=key[0], text=text)
+
+    def close(self):
+        pass
+
+
+def stored(driver, store="counts"):
+    """Return how many keys the store of the one task has."""
+    directory = driver._tasks.directories(0)[0]
+    opened = TaskStore.open(directory, create=False)
+    try:
+        return opened.rows(store)
+    finally:
+        opened.close(clean=False)
+
+
+def test_what_expires_is_read_as_absent_and_removed(spark):
+    start = round(ZERO.timestamp() * 1000)
+    options = {"mode": "ProcessingTime", "wall_clock_time": start}
+    with driven(spark, Expiring(), "user string, text string", **options) as driver:
+
+        def at(seconds, n=0, page="p"):
+            driver.advance_wall_clock_time(ZERO + dt.timedelta(seconds=seconds) - now(driver))
+            click(driver, "ada", 0, n, page)
+            return texts(driver)[-1][1]
+
+        assert at(0, 1, "p") == "(1,) [1] [('p', 1)]"
+        assert at(6, 2, "q") == "(2,) [1, 2] [('p', 1), ('q', 2)]"
+        assert at(9.999) == "(2,) [1, 2] [('p', 1), ('q', 2)]"
+        assert at(10) == "(2,) [2] [('q', 2)]"
+        driver.restart(from_changelog=True)
+        assert at(15.999) == "(2,) [2] [('q', 2)]"
+        assert at(16, 0) == "None [] []"
+        assert at(17, 3, "p") == "(3,) [3] [('p', 3)]"
+        assert at(20, 4, "p") == "(4,) [3, 4] [('p', 4)]"
+        # Without a row: all is removed by the clock.
+        driver.advance_wall_clock_time(dt.timedelta(seconds=11))
+        assert stored(driver) == 0
+        driver.restart(from_changelog=True)
+        assert stored(driver) == 0
+        assert at(40) == "None [] []"
+
+
+def now(driver):
+    return dt.datetime.fromtimestamp(driver._now_ms / 1000, dt.UTC)
+
+
+def test_the_cut_into_micro_batches_changes_no_state(spark):
+    rng = random.Random(5)
+    rows = [(rng.choice("abcd"), rng.choice("pqr"), rng.randint(0, 60)) for _ in range(60)]
+    results = []
+    for batch in ("record", "all", "some"):
+        with driven(
+            spark, Everything(), "user string, text string", batch="record" if batch == "record" else "all"
+        ) as driver:
+            for number, (user, page, n) in enumerate(rows):
+                click(driver, user, 0, n, page)
+                if batch == "some" and rng.random() < 0.2:
+                    driver.process()
+                    if number > 40:
+                        driver.restart(from_changelog=True)
+            results.append(dict(texts(driver)))
+    assert results[0] == results[1] == results[2]
+    assert len(results[0]) == 4
+
+
+class Broken(Counting):
+    def handleInputRows(self, key, rows, times):
+        [row] = rows
+        if row.n == 1:
+            raise KeyError("what is missing")
+        if row.n == 2:
+            self.count.update((row.page, []))
+        if row.n == 3:
+            yield Row(user=key[0], count="many", pages=1)
+        if row.n == 4:
+            yield Row(user=key[0], other=1, pages=1)
+
+
+@pytest.mark.parametrize(
+    ("n", "message"),
+    [
+        (1, r"Broken\.handleInputRows\(\) failed for key \('ada',\): KeyError: 'what is missing'"),
+        (2, r"for key \('ada',\): TypeError: value state 'count' takes count, pages, and got \('p', \[\]\)"),
+        (3, r"for key \('ada',\): TypeError: outputStructType takes user, count, pages, and got \('ada', 'many', 1\)"),
+        (4, r"TypeError: outputStructType takes user, count, pages, and got a Row of user, other, pages"),
+    ],
+)
+def test_a_failure_names_the_processor_and_the_key(spark, n, message):
+    options = {"config": {"max.batch.retries": 0}}
+    with (
+        driven(spark, Broken(), "user string, count long, pages int", **options) as driver,
+        pytest.raises(JobFailed, match=message),
+    ):
+        click(driver, "ada", 0, n)
