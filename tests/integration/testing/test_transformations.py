@@ -3,12 +3,15 @@
 import datetime as dt
 import random
 
+import numpy as np
+import pandas as pd
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.state import TaskStore
 from sparkrelay.testing import TopologyTestDriver
@@ -302,9 +305,15 @@ class Broken(Counting):
 @pytest.mark.parametrize(
     ("n", "message"),
     [
-        (1, r"Broken\.handleInputRows\(\) failed for key \('ada',\): KeyError: 'what is missing'"),
-        (2, r"for key \('ada',\): TypeError: value state 'count' takes count, pages, and got \('p', \[\]\)"),
-        (3, r"for key \('ada',\): TypeError: outputStructType takes user, count, pages, and got \('ada', 'many', 1\)"),
+        (1, r"KeyError: 'what is missing' in Broken\.handleInputRows\(\) for key \('ada',\) .*test_transformations"),
+        (
+            2,
+            r"TypeError: value state 'count' takes count, pages, and got \('p', \[\]\).*key \('ada',\) .*handleInput",
+        ),
+        (
+            3,
+            r"TypeError: outputStructType takes user, count, pages, and got \('ada', 'many', 1\): .*for key \('ada',\)",
+        ),
         (4, r"TypeError: outputStructType takes user, count, pages, and got a Row of user, other, pages"),
     ],
 )
@@ -315,3 +324,123 @@ def test_a_failure_names_the_processor_and_the_key(spark, n, message):
         pytest.raises(JobFailed, match=message),
     ):
         click(driver, "ada", 0, n)
+
+
+class Late(StatefulProcessor):
+    def init(self, handle):
+        self.handle = handle
+
+    def handleInputRows(self, key, rows, times):
+        for row in rows:
+            self.handle.registerTimer(int(row.at.timestamp() * 1000) + 5000)
+            yield Row(user=key[0], text=f"row {row.n}")
+
+    def handleExpiredTimer(self, key, times, info):
+        over = times.getCurrentWatermarkInMs() - info.getExpiryTimeInMs()
+        yield Row(user=key[0], text=f"over by {over}")
+
+    def close(self):
+        pass
+
+
+def test_late_rows_are_dropped_and_timers_of_idle_tasks_fire(spark):
+    options = {"delay": "1 second", "config": {"watermark.idle.ms": 60_000}}
+    with driven(spark, Late(), "user string, text string", "EventTime", **options) as driver:
+        for n, seconds in enumerate((10, 30, 28, 29, 31)):
+            click(driver, "ada", seconds, n)
+        out = driver.create_output_topic("out", key=String())
+        assert [record.value["text"] for record in out.read_records()] == [
+            "row 0",
+            "row 1",
+            "over by 14000",
+            "row 3",
+            "row 4",
+        ]
+        driver.advance_wall_clock_time(dt.timedelta(seconds=59))
+        assert out.is_empty
+        driver.advance_wall_clock_time(dt.timedelta(seconds=1))
+        records = out.read_records()
+        assert [(record.timestamp, record.value["text"].partition(" by ")[0]) for record in records] == [
+            (round(ZERO.timestamp() * 1000) + due * 1000, "over") for due in (34, 35, 36)
+        ]
+
+
+class InPandas(StatefulProcessor):
+    def init(self, handle):
+        self.sum = handle.getValueState("sum", "n long")
+
+    def handleInputRows(self, key, rows, times):
+        total = sum(int(frame["n"].sum()) for frame in rows) + (self.sum.get() or (0,))[0]
+        self.sum.update((np.int64(total),))
+        yield pd.DataFrame({"sum": [total], "page": [key[0]], "second": [key[1]]})
+
+    def close(self):
+        pass
+
+
+def test_pandas_frames_and_computed_keys_and_what_follows(spark):
+    builder = StreamsBuilder()
+    grouped = clicks_of(builder).groupBy("page", (F.col("n") % 2).alias("odd"))
+    made = grouped.transformWithStateInPandas(InPandas(), "page string, second long, sum long", "append", "NONE")
+    later = made.where("sum > 3").withColumn("at", F.lit("2026-01-01").cast("timestamp")).withWatermark("at", "1 day")
+    later.groupBy("page").agg(F.max("sum").alias("most")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2, batch="all") as driver:
+        for n, page in enumerate(("p", "q", "p", "q", None, "p"), 1):
+            click(driver, f"u{n}", n, n, page)
+        first = rows_of(driver)
+        click(driver, "u", 9, 7, "p")
+        click(driver, "u", 9, 8, None)
+        assert {(row["page"], row["most"]) for row in [*first, *rows_of(driver)]} >= {("p", 6), ("p", 11), ("q", 6)}
+
+
+def compiled(spark, processor, output="user string, count long, pages int", mode="None", **to):
+    builder = StreamsBuilder()
+    made = clicks_of(builder).groupBy("user").transformWithState(processor, output, "Update", mode)
+    made.to("out", value=Json(), **to)
+    TopologyTestDriver(builder.build(), spark=spark).close()
+
+
+class Asking(Counting):
+    def __init__(self, ask):
+        self.ask = ask
+
+    def init(self, handle):
+        self.ask(handle)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda h: h.getValueState("v", "n"), "value state 'v': schema='n' is not a schema"),
+        (
+            lambda h: h.getValueState("v", "n long", 5),
+            "value state 'v': ttlDurationMs=5 goes by the clock: give timeMode",
+        ),
+        (lambda h: h.getValueState("v", "n long", 0), "ttlDurationMs=0 must be a number of milliseconds from 1 on"),
+        (
+            lambda h: (h.getListState("v", "n long"), h.getMapState("v", "n long", "n long")),
+            "two variables of that name",
+        ),
+        (
+            lambda h: h.getMapState("m", "v variant", "n long"),
+            "map state 'm': column 'v' .variant. cannot be kept as state",
+        ),
+        (
+            lambda h: h.registerTimer(5),
+            r"Asking\.init\(\) failed on the driver.*registerTimer\(5\): timers are of a group",
+        ),
+        (lambda h: 1 / 0, r"init\(\) failed on the driver, where it says which variables there are: ZeroDivisionError"),
+    ],
+)
+def test_what_init_asks_for_is_checked_when_the_pipeline_is_built(spark, ask, message):
+    with pytest.raises(TopologyException, match=message):
+        compiled(spark, Asking(ask))
+
+
+def test_what_comes_out_is_checked_when_the_pipeline_is_built(spark):
+    with pytest.raises(TopologyException, match="page"):
+        compiled(spark, Counting(), key=String("page"))
+    with pytest.raises(TopologyException, match="outputStructType='nothing' "):
+        compiled(spark, Counting(), "nothing")
+    with pytest.raises(TopologyException, match="outputStructType names column 'a' twice"):
+        compiled(spark, Counting(), "a long, a long")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -49,6 +50,8 @@ __all__ = ["transform_leg"]
 
 #: Rows in one batch of rows that go on.
 _MOST_ROWS: Final = 16_000
+#: Where the code of steps lies.
+_OURS: Final = str(Path(__file__).parent)
 
 
 def transform_leg(spec: TransformationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -245,19 +248,16 @@ class _Turns:
         self._work.group = None
 
     def _call(self, method: str, call: Callable[[], Any], key: tuple[Any, ...] | None = None) -> None:
-        """Call the processor.
-
-        Raises:
-            RuntimeError: it failed; names its class, its method and the key.
-        """
+        """Call the processor; what it raises leaves with a note of its class, its method and the key."""
         try:
             call()
         except SparkRelayError:
             raise
         except Exception as error:
             of = "" if key is None else f" for key {key!r}"
-            name = type(self._processor).__name__
-            raise RuntimeError(f"{name}.{method}() failed{of}: {type(error).__name__}: {error}") from error
+            error.add_note(f"in {type(self._processor).__name__}.{method}(){of}")
+            _end_at_the_user_s(error)
+            raise
 
     def _keys(self, groups: Sequence[Group]) -> list[tuple[Any, ...]]:
         """Return the keys of groups as the processor gets them."""
@@ -275,6 +275,17 @@ class _Turns:
         found = rows_of(rows.select(names), schema, rows.num_rows)
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             yield iter(found[begin:end])
+
+
+def _end_at_the_user_s(error: Exception) -> None:
+    """Have the traceback of an error end at the last line that is not ours: that is the one to be mended."""
+    at, last = error.__traceback__, None
+    while at is not None:
+        if not at.tb_frame.f_code.co_filename.startswith(_OURS):
+            last = at
+        at = at.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def _of_pandas(made: Any, spec: TransformationSpec) -> Iterable[tuple[Any, ...]]:
