@@ -35,7 +35,11 @@ class DueTimes:
         return frozenset().union(*(self._topics[store] for store, ms in self._due.items() if ms <= clock_ms))
 
     def committed(self, states: Iterable[StateReport], clock_ms: int) -> None:
-        """Learn how stores are with a batch, which was chosen then."""
+        """Learn how stores are with a batch, which was chosen then.
+
+        A store's time does not go back, and may be that of another machine, whose clock is ahead of this one's.
+        """
         for state in states:
             if state.store in self._due:
-                self._due[state.store] = math.inf if state.left_ms is None else clock_ms + state.left_ms
+                now_ms = clock_ms if state.expired is None else max(clock_ms, state.expired)
+                self._due[state.store] = math.inf if state.left_ms is None else now_ms + state.left_ms

@@ -188,7 +188,12 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 timed_topics=timed_topics - behind_final,
                 merged=merged,
                 joins=joins,
-                clocked=clocked,
+                # Where it has none of their partitions, nobody would run the step.
+                clocked={
+                    store: topics
+                    for store, topics in clocked.items()
+                    if any(number < by_name[topic] for topic in topics)
+                },
                 foreach_batch=any(isinstance(leg.action, ForeachBatch) for leg in subtopology.legs),
             )
     for topic in internal.values():

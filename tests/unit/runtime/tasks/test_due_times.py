@@ -31,6 +31,12 @@ def test_a_batch_without_the_store_says_nothing_of_it():
     assert due.due(10) == {"c"}
 
 
+def test_a_store_whose_time_is_ahead_of_the_clock_is_waited_for():
+    due = DueTimes({"timers": frozenset({"a"})})
+    due.committed([StateReport("timers", 1, expired=5000, left_ms=1)], 1000)
+    assert due.next_ms == 5001
+
+
 def test_where_nothing_goes_by_the_clock_nothing_is_due():
     assert DueTimes({}).due(1 << 60) == frozenset()
     assert DueTimes({}).next_ms == math.inf
