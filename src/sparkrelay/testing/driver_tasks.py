@@ -192,9 +192,8 @@ class DriverTasks:
             ends = self._ends(p for task in self._tasks for p in (*task.inputs, *task.changelogs.values()))
             work = {}
             for task in self._tasks:
-                ranges = task.next_ranges(
-                    task.position.offsets, ends, self._config.max_batch_records, self._now_ms() / 1000
-                )
+                now_ms, limit = self._now_ms(), self._config.max_batch_records
+                ranges = task.next_ranges(task.position.offsets, ends, limit, now_ms / 1000, now_ms)
                 if ranges:
                     work[task.id] = task, ranges
             if not work:

@@ -28,7 +28,7 @@ from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
 from sparkrelay.testing.stored_rows import stored_rows
 from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic
-from sparkrelay.topology import Delay, StreamJoin
+from sparkrelay.topology import Delay, StreamJoin, Transformation
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -194,7 +194,9 @@ class TopologyTestDriver:
         spec = self._plans.state(name) or self._global_plans.state(name)
         legs = (*self._topology.legs, *self._topology.global_tables)
         for step in (leg.emitting for leg in legs if leg.emitting is not None and leg.store == name):
-            held = "the rows of a join, of both streams" if isinstance(step, StreamJoin) else f"the keys of {step.text}"
+            held = f"the {'state' if isinstance(step, Transformation) else 'keys'} of {step.text}"
+            if isinstance(step, StreamJoin):
+                held = "the rows of a join, of both streams"
             if isinstance(step, Delay):
                 held = f"the rows that wait in front of {step.text}"
             raise ValueError(f"store {name!r} holds {held}; look at what comes out of it")

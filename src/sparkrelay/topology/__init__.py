@@ -26,6 +26,7 @@ from sparkrelay.topology.structure import (
     StreamJoin,
     Subtopology,
     TableJoin,
+    Transformation,
 )
 from sparkrelay.topology.topology import Topology
 
@@ -56,4 +57,5 @@ __all__ = [
     "Subtopology",
     "TableJoin",
     "Topology",
+    "Transformation",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.topology.nodes import EmittingNode, Record, RepartitionNode
+from sparkrelay.topology.nodes import DeduplicationNode, DelayNode, JoinNode, Record, RepartitionNode
 from sparkrelay.topology.ways import ends_behind_emitting
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def with_branches(record: Record) -> Record:
     for node in record.nodes:
         # What follows a node is written behind it, so everything that this one refers to has been made by now.
         made[id(node)] = at = written.add(_following(node, made))
-        if id(node) in branching:
-            assert isinstance(at, EmittingNode)
+        # Of what a processor returns, no column is known to decide the partition.
+        if id(node) in branching and isinstance(at, JoinNode | DeduplicationNode | DelayNode):
             words = (*at.columns, "shared")
             made[id(node)] = written.add(
                 RepartitionNode(at, at.columns, None, words, None, explicit=False, call_site=at.call_site)

@@ -1,5 +1,7 @@
 """GroupedStream: rows in groups, and what may be kept of each of them."""
 
+# ruff: noqa: N802, N803 - PySpark's names
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -11,12 +13,13 @@ from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.row_steps import check_seed, flat
 from sparkrelay.topology.structure import NamedAggregate
+from sparkrelay.topology.transformations import check_unsupported, transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import GroupingNode, Record
+    from sparkrelay.topology.nodes import GroupingNode, Node, Record
 
 __all__ = ["GroupedStream"]
 
@@ -27,13 +30,20 @@ TableT = TypeVar("TableT")
 class GroupedStream(Generic[TableT]):
     """Rows in groups, waiting for ``agg``. Made by ``KStream.groupBy``."""
 
-    __slots__ = ("_node", "_record", "_table")
+    __slots__ = ("_node", "_record", "_stream", "_table")
 
-    def __init__(self, record: Record, node: GroupingNode, table: Callable[[AggregationNode], TableT]) -> None:
-        """Take what is grouped, and what makes a KTable of what is kept of it."""
+    def __init__(
+        self,
+        record: Record,
+        node: GroupingNode,
+        table: Callable[[AggregationNode], TableT],
+        stream: Callable[[Node], Any] | None = None,
+    ) -> None:
+        """Take what is grouped, what makes a KTable of what is kept of it, and a KStream; None of a table's rows."""
         self._record = record
         self._node = node
         self._table = table
+        self._stream = stream
 
     def agg(
         self,
@@ -104,16 +114,93 @@ class GroupedStream(Generic[TableT]):
         """Keep the largest value of columns in ``max(column)``, as ``GroupedData.max``; else as :meth:`agg`."""
         return self._of_columns("max", "max", cols, name, logged)
 
+    def transformWithState(  # noqa: PLR0917 - as PySpark has them
+        self,
+        statefulProcessor: Any,
+        outputStructType: Any,
+        outputMode: str,
+        timeMode: str,
+        initialState: None = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+    ) -> Any:
+        """Give each group's rows to a stateful processor of yours, as ``GroupedData.transformWithState``.
+
+        The processor is PySpark's own ``pyspark.sql.streaming.StatefulProcessor``: for each micro-batch and task a copy
+        of it gets ``init(handle)``, then ``handleInputRows(key, rows, timerValues)`` for each group that has rows, then
+        ``handleExpiredTimer`` for each timer that is due, then ``close()``. What is to last it keeps in the variables
+        that the handle gives it, which are journaled, restored and followed by standbys as every store is.
+
+        The result is a stream of the rows that it returns. Their message key is the grouping key, whether
+        ``outputStructType`` has its columns or not; ``to(topic, key=...)`` takes columns that it has. The timestamp of
+        a row is the newest of the group's rows in the micro-batch, or the time that its timer was set to. Rows whose
+        key is null are left out, as by ``agg``; in PySpark they are a group.
+
+        Args:
+            statefulProcessor: the processor. It travels to the workers as a Python function does.
+            outputStructType: a ``StructType``, or text such as ``"user string, n long"``.
+            outputMode: ``"Append"`` or ``"Update"``; which is meant changes nothing, as in Spark.
+            timeMode: ``"None"``; ``"ProcessingTime"`` for timers and ``ttlDurationMs`` by the clock of the wall;
+                ``"EventTime"`` for timers by the watermark, which takes ``withWatermark`` before ``groupBy``: then late
+                rows are left out.
+            initialState: there is none; for PySpark's signature.
+            eventTimeColumnName: likewise: put ``withWatermark`` behind it.
+            name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind, or the rows are a table's.
+        """
+        others = (initialState, eventTimeColumnName)
+        written = "transformWithState", statefulProcessor, outputStructType, outputMode, timeMode
+        return self._transformed(*written, others, name, find_call_site())
+
+    def transformWithStateInPandas(  # noqa: PLR0917 - as PySpark has them
+        self,
+        statefulProcessor: Any,
+        outputStructType: Any,
+        outputMode: str,
+        timeMode: str,
+        initialState: None = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+    ) -> Any:
+        """Do the same as :meth:`transformWithState` with a processor that takes and returns pandas' DataFrames."""
+        others = (initialState, eventTimeColumnName)
+        written = "transformWithStateInPandas", statefulProcessor, outputStructType, outputMode, timeMode
+        return self._transformed(*written, others, name, find_call_site())
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         raise TopologyException(
             f"{find_call_site()}: GroupedStream has no {name}(): agg(...), count(), sum(), avg(), min() and max() are "
-            "there"
+            "there, and transformWithState(...) of a stream"
         )
 
     def __repr__(self) -> str:
         return f"<GroupedStream written at {self._node.call_site}>"
+
+    def _transformed(  # noqa: PLR0917 - as they are written
+        self,
+        method: str,
+        processor: Any,
+        output: Any,
+        output_mode: Any,
+        time_mode: Any,
+        others: tuple[Any, Any],
+        name: Any,
+        call_site: CallSite,
+    ) -> Any:
+        if self._stream is None:
+            raise TopologyException(
+                f"{call_site}: {method}() takes the rows of a stream, and these are a table's, whose rows change; "
+                "put to_stream() before groupBy(), which gives each change of the table by itself"
+            )
+        check_unsupported(method, *others, call_site)
+        modes = output_mode, time_mode
+        return self._stream(transform(self._record, self._node, processor, output, modes, name, method, call_site))
 
     def _of_columns(self, step: str, function: str, cols: tuple[Any, ...], name: str | None, logged: bool) -> TableT:
         call_site = find_call_site()

@@ -16,6 +16,7 @@ from sparkrelay.topology.nodes import (
     SinkNode,
     SourceNode,
     TableJoinNode,
+    TransformationNode,
     line_up,
 )
 
@@ -57,6 +58,7 @@ class NodeNames:
                 | JoinNode(name=str(name))
                 | DeduplicationNode(name=str(name))
                 | DelayNode(name=str(name))
+                | TransformationNode(name=str(name))
             ):
                 self._of[id(node)] = self._stores.choose(name, node.call_site)
             case SinkNode(name=str(name)) | ActionNode(name=str(name)):
@@ -73,7 +75,11 @@ class NodeNames:
         if repartition.explicit:
             return None
         for node in record.nodes:
-            if isinstance(node, AggregationNode) and node.name and node.parent.parent is repartition:
+            if (
+                isinstance(node, AggregationNode | TransformationNode)
+                and node.name
+                and node.parent.parent is repartition
+            ):
                 return node.name
             if isinstance(node, DeduplicationNode) and node.name and node.parent is repartition:
                 return node.name
@@ -103,6 +109,9 @@ class NodeNames:
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case DelayNode():
                 name = speaking_name((self._base(node.parent), "delayed", "by", *node.columns))
+                self._of[id(node)] = self._stores.find(name, node.call_site)
+            case TransformationNode():
+                name = speaking_name((self._base(node.parent), "transformed", "by", *node.parent.words))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))

@@ -34,6 +34,7 @@ __all__ = [
     "StepNode",
     "StoredTable",
     "TableJoinNode",
+    "TransformationNode",
     "UnionNode",
     "behind_state",
     "line_up",
@@ -245,6 +246,28 @@ class AggregationNode:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TransformationNode:
+    """``groupBy(...).transformWithState(...)``.
+
+    Attributes:
+        processor: the user's; ``output``, ``time_mode`` and ``in_pandas`` as
+            :class:`~sparkrelay.topology.structure.Transformation` has them.
+        watermark: the arguments of the ``withWatermark`` that event time goes by; None where it does not.
+        name: of the store, or None.
+    """
+
+    parent: GroupingNode
+    processor: Any
+    output: Any
+    time_mode: str
+    in_pandas: bool
+    watermark: tuple[str, str] | None
+    name: str | None
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TableJoinNode:
     """``join(table, on, how)`` of two tables. It keeps nothing: its rows are found in the stores of its tables.
 
@@ -322,13 +345,14 @@ Node = (
     | GroupingNode
     | AggregationNode
     | TableJoinNode
+    | TransformationNode
     | LateNode
 )
 #: Tables whose rows stores hold, as they are or as they are joined.
 StoredTable = AggregationNode | TableJoinNode
 AnyNode = Node | SinkNode | ActionNode
 #: Steps that keep a store and emit a stream.
-EmittingNode = JoinNode | DeduplicationNode | DelayNode
+EmittingNode = JoinNode | DeduplicationNode | DelayNode | TransformationNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
 
@@ -384,7 +408,7 @@ def behind_state(node: Node) -> bool:
 def watermark_before(node: AnyNode) -> tuple[str, str] | None:
     """Return the arguments of the last ``withWatermark`` before ``node``, also before a repartition topic; or None."""
     for at in line_up(node):
-        if isinstance(at, AggregationNode | UnionNode | JoinNode):
+        if isinstance(at, AggregationNode | UnionNode | JoinNode | TransformationNode):
             # What comes out of another grouping has times of its own, and so has each stream of a union or a join.
             return None
         if isinstance(at, StepNode) and at.step is not None and at.step.kind == "withWatermark":

@@ -234,7 +234,11 @@ class KStream(_RankedRows):
             self._record, self._node, self._lineage, keys, words, check_name(name, call_site), call_site
         )
         located = self._lineage.locate(keys)
-        return _grouped(self._record, node, keys, after, words, call_site, None if located is None else located.columns)
+        decided_by = None if located is None else located.columns
+        record = self._record
+        return _grouped(
+            record, node, keys, after, words, call_site, decided_by, lambda made: KStream(record, made, Lineage())
+        )
 
     def dropDuplicates(
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
@@ -586,6 +590,7 @@ def _grouped(  # noqa: PLR0917 - as they are needed
     words: tuple[str, ...],
     call_site: CallSite,
     located: tuple[str, ...] | None = None,
+    stream: Callable[[Node], KStream] | None = None,
 ) -> GroupedStream[KTable]:
     """Write a grouping down, by ``after``: what the keys that the user wrote are where the rows are.
 
@@ -594,4 +599,4 @@ def _grouped(  # noqa: PLR0917 - as they are needed
     text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
     grouping = record.add(GroupingNode(node, after, words, text, call_site))
     lineage = table_lineage(node, located, keys)
-    return GroupedStream(record, grouping, lambda kept: KTable(record, kept, lineage))
+    return GroupedStream(record, grouping, lambda kept: KTable(record, kept, lineage), stream)

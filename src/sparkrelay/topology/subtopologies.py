@@ -27,6 +27,7 @@ from sparkrelay.topology.nodes import (
     SourceNode,
     StepNode,
     TableJoinNode,
+    TransformationNode,
     UnionNode,
     watermark_before,
 )
@@ -45,6 +46,7 @@ from sparkrelay.topology.structure import (
     StreamJoin,
     Subtopology,
     TableJoin,
+    Transformation,
 )
 from sparkrelay.topology.topology import Topology
 from sparkrelay.topology.ways import all_ways, starts_of
@@ -76,6 +78,7 @@ def build_subtopologies(record: Record) -> Topology:
     _warn_of_deduplications(record)
     _check_doubled(ways)
     _check_lookups(ways, keepers)
+    _check_ways_out(ways)
     names = NodeNames(record)
     sources = {
         id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
@@ -125,7 +128,15 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode() | DelayNode() | TableJoinNode():
+            case (
+                UnionNode()
+                | LookupNode()
+                | JoinNode()
+                | DeduplicationNode()
+                | DelayNode()
+                | TransformationNode()
+                | TableJoinNode()
+            ):
                 text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
@@ -249,6 +260,21 @@ def _check_lookups(ways: Iterable[Way], keepers: Mapping[int, Way]) -> None:
                     "the same topic, and rows of one time have no order among the two; put a repartition(...) before "
                     "the table"
                 )
+
+
+def _check_ways_out(ways: Iterable[Way]) -> None:
+    """Refuse several ways out of a processor: no column of what it returns is known to decide the partition."""
+    first: dict[int, Way] = {}
+    for way in ways:
+        if not isinstance(way.emitting, TransformationNode):
+            continue
+        text, other = way.emitting.text, first.setdefault(id(way.emitting), way)
+        if other.end is not way.end:
+            raise TopologyException(
+                f"{way.end.call_site}: the rows of {text} at {way.emitting.call_site} are used here and at "
+                f"{other.end.call_site}, and there is one way out of {text}. Put "
+                'repartition("column") behind it, and begin both ways there'
+            )
 
 
 # -- from ways to the plan ----------------------------------------------------------------------------------------
@@ -421,6 +447,18 @@ def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> Emittin
         )
     if isinstance(node, DelayNode):
         return Delay(names[node], node.grace, node.watermark or (RECORD_TIME, "0 seconds"), node.call_site, node.text)
+    if isinstance(node, TransformationNode):
+        return Transformation(
+            names[node],
+            node.parent.keys,
+            node.processor,
+            node.output,
+            node.time_mode,
+            node.in_pandas,
+            node.watermark,
+            node.call_site,
+            f"{node.parent.text}.{node.text}",
+        )
     return StreamJoin(
         names[node],
         node.columns,

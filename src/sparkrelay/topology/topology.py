@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.describe import describe, dot, format_text
-from sparkrelay.topology.structure import Deduplication, Delay
+from sparkrelay.topology.structure import Deduplication, Delay, Transformation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,6 +114,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
     source, aggregation, join = leg.source, leg.aggregation, leg.join
     first = leg.emitting if isinstance(leg.emitting, Deduplication) else None
     delay = leg.emitting if isinstance(leg.emitting, Delay) else None
+    changed = leg.emitting if isinstance(leg.emitting, Transformation) else None
     return {
         # Only where there are some: instances of the release before must find theirs unchanged.
         **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
@@ -124,6 +125,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         **({"join": [join.text, join.store, join.side, *join.watermark]} if join is not None else {}),
         **({"deduplication": [first.text, first.store, *(first.watermark or ())]} if first is not None else {}),
         **({"delay": [delay.text, delay.store, *delay.watermark]} if delay is not None else {}),
+        **({"transformation": _transformation_parts(changed)} if changed is not None else {}),
         **({"changelog": leg.reused_topic} if leg.reused_topic is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,
@@ -136,6 +138,10 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         "after": [step.text for step in leg.after],
         "sink": _sink_parts(leg.sink),
     }
+
+
+def _transformation_parts(step: Transformation) -> list[Any]:
+    return [step.text, step.store, *map(argument_text, step.keys), *(step.watermark or ())]
 
 
 def _join_parts(join: TableJoin | str) -> list[Any] | str:

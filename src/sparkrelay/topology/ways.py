@@ -19,6 +19,7 @@ from sparkrelay.topology.nodes import (
     SourceNode,
     StepNode,
     TableJoinNode,
+    TransformationNode,
     UnionNode,
     tables_of,
     watermark_before,
@@ -141,7 +142,7 @@ def _way(end: End, nodes: tuple[AnyNode, ...], number: int) -> Way:
             case AggregationNode():
                 # What was collected so far stands behind it.
                 aggregation, before, after = node, [], before
-            case JoinNode() | DeduplicationNode() | DelayNode():
+            case JoinNode() | DeduplicationNode() | DelayNode() | TransformationNode():
                 emitting, before, after = node, [], before
                 is_left = nodes[index + 1] is node.parent
             case UnionNode():

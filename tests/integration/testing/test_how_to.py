@@ -239,3 +239,23 @@ def test_the_page_s_users_move_from_group_to_group(spark):
         users.pipe_input("ada", {"country": "NO", "age": 31})
         rows = {record.key: record.value for record in out.read_records()}
         assert rows == {"UK": None, "NO": {"country": "NO", "n": 1, "age": 31.0}}
+
+
+def test_the_page_s_carts_are_looked_at_when_nobody_has_touched_them(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json}
+    with TopologyTestDriver(run("Keep state of your own", **imports)["left_in_carts"](), spark=spark) as driver:
+        carts, out = driver.create_input_topic("carts"), driver.create_output_topic("left-in-carts", key=String())
+        for user, item, count, time in (
+            ("ada", "tea", 1, "10:00"),
+            ("ada", "tea", 2, "10:20"),
+            ("bob", "cup", 1, "10:25"),
+            ("ada", "pot", 1, "10:40"),
+        ):
+            carts.pipe_input(user, {"item": item, "pieces": count, "time": f"2026-01-01T{time}:00Z"})
+            assert out.is_empty
+        carts.pipe_input("cid", {"item": "jar", "pieces": 1, "time": "2026-01-01T10:56:00Z"})
+        assert [(record.key, record.value) for record in out.read_records()] == [
+            ("bob", {"user": "bob", "item": "cup", "pieces": 1})
+        ]
+        carts.pipe_input("cid", {"item": "jar", "pieces": 1, "time": "2026-01-01T11:20:00Z"})
+        assert sorted(row["pieces"] for row in out.read_rows() if row["user"] == "ada") == [1, 3]

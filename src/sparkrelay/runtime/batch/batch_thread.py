@@ -7,6 +7,7 @@ own connections; what it shares with the stream thread is :class:`~sparkrelay.ru
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -219,8 +220,12 @@ class BatchThread:
         else:
             self._vain.reset()
         positions = {partition: offset for task in tasks for partition, offset in task.position.offsets.items()}
+        clock_ms = time.time() * 1000
+        due_ms = min((task.due_times.next_ms for task in tasks), default=math.inf)
         self._woken = self._topics.await_records(
-            positions, timeout=self._config.poll_ms / 1000, over=lambda: self._in_service.has_news
+            positions,
+            timeout=min(self._config.poll_ms, max(due_ms - clock_ms, _SHORTEST_PAUSE * 1000)) / 1000,
+            over=lambda: self._in_service.has_news,
         )
         return 0.0
 
@@ -289,8 +294,9 @@ class BatchThread:
         self._longest_look = self._shortest_wait
         require_inputs(positions, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
+        clock_ms = int(time.time() * 1000)
         for task in tasks:
-            ranges = task.next_ranges(positions[task.id], ends, self._limit.records, time.monotonic())
+            ranges = task.next_ranges(positions[task.id], ends, self._limit.records, time.monotonic(), clock_ms)
             if ranges:
                 work[task.id] = task, ranges
         self._progress.lags(tasks, ends)

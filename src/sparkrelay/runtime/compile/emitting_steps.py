@@ -16,10 +16,16 @@ from sparkrelay.runtime.compile.delays import delay_input, delay_spec, delayed_c
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import hidden_fields
 from sparkrelay.runtime.compile.stream_joins import JoinSides, join_input, join_output, join_spec, nullable
+from sparkrelay.runtime.compile.transformations import (
+    transformation_input,
+    transformation_spec,
+    transformed_columns,
+)
 from sparkrelay.runtime.worker.operators.deduplication import deduplicate_leg
 from sparkrelay.runtime.worker.operators.delays import delay_leg
 from sparkrelay.runtime.worker.operators.stream_joins import join_leg
-from sparkrelay.topology import Delay, StreamJoin
+from sparkrelay.runtime.worker.operators.transformations import transform_leg
+from sparkrelay.topology import Delay, StreamJoin, Transformation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -83,6 +89,8 @@ class EmittingSteps:
                 columns = join_output(self._sides.of(step))
             elif isinstance(step, Delay):
                 columns = delayed_columns(step, visible(rows))
+            elif isinstance(step, Transformation):
+                columns = transformed_columns(step)
             else:
                 columns = deduplicated_columns(step, visible(rows))
             self._columns[step.store] = columns
@@ -104,6 +112,8 @@ class EmittingSteps:
             return join_input(step, rows, self._sides.of(step)[step.side], read, hidden)
         if isinstance(step, Delay):
             return delay_input(step, rows, read, hidden)
+        if isinstance(step, Transformation):
+            return transformation_input(step, rows, hidden)
         return deduplication_input(step, rows, read, hidden)
 
     def prepared(  # noqa: PLR0917 - what is known of one step
@@ -136,6 +146,11 @@ class EmittingSteps:
         if isinstance(emitting, Delay):
             waiting, output = delay_spec(leg, emitting, taken, self._columns[emitting.store], read, computed, **shared)
             return functools.partial(delay_leg, waiting), output
+        if isinstance(emitting, Transformation):
+            result = self._columns[emitting.store]
+            del shared["step"]
+            changed, output = transformation_spec(leg, emitting, taken, result, read, computed, **shared, fields=step)
+            return functools.partial(transform_leg, changed), output
         output = deduplication_output(self._columns[emitting.store], read)
         first = deduplication_spec(leg, emitting, taken, output, computed, **shared)
         return functools.partial(deduplicate_leg, first), output

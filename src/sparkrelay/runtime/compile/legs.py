@@ -56,7 +56,7 @@ from sparkrelay.runtime.worker.operators.late_rows import late_leg
 from sparkrelay.runtime.worker.operators.lookups import lookup_leg
 from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
-from sparkrelay.topology import Lookup
+from sparkrelay.topology import Deduplication, Lookup
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -326,7 +326,6 @@ class LegCompiler:
         rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=keeps_newest(leg))
         if leg.emitting is not None:
             if leg.join is None:
-                # Behind it they are the same columns.
                 behind = computed_from(rows, base, visible(rows).names, behind)
             rows = self._taken(leg, leg.emitting, rows)
         elif leg.aggregation is not None:
@@ -521,7 +520,8 @@ class LegCompiler:
             taken = no_rows_of(self._way.placed(), taken.schema)
         made = self._way.between(leg.id, taken, step, output)
         rows = with_unread(made, StructType([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
-        return self._behind_table(leg, rows, EMITTED, {} if leg.join is not None else computed, folded=folded)
+        passes = isinstance(emitting, Deduplication)
+        return self._behind_table(leg, rows, EMITTED, computed if passes else {}, folded=folded)
 
     def _goes_on(self, leg: Leg) -> PreparedLeg:
         """Build a leg that goes on from the changes of stores, which other legs keep."""

@@ -71,6 +71,8 @@ class TaskCommand:
             1970, where tasks that write the topic are behind.
         clock_ms: what the machine's clock said when the batch was chosen, in milliseconds since 1970, where every try
             of it must take the same for too far ahead; 0: the worker's own clock counts.
+        now_ms: what timers and expiries of processing time go by, in milliseconds since 1970: the driver's clock when
+            the batch was chosen; None: the worker's own counts.
     """
 
     task: TaskId
@@ -90,6 +92,7 @@ class TaskCommand:
     awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
     event_time_limits: Mapping[str, int] = field(default_factory=dict)
     clock_ms: int = 0
+    now_ms: int | None = None
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark import Broadcast
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    from pyspark.sql.types import StructType
 
     from sparkrelay.records.formats import Format
     from sparkrelay.state.aggregate import AggregateSpec
@@ -38,6 +40,8 @@ __all__ = [
     "StoreSpec",
     "TimedSource",
     "TimedSpec",
+    "TransformationSpec",
+    "VariableSpec",
     "WatermarkSpec",
 ]
 
@@ -328,6 +332,50 @@ class DelaySpec(TimedSpec):
 
     input: pa.Schema
     row: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class VariableSpec:
+    """A variable of a stateful processor.
+
+    Attributes:
+        name: the user's name of it.
+        kind: ``value``, ``list`` or ``map``.
+        key: of a map: the columns of its keys; else None.
+        value: the columns of its values.
+        ttl_ms: for how long what is put into it lasts, in milliseconds; None: for ever.
+    """
+
+    name: str
+    kind: str
+    key: StructType | None
+    value: StructType
+    ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformationSpec(TimedSpec):
+    """How the rows of each group go to a stateful processor.
+
+    Attributes:
+        keys: Arrow schema of the grouping columns, under hidden names.
+        key: the same as the processor gets them.
+        row: the columns that it gets of each row.
+        result: the columns that it returns; ``output`` has those of them that anything reads.
+        processor: the user's.
+        variables: which it has.
+        time_mode: ``none``, ``processingtime`` or ``eventtime``.
+        in_pandas: True where it takes and returns pandas' DataFrames.
+    """
+
+    keys: pa.Schema
+    key: StructType
+    row: StructType
+    result: StructType
+    processor: StatefulProcessor
+    variables: tuple[VariableSpec, ...]
+    time_mode: str
+    in_pandas: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

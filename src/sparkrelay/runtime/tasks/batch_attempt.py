@@ -32,6 +32,7 @@ class BatchAttempt:
         looked_at: when it was chosen, monotonic seconds.
         behind: input topics that had more than it takes when it began.
         clock_ms: the machine's clock then, milliseconds since 1970, if its rows must be the same in every try; else 0.
+        now_ms: what timers and expiries of processing time go by: the clock when it was chosen, ms since 1970.
         intended: True if a commit says what it takes, so that every owner of the task runs it alike.
     """
 
@@ -44,6 +45,7 @@ class BatchAttempt:
     looked_at: float = 0.0
     behind: frozenset[str] = frozenset()
     clock_ms: int = 0
+    now_ms: int | None = None
     intended: bool = False
 
     @classmethod
@@ -57,10 +59,13 @@ class BatchAttempt:
             limits=intent.limits,
             behind=intent.behind,
             clock_ms=intent.clock_ms,
+            now_ms=intent.now_ms,
             intended=True,
         )
 
     def intent(self) -> BatchIntent:
         """Return what another owner of the task must know to run the batch alike."""
         assert self.ranges is not None, "there is no batch under way"
-        return BatchIntent(self.ranges, self.behind, self.silence_ms, self.awaited, self.limits, self.clock_ms)
+        return BatchIntent(
+            self.ranges, self.behind, self.silence_ms, self.awaited, self.limits, self.clock_ms, self.now_ms
+        )

@@ -32,6 +32,7 @@ class BatchIntent:
         awaited: store -> topics that hold its watermark back though they are read to their end.
         limits: input topic -> the newest event time of its rows that moves watermarks.
         clock_ms: by which event times are too far ahead, milliseconds since 1970.
+        now_ms: by which timers and expiries of processing time go, likewise; None: it does not say.
     """
 
     ranges: Mapping[TopicPartition, tuple[int, int]]
@@ -40,6 +41,7 @@ class BatchIntent:
     awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     clock_ms: int = 0
+    now_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class BatchNote:
             "awaited": {store: sorted(number[t] for t in some) for store, some in sorted(intent.awaited.items())},
             "limits": [[number[topic], ms] for topic, ms in sorted(intent.limits.items())],
             "clock_ms": intent.clock_ms,
+            "now_ms": intent.now_ms,
         }
 
 
@@ -99,7 +102,9 @@ def _intent(said: Mapping[str, Any]) -> BatchIntent:
     }
     limits = {topics[_number(index)]: _number(ms, -_LARGEST) for index, ms in map(_list, _list(said["limits"]))}
     behind = frozenset(topics[_number(index)] for index in _list(said["behind"]))
-    return BatchIntent(ranges, behind, _number(said["silence_ms"]), awaited, limits, _number(said["clock_ms"]))
+    # A release before this one did not say.
+    now_ms = None if said.get("now_ms") is None else _number(said["now_ms"])
+    return BatchIntent(ranges, behind, _number(said["silence_ms"]), awaited, limits, _number(said["clock_ms"]), now_ms)
 
 
 def _number(value: Any, least: int = 0) -> int:

@@ -12,6 +12,7 @@ from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
 from sparkrelay.runtime.tasks.batch_attempt import BatchAttempt
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
+from sparkrelay.runtime.tasks.due_times import DueTimes
 from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes, reached_in, said_again
 from sparkrelay.runtime.tasks.idle_topics import IdleTopics
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
@@ -55,6 +56,7 @@ class Task:
         task_idle_seconds: store -> for how long a silent one of these holds its watermark back; 0: not.
         timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
         foreach_batch: True if rows of it go to ``foreachBatch``: its commits say what each of its batches takes.
+        clocked: store -> the topics that its step reads, of steps that go by processing time.
 
     Attributes:
         cuts: where those may be cut.
@@ -68,10 +70,12 @@ class Task:
         "_times_said",
         "attempt",
         "changelogs",
+        "clocked",
         "copy",
         "cut",
         "cuts",
         "directory",
+        "due_times",
         "event_time_limits",
         "foreach_batch",
         "hindered",
@@ -111,6 +115,7 @@ class Task:
         task_idle_seconds: Mapping[str, float] | None = None,
         timed_sinks: frozenset[str] = frozenset(),
         foreach_batch: bool = False,
+        clocked: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -124,6 +129,7 @@ class Task:
         self.timed_topics = timed_topics
         self.timed_sinks = timed_sinks
         self.foreach_batch = foreach_batch
+        self.clocked = {} if clocked is None else clocked
         self._times_said: Mapping[str, object] = {}
         self.input_ends: dict[TopicPartition, int] = {}
         # An idle batch takes no offsets. So offsets, which are all that a store without changelog goes by when it is
@@ -164,6 +170,7 @@ class Task:
             },
             timed_sinks=shape.timed_sinks,
             foreach_batch=shape.foreach_batch,
+            clocked=shape.clocked,
         )
 
     @property
@@ -365,28 +372,36 @@ class Task:
         self.input_ends = {partition: ends[partition] for partition in self.inputs if partition in ends}
 
     def next_ranges(
-        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int, now: float
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        limit: int,
+        now: float,
+        clock_ms: int = 0,
     ) -> Ranges:
         """Return what the next micro-batch takes: what an unfinished one took, else what is new; empty: there is none.
 
-        Once it is time for windows of idle inputs to end, or of inputs that waited for an idle one, there is one that
-        takes no record of those.
+        Once it is time for windows of idle inputs to end, or of inputs that waited for an idle one, or something is due
+        by the clock, there is one that takes no record of those.
 
         Args:
             positions: where the task stood when the ends were asked for.
             ends: of its inputs and changelogs.
             limit: offsets that it may take.
             now: monotonic time in seconds.
+            clock_ms: what the clock of the wall says, in milliseconds since 1970.
         """
         self.ends_listed(ends)
         ranges = self.attempt.ranges
         if ranges:
             # One that a former owner began was not chosen here.
             self.attempt.looked_at = self.attempt.looked_at or now
+            if self.attempt.now_ms is None:
+                self.attempt.now_ms = clock_ms
             if not self.attempt.silence_ms:
                 self.idle_watermarks.had_input(now)
             return ranges
-        self.attempt.silence_ms = 0
+        self.attempt.silence_ms, self.attempt.now_ms = 0, clock_ms
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
         self.attempt.limits = self.event_time_limits.at({**positions, **{p: stop for p, (_, stop) in ranges.items()}})
         awaited = self.idle_topics.look(self._behind(positions, ranges), now)
@@ -397,7 +412,7 @@ class Task:
         elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now)):
             self.attempt.silence_ms = silence_ms
             ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
-        topics = self.idle_topics.due(awaited) | self.event_time_limits.due()
+        topics = self.idle_topics.due(awaited) | self.event_time_limits.due() | self.due_times.due(clock_ms)
         if topics and not self.unlogged:
             idle = {p: (offset, offset) for p, offset in positions.items() if p.topic in topics}
             ranges = idle | ranges
@@ -475,6 +490,7 @@ class Task:
             awaited=self.attempt.awaited,
             event_time_limits=self.attempt.limits,
             clock_ms=self.attempt.clock_ms,
+            now_ms=self.attempt.now_ms,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:
@@ -490,10 +506,11 @@ class Task:
         states = tuple(states)
         self.idle_watermarks.committed(states)
         self.idle_topics.committed(states, self.attempt.awaited, self.attempt.looked_at)
+        self.due_times.committed(states, self.attempt.now_ms or 0)
         topics = {partition.topic for partition in self.attempt.ranges}
         self.event_time_limits.committed(states, self.attempt.limits, topics)
         for state in states:
-            if state.expired is not None and state.store in self.changelogs:
+            if state.expired is not None and state.store in self.changelogs and state.store in self.cut:
                 changelog = self.changelogs[state.store]
                 self.cuts.committed(
                     changelog, self.copy.listed[changelog], expired=state.expired, last_end=state.last_end
@@ -541,6 +558,7 @@ class Task:
         """Begin to count silence, as an owner of the task that has just come."""
         self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, self.cut)
         self.idle_topics = IdleTopics(self.task_idle_seconds, self.merged)
+        self.due_times = DueTimes(self.clocked)
         self.event_time_limits = EventTimeLimits()
         self.written_times = WrittenTimes(self.timed_sinks)
 

@@ -9,7 +9,7 @@ from sparkrelay.errors import StreamsException, UnknownTopicException
 from sparkrelay.protocol import LONG_MAX
 from sparkrelay.runtime.topics.partition_counts import count_partitions, missing
 from sparkrelay.runtime.topics.writers import writers_of
-from sparkrelay.topology import ForeachBatch
+from sparkrelay.topology import ForeachBatch, Transformation
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class TaskShape:
         joins: the stores of joins of streams.
         timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
         foreach_batch: True if rows of it go to ``foreachBatch``.
+        clocked: store -> the topics that its step reads, of steps that go by processing time.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -88,6 +89,7 @@ class TaskShape:
     joins: frozenset[str] = frozenset()
     timed_sinks: frozenset[str] = frozenset()
     foreach_batch: bool = False
+    clocked: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,11 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
             if leg.store in looked_into
             for topic in leg.source.topics
         )
+        clocked = {
+            leg.emitting.store: frozenset(names(topic, leg.source.internal) for topic in leg.source.topics)
+            for leg in subtopology.legs
+            if isinstance(leg.emitting, Transformation) and leg.emitting.time_mode == "processingtime"
+        }
         by_name = {names(topic, _is_internal(subtopology, topic)): count for topic, count in sources.items()}
         for number in range(width):
             tasks[TaskId(subtopology.id, number)] = TaskShape(
@@ -181,6 +188,12 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 timed_topics=timed_topics - behind_final,
                 merged=merged,
                 joins=joins,
+                # Where it has none of their partitions, nobody would run the step.
+                clocked={
+                    store: topics
+                    for store, topics in clocked.items()
+                    if any(number < by_name[topic] for topic in topics)
+                },
                 foreach_batch=any(isinstance(leg.action, ForeachBatch) for leg in subtopology.legs),
             )
     for topic in internal.values():

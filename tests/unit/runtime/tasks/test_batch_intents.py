@@ -42,7 +42,7 @@ def commit(task):
     return text
 
 
-INTENT = BatchIntent({A: (5, 9)}, frozenset({"returns"}), 0, {"s": frozenset({"orders"})}, {"orders": 44}, 12)
+INTENT = BatchIntent({A: (5, 9)}, frozenset({"returns"}), 0, {"s": frozenset({"orders"})}, {"orders": 44}, 12, 13)
 
 
 def test_a_batch_that_was_begun_is_run_as_it_was():
@@ -58,7 +58,7 @@ def test_a_batch_that_was_begun_is_run_as_it_was():
         {"s": {"orders"}},
         {"orders": 44},
     )
-    assert command.clock_ms == 12
+    assert (command.clock_ms, command.now_ms) == (12, 13)
     assert read_batch(commit(task)) == BatchNote(TASK, 41)
     assert begin(task) == {A: (9, 100), B: (7, 100)}
     assert (task.position.batch, task.attempt.intended, task.command({}).clock_ms) == (42, False, 0)

@@ -14,7 +14,9 @@ from sparkrelay.types import TaskId, TopicPartition
 
 TASK, OTHER = TaskId(0, 3), TaskId(1, 3)
 A, B = TopicPartition("orders", 3), TopicPartition("returns", 3)
-FULL = BatchIntent({A: (5, 9), B: (0, 0)}, frozenset({"orders"}), 70, {"x": frozenset({"returns"})}, {"orders": 9}, 12)
+FULL = BatchIntent(
+    {A: (5, 9), B: (0, 0)}, frozenset({"orders"}), 70, {"x": frozenset({"returns"})}, {"orders": 9}, 12, 13
+)
 
 topics = st.text(min_size=1, max_size=4)
 numbers = st.integers(0, (1 << 63) - 1)

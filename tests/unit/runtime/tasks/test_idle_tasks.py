@@ -153,3 +153,50 @@ def test_without_a_changelog_windows_wait_for_rows():
     task = idle_task(changelogs={})
     look(task, 0.0)
     assert look(task, 1e6) == {}
+
+
+def clocked_task():
+    task = Task(
+        TaskId(0, 0),
+        (CLICKS, USERS),
+        {"counts": CHANGELOG},
+        "/nowhere",
+        frozenset({"clicks"}),
+        clocked={"counts": frozenset({"clicks"})},
+    )
+    serve(task)
+    return task
+
+
+def look_by_clock(task, clock_ms, **more):
+    ends = ENDS | {TopicPartition(topic, 0): end for topic, end in more.items()}
+    return task.next_ranges(task.position.offsets, ends, 100, 0.0, clock_ms)
+
+
+def test_a_task_runs_when_something_is_due_by_the_clock():
+    task = clocked_task()
+    ranges = look_by_clock(task, 1000)
+    assert ranges == {CLICKS: (5, 5)}, "a new owner looks"
+    task.batch_begun(ranges)
+    assert task.command({}).now_ms == 1000
+    task.batch_aborted(task.producer)
+    # Another try is of the same time.
+    task.batch_begun(look_by_clock(task, 1700))
+    assert task.command({}).now_ms == 1000
+    task.batch_committed(task.producer, [StateReport("counts", 1, expired=1000, last_end=1 << 62, left_ms=500)])
+    assert task.cuts.before == {}
+    assert look_by_clock(task, 1499) == {}
+    assert task.due_times.next_ms == 1500
+    ranges = look_by_clock(task, 1500, users=7)
+    assert ranges == {CLICKS: (5, 5), USERS: (5, 7)}
+    task.batch_begun(ranges)
+    assert task.command({}).now_ms == 1500
+    task.batch_committed(task.producer, [StateReport("counts", 1, expired=1500, left_ms=None)])
+    assert look_by_clock(task, 1 << 60, users=7) == {}
+
+
+def test_a_changelog_that_is_not_cut_stays_whole():
+    task = clocked_task()
+    task.batch_begun(look_by_clock(task, 1000))
+    task.batch_committed(task.producer, [StateReport("counts", 0, expired=1000, last_end=-(1 << 62))])
+    assert task.cuts.before == {}

@@ -125,3 +125,23 @@ def test_stores_without_changelog_stay_spread_over_as_many_tasks():
     without = StreamsBuilder()
     without.stream("flights", key=String("carrier")).to("out")
     require_same_width(*(lay_out(without.build(), NAMES, {"flights": count, "out": 1}) for count in (1, 3)))
+
+
+class Processor:
+    """As much of a stateful processor as a topology looks at."""
+
+    init = handleInputRows = handleExpiredTimer = close = print  # noqa: N815 - PySpark's names
+
+
+@pytest.mark.parametrize("mode", ["ProcessingTime", "EventTime", "None"])
+def test_tasks_go_by_the_clock_where_their_steps_do(mode):
+    builder = StreamsBuilder()
+    rows = builder.stream(["a", "b"], key=String("user"), value=Json("at timestamp")).withWatermark("at", "1 minute")
+    rows.groupBy("user").transformWithState(Processor(), "n long", "Append", mode, name="timers").to("out")
+    builder.stream("c", key=String("user"), value=Json("n long")).groupBy("user").count(name="counts")
+    layout = lay_out(builder.build(), NAMES, {"a": 2, "b": 2, "c": 2, "out": 1})
+    found = {id_: shape.clocked for id_, shape in layout.tasks.items()}
+    timers = {"timers": {"a", "b"}} if mode == "ProcessingTime" else {}
+    assert found == {TaskId(0, n): timers for n in (0, 1)} | {TaskId(1, n): {} for n in (0, 1)}
+    changelog = layout.internal_topics["app-timers-changelog"]
+    assert changelog.cut == (mode == "EventTime")

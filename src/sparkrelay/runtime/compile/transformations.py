@@ -1,0 +1,254 @@
+"""Stateful processors on DataFrames: what a leg gives to the step that calls one, and what comes out of it."""
+
+# ruff: noqa: N802, N803 - PySpark's names
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
+from pyspark.sql.types import StructType, _parse_datatype_string
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.carried_columns import EMITTED
+from sparkrelay.runtime.compile.catalyst import as_column, projected_sql
+from sparkrelay.runtime.compile.grouping import brief, spread
+from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
+from sparkrelay.runtime.compile.schemas import (
+    arrow_schema,
+    check_groupable,
+    check_packable,
+    hidden_fields,
+    without_kafka,
+)
+from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import TransformationSpec, VariableSpec
+from sparkrelay.state.processor_keys import LONGEST_NAME
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.topology import Leg, Transformation
+
+__all__ = ["transformation_input", "transformation_spec", "transformed_columns"]
+
+#: Grouping columns, which may be computed, beside the row's own.
+_KEY: Final = hidden_columns.PREFIX + "group_"
+
+
+def transformed_columns(step: Transformation) -> StructType:
+    """Return the columns of the rows that a processor returns.
+
+    Raises:
+        TopologyException: ``outputStructType`` is none, or a column of it cannot be.
+    """
+    where = f"{step.call_site}: {step.text}"
+    columns = _parsed(step.output, f"{where}: outputStructType")
+    for name in columns.names:
+        if name.startswith(hidden_columns.PREFIX):
+            raise TopologyException(f"{where}: names that begin with {hidden_columns.PREFIX} are ours, as {name!r} is")
+        if columns.names.count(name) > 1:
+            raise TopologyException(f"{where}: outputStructType names column {name!r} twice")
+    return columns
+
+
+def transformation_input(step: Transformation, rows: DataFrame, hidden: Iterable[str]) -> DataFrame:
+    """Return the rows that the step takes in: all that users see, grouping columns, hidden columns, and times.
+
+    Raises:
+        TopologyException: a grouping column does not exist, or no group can be found by it.
+    """
+    where = str(step.call_site)
+    left_out = {hidden_columns.PARTITION_TIME, hidden_columns.TOMBSTONE}
+    names = [quoted((name,)) for name in without_kafka(visible(rows)).names]
+    # As groupBy() reads them, and says what is wrong.
+    found = checked(where, lambda: rows.select(*(as_column(key) for key in step.keys))).schema
+    check_groupable(found, where)
+    keys = [as_column(key).alias(f"{_KEY}{index}") for index, key in enumerate(step.keys)]
+    times = []
+    if step.watermark is not None:
+        times.append(F.unix_micros(event_time(step, rows)).alias(hidden_columns.EVENT_MICROS))
+    kept = [name for name in hidden if name not in left_out]
+    taken = checked(where, lambda: rows.select(*names, *keys, *kept, *times))
+    if "*" in step.text:
+        refuse_hidden(where, step.text, taken)
+    return taken
+
+
+def transformation_spec(  # noqa: PLR0917 - what is known of one step
+    leg: Leg,
+    step: Transformation,
+    taken: DataFrame,
+    result: StructType,
+    read: frozenset[str],
+    computed: Mapping[str, str],
+    *,
+    legs: Sequence[Leg],
+    names: TopicNames,
+    config: StreamsConfig,
+    fields: Mapping[str, Any],
+) -> tuple[TransformationSpec, StructType]:
+    """Return the step that calls a leg's processor, and the columns that leave it.
+
+    Args:
+        leg: the leg.
+        step: its stateful step.
+        taken: the rows that it takes in.
+        result: what the processor returns.
+        read: the columns of that which anything reads behind it.
+        computed: what the columns in front of it are computed from.
+        legs: of the topology.
+        names: Kafka's names of its topics.
+        config: the instance's settings.
+        fields: what every step knows, and how this one writes its changelog.
+
+    Raises:
+        TopologyException: a variable cannot be kept, or the delay is no interval.
+    """
+    where = f"{step.call_site}: {step.text}"
+    sources, own_sources = timed_sources([leg], leg, taken, names, where)
+    keys = StructType([one for one in taken.schema if one.name.startswith(_KEY)])
+    variables = _declared(step, where)
+    output = StructType([*(one for one in result if one.name in read), *hidden_fields(EMITTED)])
+    spec = TransformationSpec(
+        **fields,
+        store=step.store,
+        changelog=names.changelog(step.store),
+        contents=_contents(step, taken, keys, variables, computed, spread(leg, legs)),
+        output=arrow_schema(output),
+        delay_ms=max((source.delay_ms for source in sources), default=0),
+        ahead_ms=config.event_time_after_max_ms,
+        sources=sources,
+        own_sources=own_sources,
+        keys=arrow_schema(keys),
+        key=keys,
+        row=without_kafka(visible(taken)),
+        result=result,
+        processor=step.processor,
+        variables=variables,
+        time_mode=step.time_mode,
+        in_pandas=step.in_pandas,
+    )
+    return spec, output
+
+
+def _contents(  # noqa: PLR0917 - what the words are made of
+    step: Transformation,
+    taken: DataFrame,
+    keys: StructType,
+    variables: Iterable[VariableSpec],
+    computed: Mapping[str, str],
+    by: str,
+) -> str:
+    """Say what the store holds: a pipeline that says something else of it is refused."""
+    texts = projected_sql(taken)
+    words = []
+    for key in keys:
+        text = texts[key.name]
+        made = f" = {computed[text]}" if text in computed else ""
+        words.append(f"{text} {key.dataType.simpleString()}{made}")
+    held = [_words(one) for one in sorted(variables, key=lambda one: one.name)]
+    return brief(f"state [{'; '.join(held)}] in {step.time_mode} by {', '.join(words)}{by}")
+
+
+def _words(variable: VariableSpec) -> str:
+    ends = "" if variable.ttl_ms is None else " that expires"
+    key = "" if variable.key is None else f"{variable.key.simpleString()} -> "
+    return f"{variable.kind} {variable.name} {key}{variable.value.simpleString()}{ends}"
+
+
+def _parsed(schema: Any, what: str) -> StructType:
+    parsed = schema
+    if isinstance(schema, str):
+        try:
+            parsed = _parse_datatype_string(schema)
+        except PySparkException as error:
+            raise TopologyException(f"{what}={schema!r} is not a schema: {error}") from error
+    if not isinstance(parsed, StructType):
+        raise TopologyException(f'{what}={schema!r} names no columns; such as "n long" does')
+    return parsed
+
+
+def _declared(step: Transformation, where: str) -> tuple[VariableSpec, ...]:
+    """Return the variables that a processor asks for, as Structured Streaming finds them out: by ``init``."""
+    handle = _DeclaringHandle(step, where)
+    name = type(step.processor).__name__
+    try:
+        processor = copy.deepcopy(step.processor)
+        processor.init(handle)
+        processor.close()
+    except TopologyException:
+        raise
+    except Exception as error:
+        raise TopologyException(
+            f"{where}: {name}.init() failed on the driver, where it says which variables there are: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return tuple(handle.variables.values())
+
+
+class _DeclaringHandle(StatefulProcessorHandle):
+    """Notes which variables a processor asks for."""
+
+    def __init__(self, step: Transformation, where: str) -> None:
+        self.variables: dict[str, VariableSpec] = {}
+        self._step = step
+        self._where = where
+
+    def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:
+        self._note(stateName, "value", None, schema, ttlDurationMs)
+        return ValueState(None, stateName)  # type: ignore[arg-type]
+
+    def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ListState:
+        self._note(stateName, "list", None, schema, ttlDurationMs)
+        return ListState(None, stateName)  # type: ignore[arg-type]
+
+    def getMapState(
+        self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
+    ) -> MapState:
+        self._note(stateName, "map", userKeySchema, valueSchema, ttlDurationMs)
+        return MapState(None, stateName)  # type: ignore[arg-type]
+
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        raise _no_group("registerTimer", expiryTimestampMs)
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        raise _no_group("deleteTimer", expiryTimestampMs)
+
+    def listTimers(self) -> Any:
+        raise _no_group("listTimers")
+
+    def deleteIfExists(self, stateName: str) -> None:
+        self.variables.pop(stateName, None)
+
+    def _note(self, name: Any, kind: str, key: Any, value: Any, ttl_ms: Any) -> None:
+        what = f"{self._where}: {kind} state {name!r}"
+        if not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > LONGEST_NAME:
+            raise TopologyException(f"{what}: a variable's name is a text of 1 to {LONGEST_NAME} bytes")
+        if name in self.variables:
+            raise TopologyException(f"{what}: init() asks for two variables of that name")
+        if ttl_ms is not None:
+            if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int) or ttl_ms <= 0:
+                raise TopologyException(f"{what}: ttlDurationMs={ttl_ms!r} must be a number of milliseconds from 1 on")
+            if self._step.time_mode != "processingtime":
+                raise TopologyException(
+                    f'{what}: ttlDurationMs={ttl_ms} goes by the clock: give timeMode="ProcessingTime", as Spark does'
+                )
+        value = _parsed(value, f"{what}: schema")
+        key = None if key is None else _parsed(key, f"{what}: userKeySchema")
+        for some in (value, *(() if key is None else (key,))):
+            check_packable(some, what, "be kept as state")
+        self.variables[name] = VariableSpec(name=name, kind=kind, key=key, value=value, ttl_ms=ttl_ms)
+
+
+def _no_group(method: str, *args: Any) -> RuntimeError:
+    return RuntimeError(f"{method}({', '.join(map(repr, args))}): timers are of a group, and in init() there is none")

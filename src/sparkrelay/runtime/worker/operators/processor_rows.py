@@ -1,0 +1,128 @@
+"""Rows of a stateful processor's variables: as Python has them, and as a store does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, MapType, Row, StructField, StructType, _make_type_verifier
+
+from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.runtime.worker.context import as_type, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["RowCodec", "Verifier", "is_nested", "plain", "rows_of", "table_of"]
+
+_EXPIRES = "expires"
+
+
+class Verifier:
+    """Looks at what a processor gives out, where it does so: later nobody knows which line it was."""
+
+    def __init__(self, schema: StructType, what: str) -> None:
+        """Begin; ``what`` names it in errors."""
+        self._verify = _make_type_verifier(schema)
+        self._names = schema.names
+        self._what = what
+
+    def __call__(self, value: Any) -> tuple[Any, ...]:
+        """Return a row as a plain tuple in the order of its columns.
+
+        Raises:
+            TypeError: it is no row of these columns.
+        """
+        if isinstance(value, Row) and hasattr(value, "__fields__"):
+            # Names may come in another order.
+            if sorted(value.__fields__) != sorted(self._names):
+                raise TypeError(
+                    f"{self._what} takes {', '.join(self._names)}, and got a Row of {', '.join(value.__fields__)}"
+                )
+            value = tuple(value[name] for name in self._names)
+        if not isinstance(value, tuple | list):
+            raise TypeError(
+                f"{self._what} takes a tuple of {', '.join(self._names)}, and got {type(value).__name__} {value!r}"
+            )
+        row = tuple(map(plain, value))
+        try:
+            self._verify(row)
+        except Exception as error:
+            raise TypeError(f"{self._what} takes {', '.join(self._names)}, and got {row!r}: {error}") from error
+        return row
+
+
+class RowCodec:
+    """Writes and reads rows of some columns, each with the time at which it expires."""
+
+    def __init__(self, *schemas: StructType) -> None:
+        """Take the columns; names may come twice."""
+        fields = [field for schema in schemas for field in schema]
+        self._schema = StructType(
+            [StructField(f"c{index}", field.dataType, field.nullable) for index, field in enumerate(fields)]
+        )
+        self._stored = pa.schema([(_EXPIRES, pa.int64()), *to_arrow_schema(self._schema, timezone="UTC")])
+
+    def write(self, rows: Sequence[tuple[Any, ...]], expires_ms: Sequence[int]) -> list[bytes]:
+        """Return rows as a store holds them."""
+        if not rows:
+            return []
+        table = table_of(rows, self._schema)
+        columns = [
+            as_type(whole(table.column(index)), self._stored.field(index + 1).type)
+            for index in range(table.num_columns)
+        ]
+        # With the time in front it is always a tuple, in which any column may be null.
+        written: list[bytes] = key_bytes([pa.array(expires_ms, pa.int64()), *columns], normal=False).to_pylist()
+        return written
+
+    def read(self, values: Sequence[bytes]) -> tuple[list[tuple[Any, ...]], list[int]]:
+        """Return stored rows, and when each expires.
+
+        Raises:
+            SerializationException: they are of other columns.
+        """
+        if not values:
+            return [], []
+        expires, *columns = key_columns(pa.array(values, pa.binary()), self._stored)
+        table = pa.Table.from_arrays(columns, names=self._schema.names)
+        return [tuple(row) for row in rows_of(table, self._schema, len(values))], expires.to_pylist()
+
+
+def rows_of(table: pa.Table, schema: StructType, count: int | None = None) -> list[Row]:
+    """Return the rows of a table as Spark gives them to Python."""
+    if not len(schema):
+        return [Row()] * (table.num_rows if count is None else count)
+    rows: list[Row] = ArrowTableToRowsConversion.convert(table, schema)
+    return rows
+
+
+def table_of(rows: Sequence[tuple[Any, ...]], schema: StructType) -> pa.Table:
+    """Return rows, at least one, as Spark takes them from Python."""
+    return LocalDataToArrowConversion.convert(list(rows), schema, use_large_var_types=False)
+
+
+def plain(value: Any) -> Any:
+    """Return a value without numpy's scalars, and with lists and dicts of its own, which nobody changes later."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Row):
+        made = Row(*map(plain, value))
+        if hasattr(value, "__fields__"):
+            made.__fields__ = value.__fields__
+        return made
+    if isinstance(value, tuple):
+        return tuple(map(plain, value)) if type(value) is tuple else type(value)(*map(plain, value))
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {plain(key): plain(one) for key, one in value.items()}
+    return value
+
+
+def is_nested(schema: StructType) -> bool:
+    """Return whether rows hold something that can be changed in place."""
+    return any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in schema)

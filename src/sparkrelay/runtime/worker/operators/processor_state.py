@@ -1,0 +1,399 @@
+"""The variables and timers of a stateful processor, within the transaction of one task's micro-batch.
+
+What is read stays here, and what is written goes to the store when all groups have had their turn. Everything goes by
+the *group* whose turn it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StructField, StructType
+
+from sparkrelay.runtime.worker.operators.processor_rows import RowCodec, Verifier, is_nested, plain
+from sparkrelay.state.processor_keys import (
+    NEVER,
+    TIMERS,
+    behind_front,
+    element_key,
+    entries,
+    entry_key,
+    expiry_key,
+    part,
+    read_due,
+    timer_key,
+    variable_key,
+    variable_of,
+)
+from sparkrelay.state.watermarks import over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sparkrelay.runtime.contract.specs import VariableSpec
+    from sparkrelay.state.view import StoreView
+
+__all__ = ["Group", "ListCells", "MapCells", "Timers", "ValueCells", "Work", "cells_of", "remove_expired"]
+
+_LATEST_EXPIRY: Final = 1 << 60
+_TIME: Final = struct.Struct(">q")
+#: Columns of what is known of a list as a whole: where its first element stands, and where the next one is to.
+_PLACES: Final = StructType([StructField("first", LongType(), False), StructField("next", LongType(), False)])
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group whose turn it can be.
+
+    Attributes:
+        key: its key, encoded.
+        part: the same as it stands in the store's keys.
+    """
+
+    key: bytes
+    part: bytes
+
+    @classmethod
+    def of(cls, key: bytes) -> Group:
+        """Return the group of that key."""
+        return cls(key, part(key))
+
+
+@dataclass(slots=True)
+class Work:
+    """What one task's micro-batch works on.
+
+    Attributes:
+        view: the store before it.
+        now_ms: by which variables expire, in milliseconds since 1970.
+        group: whose turn it is; None outside of any.
+        changed: key of the store -> its new value, or None.
+    """
+
+    view: StoreView
+    now_ms: int
+    group: Group | None = None
+    changed: dict[bytes, bytes | None] = field(default_factory=dict)
+
+    @property
+    def turn(self) -> Group:
+        """The group whose turn it is.
+
+        Raises:
+            RuntimeError: there is none.
+        """
+        if self.group is None:
+            raise RuntimeError("variables and timers are of a group: in init() and close() there is none")
+        return self.group
+
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return what the store has of some keys."""
+        wanted = sorted(set(keys))
+        values = self.view.get(pa.array(wanted, pa.binary())).to_pylist()
+        return {key: value for key, value in zip(wanted, values, strict=True) if value is not None}
+
+
+class _Cells:
+    """Rows of one kind, each under a key of the store."""
+
+    def __init__(self, work: Work, codec: RowCodec, ttl_ms: int | None) -> None:
+        self._work = work
+        self._codec = codec
+        self._ttl_ms = ttl_ms
+        self._rows: dict[bytes, tuple[Any, ...] | None] = {}
+        #: Key -> when what the store has of it expires; of what has been looked for.
+        self._stored: dict[bytes, int | None] = {}
+        self._dirty: dict[bytes, None] = {}
+
+    def load(self, keys: Iterable[bytes]) -> None:
+        """Read what is not here yet."""
+        missing = [key for key in keys if key not in self._stored]
+        if not missing:
+            return
+        self._take(self._work.get(missing))
+        for key in missing:
+            self._stored.setdefault(key, None)
+            self._rows.setdefault(key, None)
+
+    def load_range(self, first: bytes, stop: bytes) -> list[bytes]:
+        """Read all that stands in a range; return the keys there that have a row by now, in the order of bytes."""
+        _, keys, values = self._work.view.ranges([first], [stop])
+        found = dict(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+        self._take({key: value for key, value in found.items() if key not in self._stored})
+        return sorted(key for key in {*found, *self._dirty} if first <= key < stop and self._rows.get(key) is not None)
+
+    def _take(self, found: dict[bytes, bytes]) -> None:
+        rows, expires = self._codec.read(list(found.values()))
+        for key, row, ms in zip(found, rows, expires, strict=True):
+            self._stored[key] = ms
+            # What was put there meanwhile is newer.
+            self._rows.setdefault(key, row if ms > self._work.now_ms else None)
+
+    def get(self, key: bytes) -> tuple[Any, ...] | None:
+        """Return a row; None if there is none, or it has expired."""
+        if key not in self._rows:
+            self.load([key])
+        return self._rows[key]
+
+    def put(self, key: bytes, row: tuple[Any, ...] | None) -> None:
+        """Put a row under a key; None removes it."""
+        self._rows[key] = row
+        self._dirty[key] = None
+
+    def write(self) -> None:
+        """Note what the store is to have."""
+        changed = self._work.changed
+        expires = NEVER
+        if self._ttl_ms is not None:
+            expires = min(self._work.now_ms + self._ttl_ms, _LATEST_EXPIRY)
+            self.load(self._dirty)
+            for key in self._dirty:
+                if (before := self._stored[key]) is not None:
+                    changed[expiry_key(before, key)] = None
+        there = [key for key in self._dirty if self._rows[key] is not None]
+        rows = [row for key in there if (row := self._rows[key]) is not None]
+        changed.update(dict.fromkeys(self._dirty))
+        changed.update(zip(there, self._codec.write(rows, [expires] * len(rows)), strict=True))
+        if self._ttl_ms is not None:
+            changed.update((expiry_key(expires, key), b"") for key in there)
+
+
+class ValueCells:
+    """A variable of one value a group."""
+
+    def __init__(self, work: Work, spec: VariableSpec) -> None:
+        self._work = work
+        self._name = spec.name
+        self._verified = Verifier(spec.value, f"value state {spec.name!r}")
+        self._cells = _Cells(work, RowCodec(spec.value), spec.ttl_ms)
+        self._copies = is_nested(spec.value)
+
+    def load(self, groups: Iterable[Group]) -> None:
+        """Read the values of groups that will be asked for."""
+        self._cells.load([variable_key(group.part, self._name) for group in groups])
+
+    def get(self) -> tuple[Any, ...] | None:
+        """Return the group's value, or None."""
+        found = self._cells.get(self._key)
+        return None if found is None else _own(found, copies=self._copies)
+
+    def put(self, value: Any) -> None:
+        """Replace it."""
+        self._cells.put(self._key, self._verified(value))
+
+    def clear(self) -> None:
+        """Remove it."""
+        self._cells.put(self._key, None)
+
+    def write(self) -> None:
+        """Note what the store is to have."""
+        self._cells.write()
+
+    @property
+    def _key(self) -> bytes:
+        return variable_key(self._work.turn.part, self._name)
+
+
+class ListCells:
+    """A variable of a list a group: its elements stand one behind the other, so that adding one writes only that."""
+
+    def __init__(self, work: Work, spec: VariableSpec) -> None:
+        self._work = work
+        self._name = spec.name
+        self._verified = Verifier(spec.value, f"list state {spec.name!r}")
+        # Where elements stand lasts as long as the last of them.
+        self._places = _Cells(work, RowCodec(_PLACES), spec.ttl_ms)
+        self._elements = _Cells(work, RowCodec(spec.value), spec.ttl_ms)
+        self._copies = is_nested(spec.value)
+
+    def load(self, groups: Iterable[Group]) -> None:
+        """Read how long the lists of groups are that will be asked for."""
+        self._places.load([variable_key(group.part, self._name) for group in groups])
+
+    def exists(self) -> bool:
+        """Return whether the group has any element."""
+        first, behind = self._span()
+        return behind > first
+
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        """Return the group's elements, those that have not expired."""
+        keys = self._keys()
+        self._elements.load(keys)
+        rows = [row for key in keys if (row := self._elements.get(key)) is not None]
+        return (_own(row, copies=self._copies) for row in rows)
+
+    def put(self, values: Iterable[Any]) -> None:
+        """Replace them."""
+        rows = [self._verified(value) for value in values]
+        self.clear()
+        self._append(rows)
+
+    def append(self, values: Iterable[Any]) -> None:
+        """Add some behind them."""
+        self._append([self._verified(value) for value in values])
+
+    def clear(self) -> None:
+        """Remove them."""
+        for key in self._keys():
+            self._elements.put(key, None)
+        self._places.put(self._key, None)
+
+    def write(self) -> None:
+        """Note what the store is to have."""
+        self._elements.write()
+        self._places.write()
+
+    def _append(self, rows: list[tuple[Any, ...]]) -> None:
+        if not rows:
+            return
+        first, place = self._span()
+        for place, row in enumerate(rows, place):  # noqa: B020 - it goes on from there
+            self._elements.put(element_key(self._key, place), row)
+        self._places.put(self._key, (first, place + 1))
+
+    def _span(self) -> tuple[int, int]:
+        found = self._places.get(self._key)
+        return (0, 0) if found is None else (found[0], found[1])
+
+    def _keys(self) -> list[bytes]:
+        return [element_key(self._key, place) for place in range(*self._span())]
+
+    @property
+    def _key(self) -> bytes:
+        return variable_key(self._work.turn.part, self._name)
+
+
+class MapCells:
+    """A variable of a map a group: each entry stands for itself, so that reading one reads only that."""
+
+    def __init__(self, work: Work, spec: VariableSpec) -> None:
+        assert spec.key is not None, "a map has keys"
+        self._work = work
+        self._name = spec.name
+        self._verified_key = Verifier(spec.key, f"a key of map state {spec.name!r}")
+        self._verified = Verifier(spec.value, f"map state {spec.name!r}")
+        self._keys_written = RowCodec(spec.key)
+        self._width = len(spec.key)
+        self._cells = _Cells(work, RowCodec(spec.key, spec.value), spec.ttl_ms)
+        self._copies = is_nested(spec.value)
+
+    def load(self, groups: Iterable[Group]) -> None:
+        """Read nothing ahead: which entries will be asked for nobody knows."""
+
+    def get(self, key: Any) -> tuple[Any, ...] | None:
+        """Return the value of a key, or None."""
+        found = self._cells.get(self._place(self._verified_key(key)))
+        return None if found is None else _own(found[self._width :], copies=self._copies)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Put a value under a key."""
+        key = self._verified_key(key)
+        self._cells.put(self._place(key), (*key, *self._verified(value)))
+
+    def remove(self, key: Any) -> None:
+        """Remove a key."""
+        self._cells.put(self._place(self._verified_key(key)), None)
+
+    def items(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Return the group's keys with their values, in no order that means anything."""
+        rows = [row for place in self._places() if (row := self._cells.get(place)) is not None]
+        own = (_own(row, copies=self._copies) for row in rows)
+        return ((row[: self._width], row[self._width :]) for row in own)
+
+    def exists(self) -> bool:
+        """Return whether there is any."""
+        return bool(self._places())
+
+    def clear(self) -> None:
+        """Remove them all."""
+        for place in self._places():
+            self._cells.put(place, None)
+
+    def write(self) -> None:
+        """Note what the store is to have."""
+        self._cells.write()
+
+    def _place(self, key: tuple[Any, ...]) -> bytes:
+        return entry_key(self._variable, self._keys_written.write([key], [0])[0])
+
+    def _places(self) -> list[bytes]:
+        return self._cells.load_range(*entries(self._variable))
+
+    @property
+    def _variable(self) -> bytes:
+        return variable_key(self._work.turn.part, self._name)
+
+
+def cells_of(work: Work, spec: VariableSpec) -> ValueCells | ListCells | MapCells:
+    """Return what keeps a variable."""
+    kinds: dict[str, type[ValueCells | ListCells | MapCells]] = {
+        "value": ValueCells,
+        "list": ListCells,
+        "map": MapCells,
+    }
+    return kinds[spec.kind](work, spec)
+
+
+class Timers:
+    """The timers of all groups: each stands under when it is due, and a group knows its own."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._of: dict[bytes, set[int]] = {}
+        self._before: dict[bytes, frozenset[int]] = {}
+        self._groups: dict[bytes, Group] = {}
+
+    def load(self, groups: Iterable[Group]) -> None:
+        """Read the timers of groups that will be asked for."""
+        new = {variable_key(group.part, TIMERS): group for group in groups if group.key not in self._of}
+        found = self._work.get(new)
+        for key, group in new.items():
+            times = frozenset(ms for (ms,) in _TIME.iter_unpack(found.get(key, b"")))
+            self._groups[group.key], self._before[group.key], self._of[group.key] = group, times, set(times)
+
+    def own(self) -> set[int]:
+        """Return the times of the group's timers, milliseconds since 1970; to be changed in place."""
+        group = self._work.turn
+        if group.key not in self._of:
+            self.load([group])
+        return self._of[group.key]
+
+    def due(self, by_ms: int) -> list[tuple[int, Group]]:
+        """Return the timers that are due by then, the earliest first; their groups' variables may be asked for."""
+        stored = self._work.view.between(b"", over(by_ms))
+        timers = {}
+        for key, value in zip(stored.column("key").to_pylist(), stored.column("value").to_pylist(), strict=True):
+            if read_due(key)[1]:
+                timers[behind_front(key)] = Group(value, behind_front(key))
+        self.load(timers.values())
+        found = [(ms, key) for key, times in self._of.items() for ms in times if ms <= by_ms]
+        return [(ms, self._groups[key]) for ms, key in sorted(found)]
+
+    def write(self) -> None:
+        """Note what the store is to have."""
+        changed = self._work.changed
+        for key, times in self._of.items():
+            before, group = self._before[key], self._groups[key]
+            if times == before:
+                continue
+            written = b"".join(map(_TIME.pack, sorted(times)))
+            changed[variable_key(group.part, TIMERS)] = written or None
+            changed.update((timer_key(ms, group.part), None) for ms in before - times)
+            changed.update((timer_key(ms, group.part), key) for ms in times - before)
+
+
+def remove_expired(work: Work) -> None:
+    """Note that what has expired is to go; it is read as absent as it is. Comes before variables are written."""
+    stored = work.view.between(b"", over(work.now_ms))
+    for key in stored.column("key").to_pylist():
+        if not read_due(key)[1]:
+            work.changed[key] = None
+            work.changed[variable_of(key)] = None
+
+
+def _own(row: tuple[Any, ...], *, copies: bool) -> tuple[Any, ...]:
+    """Return a row that its reader may change."""
+    return tuple(map(plain, row)) if copies else row

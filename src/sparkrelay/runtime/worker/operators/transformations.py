@@ -1,0 +1,302 @@
+"""The step that gives each group's rows to a stateful processor of the user's, and fires its timers.
+
+As in Structured Streaming, in a micro-batch all groups' rows have their turn first, and then the timers that are due.
+A timer of event time is due once the watermark *with* the micro-batch has passed it; Structured Streaming fires it in
+the micro-batch that follows, which it runs without rows if none come.
+
+The store's watermark is the time that timers and expiries go by. That of processing time is the clock of the driver
+when it chose the micro-batch, and as every watermark it never goes back, on whatever machine.
+
+A processor is copied for each task and micro-batch, and gets ``init``: what it keeps in attributes of its own ends with
+it. It may be called more than once for the same rows: a micro-batch that fails runs again.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import clock_ms, laid_out, whole
+from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
+from sparkrelay.runtime.worker.operators.processor_handle import Handle
+from sparkrelay.runtime.worker.operators.processor_rows import Verifier, rows_of, table_of
+from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
+from sparkrelay.state import Watermark
+from sparkrelay.state.view import Changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import TransformationSpec
+    from sparkrelay.state import Applied
+    from sparkrelay.state.view import StoreView
+
+__all__ = ["transform_leg"]
+
+#: Rows in one batch of rows that go on.
+_MOST_ROWS: Final = 16_000
+#: Where the code of steps lies.
+_OURS: Final = str(Path(__file__).parent)
+
+
+def transform_leg(spec: TransformationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give each task's rows to the processor, write the changelog, and yield the rows that it returns."""
+    yield from emit_leg(
+        spec, batches, functools.partial(_TaskTransformation, spec), "when the watermark had passed their event time"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A row that goes on.
+
+    Attributes:
+        row: the user's columns.
+        key: of the group, encoded.
+        timestamp: milliseconds since 1970.
+    """
+
+    row: tuple[Any, ...]
+    key: bytes
+    timestamp: int
+
+
+class _TaskTransformation:
+    """One task's share of a leg."""
+
+    def __init__(self, spec: TransformationSpec, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
+        self.task = task
+        self._spec = spec
+        self._rows = pa.Table.from_batches(batches).combine_chunks() if batches else None
+        self._results: list[_Result] = []
+
+    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that go on, in their order."""
+        del applied
+        output = self._spec.output
+        for begin in range(0, len(self._results), _MOST_ROWS):
+            some = self._results[begin : begin + _MOST_ROWS]
+            columns: dict[str, Any] = {
+                hidden_columns.PARTITION: pa.repeat(pa.scalar(self.task.task.partition, pa.int32()), len(some)),
+                hidden_columns.TIMESTAMP: pa.array([one.timestamp for one in some], pa.int64()),
+                hidden_columns.KEY: pa.array([one.key for one in some], pa.binary()),
+            }
+            table = table_of([one.row for one in some], self._spec.result)
+            columns |= {name: whole(table.column(name)) for name in output.names if name not in columns}
+            yield laid_out((columns[name] for name in output.names), output)
+
+    def operate(self, view: StoreView) -> Changes:
+        """Have the processor do its part, and return what becomes of its variables and timers."""
+        spec = self._spec
+        rows, watermark, before_ms = self._timely(view)
+        work = Work(
+            view, watermark.ms if watermark is not None and spec.time_mode == "processingtime" else self._now_ms
+        )
+        turns = _Turns(spec, work, before_ms if spec.time_mode == "eventtime" else None)
+        if rows is not None and rows.num_rows:
+            turns.give(rows)
+        if watermark is not None:
+            turns.fire(watermark.ms)
+        turns.close()
+        self._results = turns.results
+        if spec.time_mode == "processingtime":
+            remove_expired(work)
+        turns.handle.write()
+        changed = dict(sorted(work.changed.items()))
+        keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
+        return Changes.of(view, keys, new, watermark)
+
+    @property
+    def _now_ms(self) -> int:
+        return clock_ms(self.task) if self.task.now_ms is None else self.task.now_ms
+
+    def _timely(self, view: StoreView) -> tuple[pa.Table | None, Watermark | None, int]:
+        """Return the rows that are not late, the time with them, and the watermark before."""
+        spec, rows, before_ms = self._spec, self._rows, view.watermark
+        if spec.time_mode == "none":
+            return rows, None, before_ms
+        if spec.time_mode == "processingtime":
+            return rows, Watermark(max(self._now_ms, before_ms)), before_ms
+        if rows is None:
+            nothing = pa.schema([(hidden_columns.EVENT_MICROS, pa.int64())]).empty_table()
+            mark = watermark_with(spec, view, self.task, nothing, 0)
+        else:
+            times_us, timed = event_times(rows)
+            late = timed & too_late(times_us, before_ms)
+            mark = watermark_with(spec, view, self.task, rows, int(late.sum()))
+            rows = rows.filter(pa.array(~late)) if late.any() else rows
+        return rows, mark, before_ms
+
+
+class _Turns:
+    """The turns of groups and timers of one task in one micro-batch."""
+
+    def __init__(self, spec: TransformationSpec, work: Work, watermark_ms: int | None) -> None:
+        """Begin; ``watermark_ms`` is that before the micro-batch, None where it does not count."""
+        self.results: list[_Result] = []
+        self.handle = Handle(work, spec.variables, spec.time_mode)
+        self._spec = spec
+        self._work = work
+        self._processor = copy.deepcopy(spec.processor)
+        self._verified = Verifier(spec.result, "outputStructType")
+        self._watermark_ms = watermark_ms
+        self._now_at(watermark_ms)
+        self._call("init", lambda: self._processor.init(self.handle))
+
+    def give(self, rows: pa.Table) -> None:
+        """Give the rows of each group to the processor; the group that came first has its turn first."""
+        spec = self._spec
+        keys = key_bytes([whole(rows.column(name)) for name in spec.keys.names]).cast(pa.binary())
+        wanted = pc.is_valid(keys)
+        if not pc.all(wanted).as_py():
+            rows, keys = rows.filter(wanted), keys.filter(wanted)
+        if not len(keys):
+            return
+        encoded = pc.dictionary_encode(keys)
+        numbers = encoded.indices.to_numpy(zero_copy_only=False)
+        groups = [Group.of(key) for key in encoded.dictionary.to_pylist()]
+        order = np.argsort(numbers, kind="stable")
+        bounds = np.searchsorted(numbers[order], np.arange(len(groups) + 1))
+        rows = rows.take(pa.array(order)).combine_chunks()
+        timestamps = np.maximum.reduceat(rows.column(hidden_columns.TIMESTAMP).to_numpy(), bounds[:-1])
+        self.handle.load(groups)
+        inputs = self._inputs(rows, bounds)
+        for group, key, own, timestamp in zip(groups, self._keys(groups), inputs, timestamps.tolist(), strict=True):
+            times = self._timer_values()
+            self._turn(
+                group,
+                key,
+                timestamp,
+                "handleInputRows",
+                lambda: self._processor.handleInputRows(key, own, times),  # noqa: B023
+            )
+
+    def fire(self, by_ms: int) -> None:
+        """Fire the timers that are due by then, the earliest first."""
+        if self._spec.time_mode == "eventtime":
+            self._now_at(by_ms)
+        else:
+            # One that is to fire at once does so in the micro-batch that follows.
+            self.handle.earliest_ms = by_ms + 1
+        due = self.handle.timers.due(by_ms)
+        groups = list({group.key: group for _, group in due}.values())
+        self.handle.load(groups)
+        keys = dict(zip((group.key for group in groups), self._keys(groups), strict=True))
+        times = self._timer_values()
+        for due_ms, group in due:
+            self._work.group = group
+            if due_ms not in self.handle.timers.own():
+                continue
+            key, info = keys[group.key], ExpiredTimerInfo(due_ms)
+            self._turn(
+                group,
+                key,
+                due_ms,
+                "handleExpiredTimer",
+                lambda: self._processor.handleExpiredTimer(key, times, info),  # noqa: B023
+            )
+            self._work.group = group
+            self.handle.timers.own().discard(due_ms)
+        self._work.group = None
+
+    def close(self) -> None:
+        """End the processor."""
+        self._call("close", self._processor.close)
+
+    def _now_at(self, watermark_ms: int | None) -> None:
+        if watermark_ms is not None:
+            # Before the first row Structured Streaming has it at 0.
+            self._watermark_ms = self.handle.passed_ms = max(watermark_ms, 0)
+
+    def _timer_values(self) -> TimerValues:
+        if self._spec.time_mode == "none":
+            return TimerValues(-1, -1)
+        return TimerValues(self._work.now_ms, -1 if self._watermark_ms is None else self._watermark_ms)
+
+    def _turn(
+        self,
+        group: Group,
+        key: tuple[Any, ...],
+        timestamp: int,
+        method: str,
+        call: Callable[[], Iterable[Any] | None],
+    ) -> None:
+        """Have a group's turn: what it returns is taken to its end."""
+        self._work.group = group
+
+        def taken() -> None:
+            for made in call() or ():
+                rows: Iterable[Any] = _of_pandas(made, self._spec) if self._spec.in_pandas else (made,)
+                self.results.extend(_Result(self._verified(row), group.key, timestamp) for row in rows)
+
+        self._call(method, taken, key)
+        self._work.group = None
+
+    def _call(self, method: str, call: Callable[[], Any], key: tuple[Any, ...] | None = None) -> None:
+        """Call the processor; what it raises leaves with a note of its class, its method and the key."""
+        try:
+            call()
+        except SparkRelayError:
+            raise
+        except Exception as error:
+            of = "" if key is None else f" for key {key!r}"
+            error.add_note(f"in {type(self._processor).__name__}.{method}(){of}")
+            _end_at_the_user_s(error)
+            raise
+
+    def _keys(self, groups: Sequence[Group]) -> list[tuple[Any, ...]]:
+        """Return the keys of groups as the processor gets them."""
+        columns = key_columns(pa.array([group.key for group in groups], pa.binary()), self._spec.keys)
+        table = pa.Table.from_arrays(columns, names=self._spec.key.names)
+        return [tuple(row) for row in rows_of(table, self._spec.key)]
+
+    def _inputs(self, rows: pa.Table, bounds: NDArray[np.int64]) -> Iterator[Iterator[Any]]:
+        """Yield what each group gets."""
+        names, schema = self._spec.row.names, self._spec.row
+        if self._spec.in_pandas:
+            for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+                yield iter([rows.select(names).slice(begin, end - begin).to_pandas()])
+            return
+        found = rows_of(rows.select(names), schema, rows.num_rows)
+        for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            yield iter(found[begin:end])
+
+
+def _end_at_the_user_s(error: Exception) -> None:
+    """Have the traceback of an error end at the last line that is not ours: that is the one to be mended."""
+    at, last = error.__traceback__, None
+    while at is not None:
+        if not at.tb_frame.f_code.co_filename.startswith(_OURS):
+            last = at
+        at = at.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+def _of_pandas(made: Any, spec: TransformationSpec) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of a DataFrame that the processor has returned."""
+    if not isinstance(made, pd.DataFrame):
+        raise TypeError(f"transformWithStateInPandas takes pandas' DataFrames, not {type(made).__name__}")
+    names = spec.result.names
+    if all(isinstance(name, str) for name in made.columns):
+        if missing := [name for name in names if name not in made.columns]:
+            raise TypeError(f"outputStructType has {missing[0]!r}, and the DataFrame {', '.join(made.columns)}")
+        made = made[names]
+    made = made.astype(object).where(made.notna(), None)
+    rows: Iterable[tuple[Any, ...]] = made.itertuples(index=False, name=None)
+    return rows
