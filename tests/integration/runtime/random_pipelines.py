@@ -247,7 +247,7 @@ class Round:
 
     def _aggregate(self, p: Pipeline, here: dict[str, str], name: str) -> None:
         r = self.random
-        what = r.choice(["count", "count *", "sum", "avg", "min", "max", "min", "max"])
+        what = r.choice(["count", "count *", "sum", "avg", "min", "max", "min", "max", "set", "list", "mode", "median"])
         summed = [column for column in here if column in (SUMMED if what == "sum" else AVERAGED)]
         ordered = [c for c in here if c not in NESTED and not here[c].startswith("decimal")]
         if what in {"sum", "avg"} and summed:
@@ -256,6 +256,14 @@ class Round:
             made = {"sum": F.sum, "avg": F.avg}[what](column)
         elif what in {"min", "max"}:
             made = {"min": F.min, "max": F.max}[what](r.choice(ordered))
+        elif what == "median" and summed:
+            p.tolerance[name] = 1e-6
+            made = F.median(r.choice(summed))
+        elif what == "mode":
+            # Of both zeros, Spark may show either.
+            made = F.mode(r.choice([c for c in ordered if here[c] not in {"float", "double"}]), True)
+        elif what in {"set", "list"}:
+            made = F.size({"set": F.collect_set, "list": F.collect_list}[what](r.choice(ordered)))
         else:
             made = F.count("*") if what == "count *" else F.count(r.choice(list(here)))
         p.aggregates.append(made.alias(name))

@@ -124,6 +124,8 @@ def collected_rows(
             values, counts, pairs = _chunks(values, counts), pa.array(counts), pairs.take(pa.array(which))
         else:
             pairs = keyed.group_by([*by, _BYTES], use_threads=False).aggregate([(_WEIGHT, "sum")])
+            # What comes and goes within the batch changes nothing.
+            pairs = pairs.filter(pc.not_equal(pairs.column(f"{_WEIGHT}_sum"), 0))
             values, counts = whole(pairs.column(_BYTES)), whole(pairs.column(f"{_WEIGHT}_sum"))
         groups = encode(pairs)
         partitions = whole(pairs.column(by[0])) if partition is None else pa.repeat(partition, len(groups))
