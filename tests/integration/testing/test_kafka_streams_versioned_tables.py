@@ -37,7 +37,7 @@ UNMATCHED_LATER = {4: ("A", None, 3), 18: ("C", None, 9)}
     ],
 )
 def test_a_stream_meets_a_table_with_a_history(spark, how, grace, expected):
-    """StreamTableJoinIntegrationTest.testInnerWithVersionedStore, testLeftWith...; ...WithGraceIntegrationTest's, too"""
+    """StreamTableJoin(WithGrace)IntegrationTest.testInnerWithVersionedStore, testLeftWithVersionedStore"""
     builder = StreamsBuilder()
     table = builder.table(RIGHT, key=Long("k"), value=String("r"), history=HISTORY)
     joined = builder.stream(LEFT, key=Long("k"), value=String("l")).join(table, "k", how, grace=grace)
