@@ -177,6 +177,20 @@ def test_the_page_s_rates_are_those_of_the_orders_times(spark):
         assert [row["euros"] for row in rows] == [20.0, 30.0, 40.0]
 
 
+def test_the_page_s_orders_wait(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    with TopologyTestDriver(run("Look things up in a table", **imports)["orders_that_wait"](), spark=spark) as driver:
+        rates, orders = driver.create_input_topic("rates"), driver.create_input_topic("orders")
+        out = driver.create_output_topic("orders-that-waited")
+        orders.pipe_input("usd", {"amount": 10.0}, 60_000)
+        rates.pipe_input("usd", {"rate": 2.0}, 30_000)
+        driver.process()
+        orders.pipe_input("usd", {"amount": 20.0}, 359_999)
+        assert out.is_empty
+        orders.pipe_input("usd", {"amount": 30.0}, 360_000)
+        assert [row["euros"] for row in out.read_rows()] == [20.0]
+
+
 def test_the_page_s_global_table_is_found_by_any_column(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     scripts = run("Look things up in a table", **imports)

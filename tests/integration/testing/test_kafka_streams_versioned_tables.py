@@ -22,12 +22,25 @@ MATCHED = {4: ("B", "a", 5), 14: ("D", "b", 6), 18: ("E", "e", 15), 21: ("F", "a
 UNMATCHED = {2: ("A", None, 3), 8: ("C", None, 9)}
 
 
-@pytest.mark.parametrize(("how", "expected"), [("inner", MATCHED), ("left", MATCHED | UNMATCHED)])
-def test_a_stream_meets_a_table_with_a_history(spark, how, expected):
-    """StreamTableJoinIntegrationTest.testInnerWithVersionedStore, testLeftWithVersionedStore"""
+#: The same with a grace of 2 ms.
+MATCHED_LATER = {8: ("B", "a", 5), 14: ("D", "b", 6), 21: ("F", "a", 4)}
+UNMATCHED_LATER = {4: ("A", None, 3), 18: ("C", None, 9)}
+
+
+@pytest.mark.parametrize(
+    ("how", "grace", "expected"),
+    [
+        ("inner", None, MATCHED),
+        ("left", None, MATCHED | UNMATCHED),
+        ("inner", "2 milliseconds", MATCHED_LATER),
+        ("left", "2 milliseconds", MATCHED_LATER | UNMATCHED_LATER),
+    ],
+)
+def test_a_stream_meets_a_table_with_a_history(spark, how, grace, expected):
+    """StreamTableJoin(WithGrace)IntegrationTest.testInnerWithVersionedStore, testLeftWithVersionedStore"""
     builder = StreamsBuilder()
     table = builder.table(RIGHT, key=Long("k"), value=String("r"), history=HISTORY)
-    joined = builder.stream(LEFT, key=Long("k"), value=String("l")).join(table, "k", how)
+    joined = builder.stream(LEFT, key=Long("k"), value=String("l")).join(table, "k", how, grace=grace)
     joined.select("l", "r").to("out", value=Json())
     with TopologyTestDriver(builder.build(), spark=spark) as driver:
         topics = {name: driver.create_input_topic(name) for name in (LEFT, RIGHT)}

@@ -593,3 +593,15 @@ def test_a_table_of_other_columns_is_emptied_and_read_anew(store):
     store.restore("users", SOURCE, one, one, 5, Marker(0, {}, "rows"), is_source=True)
     assert store.require_source("users", SOURCE, 9, contents="other rows") is None
     assert (store.rows("users"), store.header.changelog, store.header.positions) == (0, {}, {})
+
+
+def test_what_is_first_in_a_range_is_found(driver):
+    store = driver.store
+    driver.apply({key: key * 2 for key in (b"a1", b"a3", b"b2", b"c")})
+    starts, stops = [b"a", b"a2", b"a4", b"b", b"b3", b"c", b"d"], [b"b", b"b", b"b", b"b3", b"c", b"d", b"e"]
+    found = []
+    first = store.look("s", lambda view: found.append(view.firsts(starts, stops)) or found[0][0], contents="").values
+    assert first.to_pylist() == [b"a1", b"a3", None, b"b2", None, b"c", None]
+    assert found[0][1].to_pylist() == [b"a1a1", b"a3a3", None, b"b2b2", None, b"cc", None]
+    some = store.look("s", lambda view: view.between(b"a", b"c", 2).column("key"), contents="").values
+    assert some.to_pylist() == [b"a1", b"a3"]

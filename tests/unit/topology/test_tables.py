@@ -189,3 +189,90 @@ def test_a_table_behind_a_lookup_is_warned_of(builder, users, clicks, caplog):
 def test_a_join_by_other_columns_than_the_key_is_refused_with_what_to_do(users, clicks, on, words):
     with pytest.raises(TopologyException, match=words):
         clicks.join(users, on)
+
+
+@pytest.fixture
+def rates(builder):
+    return builder.table("rates", key=String("user"), value=Json("rate int"), history="1 hour")
+
+
+def test_a_table_with_a_history_is_looked_into_as_of_a_time(builder, rates, clicks):
+    clicks.join(rates, "user").to("newest")
+    timed = builder.stream("views", key=String("user"), value=Json("at timestamp"))
+    timed.withWatermark("at", "1 minute").join(rates.where("rate > 0"), "user").to("timed")
+    topology = builder.build()
+    tables = {leg.store: leg.aggregation for leg in topology.legs if leg.aggregation is not None}
+    assert {name: table.history for name, table in tables.items()} == dict.fromkeys(tables, "1 hour")
+    assert len(tables) == 2, "the one behind where() has a history, too"
+    (plain,), (by_time,) = (leg.lookups for leg in topology.legs if leg.lookups)
+    assert (plain.as_of, plain.watermark) == (True, None)
+    assert (by_time.as_of, by_time.watermark) == (True, ("at", "1 minute"))
+    assert 'table("rates", history="1 hour")' in topology.describe()
+
+
+def test_a_table_of_a_stream_may_have_a_history(builder, clicks):
+    clicks.to_table(history="2 days").to("out")
+    (leg,) = builder.build().legs
+    assert (leg.aggregation.history, leg.aggregation.text) == ("2 days", 'to_table(history="2 days")')
+
+
+def test_another_history_is_another_pipeline():
+    prints = set()
+    for history in (None, "1 hour", "2 hours"):
+        builder = StreamsBuilder()
+        builder.table("rates", key=String("user"), value=Json("rate int"), history=history).to("out")
+        prints.add(builder.build().fingerprint)
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize("history", ["", " ", 10, 0, True, ["1 hour"]])
+def test_a_history_is_an_interval(builder, history):
+    with pytest.raises(TopologyException, match=r'history= of table\("t"\) takes an interval such as "1 hour", not'):
+        builder.table("t", key=String("k"), value=Json("v int"), history=history)
+
+
+def test_rows_wait_in_front_of_a_table(builder, rates, clicks):
+    clicks.where("n > 1").join(rates, "user", grace="5 minutes", name="slow").groupBy("user").count().to("out")
+    topology = builder.build()
+    delayed = next(leg for leg in topology.legs if leg.store == "slow")
+    assert [step.kind for step in delayed.before] == ["where", "where"], "rows without a key find nothing"
+    assert (delayed.emitting.grace, delayed.emitting.watermark) == ("5 minutes", ("", "0 seconds"))
+    assert delayed.sink.topic == "slow-repartition"
+    (looking,) = (leg for leg in topology.legs if leg.lookups)
+    assert looking.source.topics == ("slow-repartition",)
+    assert looking.lookups[0].grace == "5 minutes"
+    assert len(topology.subtopologies) == 2
+    assert "Processor: slow (stores: [slow])" in topology.describe()
+
+
+@pytest.mark.parametrize("stream", ["of one topic", "of a union", "without duplicates"])
+def test_a_store_of_rows_that_wait_has_one_leg(builder, rates, clicks, stream):
+    if stream == "of a union":
+        clicks = clicks.unionByName(builder.stream("more", key=String("user"), value=Json("page string, n int")))
+    elif stream == "without duplicates":
+        clicks = clicks.dropDuplicates(["user"])
+    clicks.withWatermark("page", "1 minute").join(rates, "user", grace="5 minutes").to("out")
+    topology = builder.build()
+    (delayed,) = (leg for leg in topology.legs if leg.store and "delayed" in leg.store)
+    assert delayed.emitting.watermark == ("page", "1 minute")
+    assert delayed.source.internal == (stream != "of one topic")
+
+
+@pytest.mark.parametrize(
+    ("join", "words"),
+    [
+        (
+            lambda b, s: s.join(b.table("t", key=String("user"), value=Json("v int")), "user", grace="1 h"),
+            "give it one",
+        ),
+        (
+            lambda b, s: s.join(b.global_table("t", key=String("user"), value=Json("v int")), "user", grace="1 h"),
+            "none",
+        ),
+        (lambda b, s: s.join(s, "user", within="1 hour", grace="1 h"), "is for a table with a history; leave it out"),
+        (lambda b, s: s.join(b.table("t", key=String("user"), value=Json("v int")), "user", grace=5), "an interval"),
+    ],
+)
+def test_only_in_front_of_a_history_rows_wait(builder, clicks, join, words):
+    with pytest.raises(TopologyException, match=words):
+        join(builder, clicks)

@@ -5,7 +5,8 @@ They wait in a store of rows that end (``state.watermarks``)::
     event time, 8 | batch, 8 | index, 4   ->   the row
 
 so those that are over lie in front, are found by one scan, and are removed like windows that are over. The grace is a
-part of the watermark's delay. A row that is over when it comes does not wait. Kafka Streams keeps such a buffer in
+part of the watermark's delay. A row that is over when it comes does not wait; nor does one that is so far ahead of the
+clock that it does not move the watermark, for it might wait for years. Kafka Streams keeps such a buffer in
 the join itself; here the rows that have waited go through a repartition topic to the leg that looks.
 """
 
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.context import clock_ms, laid_out, whole
 from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, watermark_with
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.state.byte_arrays import big_endian, fixed, side_by_side
@@ -58,7 +59,7 @@ class _TaskDelay:
         """Store the rows that are not over yet."""
         rows = self._rows
         times_ms = event_times(rows)[0] // 1000
-        over = times_ms <= view.watermark
+        over = (times_ms <= view.watermark) | (times_ms > clock_ms(self.task) + self._spec.ahead_ms)
         self._over, waiting = rows.filter(pa.array(over)), rows.filter(pa.array(~over))
         numbers = np.zeros(waiting.num_rows, dtype=[("batch", ">u8"), ("index", ">u4")])
         numbers["batch"], numbers["index"] = self.task.batch, np.arange(waiting.num_rows)
