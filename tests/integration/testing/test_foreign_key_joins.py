@@ -318,7 +318,7 @@ def test_what_is_joined_is_a_table_like_others(spark):
     ("left", "right", "message"),
     [
         ("customer long, amount long", "name string", "'customer' is bigint in the left table and string in the right"),
-        ("client string, amount long", "name string", "the left table has no column 'customer'.*withColumnRenamed"),
+        ("client string, amount long", "name string", "`customer` cannot be resolved. Did you mean .*`client`"),
         ("customer string, name string", "NAME string", "both tables have a column 'NAME'; rename or drop"),
         ("customer string", "order_id string", "both tables have a column 'order_id'; rename or drop"),
     ],
@@ -328,9 +328,7 @@ def test_what_does_not_go_together_is_refused(spark, left, right, message):
     orders = builder.table("orders", key=String("order_id"), value=Json(left))
     customers = builder.table("customers", key=String("customer"), value=Json(right))
     orders.join(customers, "customer").to("out", value=Json())
-    with pytest.raises(
-        TopologyException, match=f"test_foreign_key_joins.py:.*: join\\(customer, inner\\): .*{message}"
-    ):
+    with pytest.raises(TopologyException, match=f"test_foreign_key_joins.py:[0-9]+: .*{message}"):
         TopologyTestDriver(builder.build(), spark=spark).close()
 
 
