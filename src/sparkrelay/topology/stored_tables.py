@@ -110,7 +110,8 @@ def stored_table(record: Record, node: Node) -> tuple[StoredTable | None, StepNo
         return None, at if isinstance(at, StepNode) else None
     if not steps:
         return at, None
-    if not isinstance(at, AggregationNode) or not holds_rows(at):
+    # Behind steps, an answer to a foreign key could not be compared with the row that it is for.
+    if not isinstance(at, AggregationNode) or not holds_rows(at) or at.answers is not None:
         return None, steps[0]
     if id(node) not in record.stored:
         record.stored[id(node)] = _behind(record, at, [one.step for one in reversed(steps) if one.step is not None])

@@ -478,24 +478,30 @@ class KTable(_RankedRows):
         return KStream(self._record, self._record.add(node), Lineage())
 
     def join(self, other: Any, on: Any = None, how: str = "inner") -> KTable:
-        """Join with another table of the same key, as ``KTable.join`` of Kafka Streams: one row of each key.
+        """Join with another table, as ``KTable.join`` of Kafka Streams.
 
-        It follows both: where either changes, the joined row does, and where a row is no more, it is deleted
-        (``inner``: when either side's goes; ``left`` and ``right``: when that side's does, and the other one's columns
-        are null while it has no row; ``full``: when both are gone). The result has the key's columns, then the left
-        table's others, then the right one's; its timestamp is the later one of both rows.
+        **By the key of both.** One row of each key. It follows both: where either changes, the joined row does, and
+        where a row is no more, it is deleted (``inner``: when either side's goes; ``left`` and ``right``: when that
+        side's does, and the other one's columns are null while it has no row; ``full``: when both are gone). The result
+        has the key's columns, then the left table's others, then the right one's; its timestamp is the later one of
+        both rows.
 
         Both are keyed by the same columns, and their topics have equally many partitions: a table stays where it is.
         What is joined keeps nothing of its own: its rows are found in the stores of both tables.
 
+        **By a foreign key** (KIP-213). Where ``on`` is the right table's key and names columns of the left one, each
+        row of the left table gets the right one's row that it names, and keeps its own key; ``inner`` or ``left``. When
+        a right row changes, all rows that name it do. The left table's changes and the answers to them go through a
+        repartition topic each, so the tables' topics may have other partition counts; what is joined is stored.
+
         Args:
             other: a KTable of the same builder. Steps before the join may stand behind ``table()`` and ``to_table()``:
                 then the table is kept as it is behind them.
-            on: names of the columns that both are keyed by.
+            on: names of the columns that both are keyed by, or that the right one is and the left one has.
             how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``, or another of PySpark's words for one of them.
 
         Raises:
-            TopologyException: an argument is of the wrong kind, or the tables are not keyed alike.
+            TopologyException: an argument is of the wrong kind, or the tables are not keyed so.
         """
         call_site = find_call_site()
         if not isinstance(other, KTable) or other._record is not self._record:

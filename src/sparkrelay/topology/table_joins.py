@@ -96,5 +96,6 @@ def _refuse(keys: list[tuple[str, ...]], columns: tuple[str, ...], call_site: Ca
         way = "make a table that is keyed alike, to_stream().repartition(...).to_table()"
     raise TopologyException(
         f"{call_site}: join() of two tables goes by their keys, which are {one} in the left one and {other} in the "
-        f"right one; a table is never sent elsewhere by itself: {way}"
+        f"right one: {way}. Or by a foreign key: then on= is the right table's key, {other}, of which the left one has "
+        "columns; where the right one names rows of the left one, begin with it, right.join(left, ...)"
     )

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
 from sparkrelay.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.integration
@@ -281,3 +282,74 @@ def test_keys_of_several_columns_and_long_ones(spark):
         assert sold("y", 1) == [("k3", 1)]
         driver.restart(from_changelog=True)
         assert sold(long[0], 1) == [("k1", 2), ("k" * 600, 2)]
+
+
+def test_what_is_joined_is_a_table_like_others(spark):
+    """It is filtered, grouped and looked into; what passes no more is deleted."""
+    builder = StreamsBuilder()
+    orders = builder.table("orders", key=String("order_id"), value=Json("customer string, amount long"))
+    customers = builder.table("customers", key=String("customer"), value=Json("name string"))
+    both = orders.join(customers, "customer")
+    both.where("amount > 1").to("large", key=String("order_id"), value=Json())
+    both.groupBy("name").agg(F.sum("amount").alias("amount")).to("names", key=String("name"), value=Json())
+    clicks = builder.stream("clicks", key=String("order_id"), value=Json("page string"))
+    clicks.join(both, "order_id").select("page", "name").to("seen", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2) as driver:
+        topics = {name: driver.create_input_topic(name) for name in ("orders", "customers", "clicks")}
+        outs = [driver.create_output_topic(name) for name in ("large", "names", "seen")]
+
+        def put(topic, key, value):
+            topics[topic].pipe_input(key, value, 1)
+            return [[value and tuple(value.values()) for _, value, _ in read(out)] for out in outs]
+
+        put("customers", "ada", {"name": "A"})
+        put("customers", "bob", {"name": "B"})
+        assert put("orders", "o1", {"customer": "ada", "amount": 2}) == [[("o1", "ada", 2, "A")], [("A", 2)], []]
+        assert put("clicks", "o1", {"page": "p"}) == [[], [], [("p", "A")]]
+        assert put("clicks", "o2", {"page": "p"}) == [[], [], []]
+        large, names, _ = put("orders", "o1", {"customer": "bob", "amount": 3})
+        assert (large, sorted(names, key=str)) == ([("o1", "bob", 3, "B")], [("B", 3), None])
+        assert put("orders", "o1", {"customer": "bob", "amount": 1}) == [[None], [("B", 1)], []]
+        assert put("customers", "bob", None) == [[], [None], []]
+        assert put("clicks", "o1", {"page": "p"}) == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        ("customer long, amount long", "name string", "'customer' is bigint in the left table and string in the right"),
+        ("client string, amount long", "name string", "`customer` cannot be resolved. Did you mean .*`client`"),
+        ("customer string, name string", "NAME string", "both tables have a column 'NAME'; rename or drop"),
+        ("customer string", "order_id string", "both tables have a column 'order_id'; rename or drop"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(spark, left, right, message):
+    builder = StreamsBuilder()
+    orders = builder.table("orders", key=String("order_id"), value=Json(left))
+    customers = builder.table("customers", key=String("customer"), value=Json(right))
+    orders.join(customers, "customer").to("out", value=Json())
+    with pytest.raises(TopologyException, match=f"test_foreign_key_joins.py:[0-9]+: .*{message}"):
+        TopologyTestDriver(builder.build(), spark=spark).close()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("aggregate", "message"),
+    [
+        (lambda: (F.sum("n") / F.count("*")).alias("x"), "has columns that are computed of aggregates"),
+        (lambda: F.count_distinct("n").alias("x"), "tables that count distinct values are not joined"),
+    ],
+)
+def test_tables_whose_rows_no_store_holds_are_refused(spark, side, aggregate, message):
+    builder = StreamsBuilder()
+    key = "order_id" if side == "left" else "customer"
+    groups = builder.stream("s", key=String(key), value=Json("n long, c string")).groupBy(key)
+    if side == "left":
+        orders = groups.agg(aggregate(), F.max("c").alias("customer"))
+        customers = builder.table("customers", key=String("customer"), value=Json("name string"))
+    else:
+        orders = builder.table("orders", key=String("order_id"), value=Json("customer string"))
+        customers = groups.agg(aggregate())
+    orders.join(customers, "customer").to("out", value=Json())
+    with pytest.raises(TopologyException, match=f"join\\(customer, inner\\): .*{message}"):
+        TopologyTestDriver(builder.build(), spark=spark).close()

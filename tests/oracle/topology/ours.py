@@ -348,8 +348,14 @@ def _built(case: Case) -> Topology:
         elif node["op"] == "stream_join":
             made[node["id"]] = _joined(node, made[node["of"]], made[node["with"]])
         elif node["op"] == "table_join":
-            renamed = made[node["with"]].selectExpr("key", *(f"{name} AS {node['as']}{name}" for name in ("p", "q")))
-            made[node["id"]] = made[node["of"]].join(renamed, "key", node["how"])
+            key = "named" if "foreign" in node else "key"
+            fields = (f"{name} AS {node['as']}{name}" for name in ("p", "q"))
+            right = made[node["with"]].selectExpr(f"key AS {key}", *fields)
+            left = made[node["of"]]
+            if "foreign" in node:
+                left = left.withColumn(key, F.expr(f"translate({node['foreign']}, 'xyz', 'klm')"))
+            joined = left.join(right, key, node["how"])
+            made[node["id"]] = joined.drop(key) if "foreign" in node else joined
         else:
             table = made.get(node.get("table"))
             of = node.get("of")

@@ -22,7 +22,9 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
                                                             by the key; the right stream's fields have RIGHT in front,
                                                             and each stream's have the time of its records, "at"
     {"op": "table_join", "with": ID, "how": "inner", "left" or "outer", "as": PREFIX}
-                                                            by the key; the right table's fields have PREFIX in front
+                                                            by the key; the right table's fields have PREFIX in front.
+                                                            With "foreign", a field of the left one whose x, y and z name the
+                                                            right keys k, l and m: by that foreign key
     {"op": "regroup", "by": F, "aggs": [["count"], ["sum", F]...], "store": S}
                                                             a table's rows by a field; a group without any is deleted
     {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted
@@ -174,6 +176,11 @@ def _table_joins(chosen: random.Random, topics: list[str], table: int, add: Call
         if at == table and chosen.random() < 0.3:
             at = _having(chosen, at, "p", add)
         prefix += RIGHT
+        if at == table and chosen.random() < 0.3:
+            # What is joined has no further joins: the steps behind it, which drop the foreign key, stand in front.
+            how = chosen.choice(("inner", "left"))
+            at = add({"op": "table_join", "of": at, "with": other, "how": how, "as": prefix, "foreign": "q"})
+            break
         how = chosen.choice(("inner", "left", "outer"))
         at = add({"op": "table_join", "of": at, "with": other, "how": how, "as": prefix})
     return _having(chosen, at, chosen.choice(("p", prefix + "p")), add) if chosen.random() < 0.4 else at

@@ -136,17 +136,12 @@ def _foreign_rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> Stru
     """Return the columns behind a join by a foreign key: the left table's, then the right one's without its key.
 
     Raises:
-        TopologyException: a foreign key is no column of the left table, or of another type; or a column stands on both.
+        TopologyException: a foreign key is of another type in the left table, or a column stands on both.
     """
     where = f"{join.call_site}: {join.text}"
     assert join.referencing is not None, "a join by a foreign key has a left table"
     left, right = (_rows_of(side, tables) for side in (join.referencing, join.right))
     for name in join.columns:
-        if name not in left.names:
-            raise TopologyException(
-                f"{where}: the left table has no column {name!r}, by which the right one is keyed; it has "
-                f"{', '.join(left.names)}. Give both the same name, withColumnRenamed(...)"
-            )
         _check_alike(where, name, left, right)
     others = [StructField(f.name, f.dataType) for f in right.fields[len(join.columns) :]]
     _check_once(where, [*left, *others])

@@ -113,3 +113,17 @@ def test_whatever_lookups_tie_together_is_of_one_width(joins, wide):
     found |= {counts["app-b-by-user-repartition"]} if "t2" in tied else set()
     found |= {counts[f"app-{name}-by-user-repartition"] for name in joins}
     assert found == {wide}
+
+
+@pytest.mark.parametrize(("orders", "customers"), [(4, 2), (2, 5), (3, 3)])
+def test_a_foreign_key_goes_to_as_many_tasks_as_the_right_table_has(orders, customers):
+    builder = StreamsBuilder()
+    left = builder.table("orders", key=String("id"), value=Json("user string"))
+    left.join(builder.table("users", key=String("user"), value=Json("name string")), "user").to("out")
+    counts = count_partitions(builder.build(), NAMES, {"orders": orders, "users": customers, "out": 1})
+    assert counts == {
+        "orders": orders,
+        "users": customers,
+        "app-orders-table-by-user-repartition": customers,
+        "app-orders-table-join-users-table-by-id-repartition": orders,
+    }

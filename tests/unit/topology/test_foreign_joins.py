@@ -1,0 +1,102 @@
+"""Joins of tables by a foreign key, as they are written down."""
+
+import pytest
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.topology import StreamsBuilder
+
+
+@pytest.fixture
+def builder():
+    return StreamsBuilder()
+
+
+def orders(builder, **more):
+    return builder.table("orders", key=String("order_id"), value=Json("customer string, amount long"), **more)
+
+
+def customers(builder, **more):
+    return builder.table("customers", key=String("customer"), value=Json("name string"), **more)
+
+
+def test_rows_go_there_by_the_foreign_key_and_answers_come_back_by_the_key(builder):
+    orders(builder).join(customers(builder), "customer", "leftOuter").to("out", key=String("order_id"))
+    topology = builder.build()
+    there, back = "orders-table-by-customer-repartition", "orders-table-join-customers-table-by-order_id-repartition"
+    kept = "orders-table-join-customers-table"
+    assert [
+        (leg.id, leg.subtopology, leg.source.topics, leg.sink and leg.sink.topic) for leg in topology.upstream_first
+    ] == [
+        ("store:orders-table", 0, ("orders",), there),
+        ("store:customers-table", 1, ("customers",), None),
+        ("store:orders-table-by-customer", 1, (there,), None),
+        (f"topic:{back}", 1, (there,), back),
+        (f"store:{kept}", 0, (back,), "out"),
+    ]
+    *_, joined, last = topology.upstream_first
+    assert joined.table_join.stores == ("orders-table-by-customer", "customers-table")
+    assert joined.table_join.referencing_stores == ("orders-table",)
+    assert joined.table_join.how == "left"
+    assert [source.topics for source in joined.sources] == [(there,), ("customers",)]
+    assert last.aggregation.answers is joined.table_join
+    assert last.reads_stores == {"orders-table"}
+    assert [list(part.stores) for part in topology.subtopologies] == [
+        ["orders-table", kept],
+        ["customers-table", "orders-table-by-customer"],
+    ]
+    assert f"Processor: {kept} (stores: [{kept}])" in topology.describe()
+
+
+def test_a_table_may_be_joined_with_itself_and_again_with_others(builder):
+    """One subtopology of all: each hop leads back into it."""
+    people = builder.table("people", key=String("person"), value=Json("name string, boss string"))
+    bosses = people.selectExpr("person AS boss", "name AS boss_name")
+    both = people.join(bosses, "boss", "left")
+    both.to("out")
+    orders(builder).join(people.withColumnRenamed("person", "customer"), "customer").to("more")
+    topology = builder.build()
+    assert [part.source_topics for part in topology.subtopologies] == [{"people"}, {"orders"}]
+    assert [leg.aggregation.answers.text for leg in topology.legs if leg.aggregation and leg.aggregation.answers] == [
+        "join(boss, left)",
+        "join(customer, inner)",
+    ]
+
+
+@pytest.mark.parametrize("how", ["right", "outer", "full"])
+def test_rows_of_the_right_table_alone_have_no_key(builder, how):
+    with pytest.raises(
+        TopologyException, match=r"test_foreign_joins.py:\d+: join\(\) by a foreign key, 'customer', .*no 'order_id'"
+    ):
+        orders(builder).join(customers(builder), "customer", how)
+
+
+@pytest.mark.parametrize("how", ["left_semi", "anti", None, 3])
+def test_other_ways_are_refused(builder, how):
+    with pytest.raises(TopologyException, match="takes how= of inner, left, right, full"):
+        orders(builder).join(customers(builder), "customer", how)
+
+
+def test_the_table_with_the_foreign_key_stands_on_the_left(builder):
+    with pytest.raises(TopologyException, match="where the right one names rows of the left one, begin with it"):
+        customers(builder).join(orders(builder), "customer")
+
+
+def test_steps_of_what_is_joined_stand_behind_further_joins(builder):
+    both = orders(builder).join(customers(builder), "customer").where("amount > 1")
+    both.to("large")
+    looking = builder.stream("clicks", key=String("order_id"))
+    for join in (lambda: both.join(orders(builder), "order_id"), lambda: looking.join(both, "order_id")):
+        with pytest.raises(TopologyException, match="tables of agg\\(\\) and of joins do not"):
+            join()
+
+
+def test_stores_have_changelogs_where_their_tables_have(builder):
+    orders(builder, logged=False).join(customers(builder), "customer").to("out")
+    steps = {leg.store: leg.aggregation.logged for leg in builder.build().legs if leg.aggregation is not None}
+    assert steps == {
+        "orders-table": False,
+        "customers-table": True,
+        "orders-table-by-customer": True,
+        "orders-table-join-customers-table": False,
+    }
