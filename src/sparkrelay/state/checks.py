@@ -126,7 +126,7 @@ def require_contents(header: TaskHeader, store: str, wanted: str) -> None:
     if held != wanted and not (said and held == unspread):
         raise IncompatibleTopologyException(
             f"store {store!r} holds {held}, but the pipeline now wants {wanted}: one cannot be read as the "
-            'other. Give it a new name (agg or join(..., name="...")), which starts it anew from here on, or '
+            'other. Give it a new name (agg(..., name="..."), say), which starts it anew from here on, or '
             "start the application over: sparkrelay reset"
         )
 

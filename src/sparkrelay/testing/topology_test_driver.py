@@ -218,7 +218,7 @@ class TopologyTestDriver:
         return rows
 
     def advance_wall_clock_time(self, advance: dt.timedelta) -> None:
-        """Let time pass: records without a timestamp have the new one from now on, and idle windows may end.
+        """Let time pass: records without a timestamp have the new one, idle windows may end, and timers are fired.
 
         What was collected of a DataFrame, ``join(..., refresh=...)``, gets older too; the next micro-batch looks.
 

@@ -423,7 +423,11 @@ class Asking(Counting):
         ),
         (
             lambda h: h.getMapState("m", "v variant", "n long"),
-            "map state 'm': column 'v' .variant. cannot be kept as state",
+            "map state 'm': a variant cannot be kept as state; keep F.to_json",
+        ),
+        (
+            lambda h: h.getListState("l", "v interval day"),
+            "list state 'l': column 'v' .interval day. cannot be kept as state",
         ),
         (
             lambda h: h.registerTimer(5),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import StructType, VariantType, _has_type, _parse_datatype_string
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
@@ -246,6 +246,9 @@ class _DeclaringHandle(StatefulProcessorHandle):
         value = _parsed(value, f"{what}: schema")
         key = None if key is None else _parsed(key, f"{what}: userKeySchema")
         for some in (value, *(() if key is None else (key,))):
+            if _has_type(some, VariantType):
+                # To Arrow it is a struct of bytes, and equal ones may differ in them.
+                raise TopologyException(f"{what}: a variant cannot be kept as state; keep F.to_json() of it, a string")
             check_packable(some, what, "be kept as state")
         self.variables[name] = VariableSpec(name=name, kind=kind, key=key, value=value, ttl_ms=ttl_ms)
 

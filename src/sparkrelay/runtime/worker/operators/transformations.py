@@ -34,6 +34,7 @@ from sparkrelay.runtime.worker.operators.processor_handle import Handle
 from sparkrelay.runtime.worker.operators.processor_rows import Verifier, rows_of, table_of
 from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
 from sparkrelay.state import Watermark
+from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from sparkrelay.state import Applied
     from sparkrelay.state.view import StoreView
 
-__all__ = ["transform_leg"]
+__all__ = ["changes_of", "transform_leg"]
 
 #: Rows in one batch of rows that go on.
 _MOST_ROWS: Final = 16_000
@@ -117,9 +118,7 @@ class _TaskTransformation:
         if spec.time_mode == "processingtime":
             remove_expired(work)
         turns.handle.write()
-        changed = dict(sorted(work.changed.items()))
-        keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
-        return Changes.of(view, keys, new, watermark)
+        return changes_of(work, watermark)
 
     @property
     def _now_ms(self) -> int:
@@ -275,6 +274,16 @@ class _Turns:
         found = rows_of(rows.select(names), schema, rows.num_rows)
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             yield iter(found[begin:end])
+
+
+def changes_of(work: Work, watermark: Watermark | None) -> Changes:
+    """Return what the store is to have; what it has not and is not to have either is left out."""
+    changed = dict(sorted(work.changed.items()))
+    keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
+    old = work.view.get(keys)
+    real = pc.or_(old.is_valid(), new.is_valid())
+    keys, old, new = keys.filter(real), old.filter(real), new.filter(real)
+    return Changes(keys, old, new, watermark, ordered=SortedKeys.of(keys))
 
 
 def _end_at_the_user_s(error: Exception) -> None:

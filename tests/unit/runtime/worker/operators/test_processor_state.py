@@ -4,7 +4,6 @@ import datetime as dt
 import random
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import (
@@ -23,8 +22,8 @@ from sparkrelay.runtime.contract.specs import VariableSpec
 from sparkrelay.runtime.worker.operators.processor_handle import Handle
 from sparkrelay.runtime.worker.operators.processor_rows import RowCodec, Verifier
 from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
+from sparkrelay.runtime.worker.operators.transformations import changes_of
 from sparkrelay.state import BatchStamp, TaskStore, Watermark
-from sparkrelay.state.view import Changes
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)
@@ -62,9 +61,7 @@ class Batches:
             work(handle, turn)
             remove_expired(at)
             handle.write()
-            changed = dict(sorted(at.changed.items()))
-            keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
-            return Changes.of(view, keys, new, Watermark(now_ms))
+            return changes_of(at, Watermark(now_ms))
 
         number = self.committed + 1
         stamp = BatchStamp(
@@ -75,8 +72,9 @@ class Batches:
             positions_before={INPUT: number},
             tries=tries,
         )
-        self.store.change_batch("leg", "s", batch=stamp, operate=operate)
+        applied = self.store.change_batch("leg", "s", batch=stamp, operate=operate)
         self.committed += commit
+        return applied
 
 
 class Model:
@@ -303,3 +301,19 @@ def test_timers_and_variables_are_refused_where_they_cannot_be(tmp_path):
             untimed.listTimers()
 
     batches.run(0, work)
+
+
+def test_what_was_never_there_is_not_deleted(tmp_path):
+    batches = Batches(tmp_path / "task", 1000)
+
+    def work(handle, turn):
+        value, items, entries = turn(b"a")
+        for one in (value, items, entries):
+            one.clear()
+        items.appendValue(("x",))
+        items.clear()
+        entries.removeKey(("k",))
+        handle.registerTimer(5)
+        handle.deleteTimer(5)
+
+    assert len(batches.run(0, work).keys) == 0
