@@ -107,7 +107,7 @@ class StreamsBuilder:
             logged: False for a store without changelog, as in ``GroupedStream.agg``: where the task goes on elsewhere,
                 the table is empty, and nothing reads the topic once more.
             history: how far back rows are known, such as ``"1 hour"``, from the newest timestamp of a row on. A row
-                that comes later than that is left out.
+                that comes later than that, by what had come before its micro-batch, is left out.
 
         Raises:
             TopologyException: an argument is missing or of the wrong kind.

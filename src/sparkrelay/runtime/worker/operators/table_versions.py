@@ -2,8 +2,9 @@
 
 A row is valid from its timestamp on, until the next one's. One that comes late takes its place among those that are
 there: it is found by whoever asks for that time, and the table does not change (KIP-914). One that comes later than the
-history is left out, by the stream time of just then, as Kafka Streams does it record by record (KIP-889): so it makes
-no difference how a topic is cut into micro-batches.
+history is left out (KIP-889), by the stream time before its micro-batch, as what is late for windows is
+(``operators.watermarks``): of rows from several partitions, which lie one behind the other in a large micro-batch,
+whatever came second would else be lost. With one row a micro-batch that is what Kafka Streams does.
 """
 
 from __future__ import annotations
@@ -127,8 +128,7 @@ class TaskVersions:
     def operate(self, view: StoreView) -> Changes:
         """Return what the rows make of the store, and of the newest rows."""
         now = versions.clock(view)
-        reached = np.maximum(np.maximum.accumulate(self._times), now)
-        late = self._times < reached - self._history_ms
+        late = self._times < now - self._history_ms
         brought = self._brought(~late)
         newest, values = versions.newest(view, brought.parts)
         keys, put = latest(
@@ -145,7 +145,7 @@ class TaskVersions:
                 gone = some.filter(pc.invert(pc.is_in(some, value_set=kept)))
                 changed.append(gone)
                 new.append(pa.nulls(len(gone), pa.binary()))
-        if len(reached) and (after := int(reached[-1])) > now:
+        if len(self._times) and (after := int(self._times.max())) > now:
             changed.append(pa.array([versions.CLOCK], pa.binary()))
             new.append(pa.array([versions.clock_value(after, now, self._batch)], pa.binary()))
         changes = Changes.of(view, pa.concat_arrays(changed), pa.concat_arrays(new), None)

@@ -99,7 +99,7 @@ class Table:
         for key, value, at in rows:
             if key is None:
                 continue
-            if at < self.clock - self.history_ms:
+            if at < self.before - self.history_ms:
                 late += 1
                 continue
             self.clock = max(self.clock, at)
