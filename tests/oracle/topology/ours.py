@@ -69,6 +69,8 @@ def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
                 if topic in reads.joined_tables:
                     # A record that finds several makes as many updates there, and one here.
                     wanted, found = (list({row[0]: row for row in rows}.values()) for rows in (wanted, found))
+                if topic in reads.foreign:
+                    wanted, found = _timeless(wanted), _timeless(found)
                 if topic in reads.newest:
                     wanted, found = reads.changes("theirs", topic, wanted), reads.changes("ours", topic, found)
                 if topic in joined:
@@ -167,6 +169,8 @@ class _Reads:
         self.newest = {
             topic for topic, node in ends.items() if node["op"] in {*TABLES, "having", "table_join", "regroup"}
         }
+        #: Topics of what is joined by a foreign key: when its right row changes, Java gives it the time of that alone.
+        self.foreign = {topic for topic, node in ends.items() if _has_before(case, node, "foreign")}
         self.looked_up = {topic for topic, node in ends.items() if _stands_before(case, node, "lookup")}
         behind_joins = {topic for topic, node in ends.items() if _stands_before(case, node, "stream_join")}
         self.joined_tables = {topic for topic in behind_joins if self.tables[topic]}
@@ -225,6 +229,18 @@ def _stands_before(case: Case, node: Case, op: str) -> bool:
     nodes = {other["id"]: other for other in case["spec"]}
     before = [nodes[node[name]] for name in ("of", "with") if name in node]
     return node["op"] == op or any(_stands_before(case, other, op) for other in before)
+
+
+def _has_before(case: Case, node: Case, field: str) -> bool:
+    """Return whether a step with such a field stands before what a node gives, or is it."""
+    nodes = {other["id"]: other for other in case["spec"]}
+    before = [nodes[node[name]] for name in ("of", "with") if name in node]
+    return field in node or any(_has_before(case, other, field) for other in before)
+
+
+def _timeless(rows: list[Row]) -> list[Row]:
+    """Return rows without their timestamps."""
+    return [(key, value, 0) for key, value, _ in rows]
 
 
 def _ambiguous(case: Case) -> bool:

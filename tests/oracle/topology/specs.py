@@ -23,8 +23,8 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
                                                             and each stream's have the time of its records, "at"
     {"op": "table_join", "with": ID, "how": "inner", "left" or "outer", "as": PREFIX}
                                                             by the key; the right table's fields have PREFIX in front.
-                                                            With "foreign", a field of the left one whose x, y and z name the
-                                                            right keys k, l and m: by that foreign key
+                                                            With "foreign", a field of the left one: by that foreign
+                                                            key, whose x, y and z name the right keys k, l and m
     {"op": "regroup", "by": F, "aggs": [["count"], ["sum", F]...], "store": S}
                                                             a table's rows by a field; a group without any is deleted
     {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted

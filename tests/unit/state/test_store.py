@@ -80,26 +80,6 @@ def test_read_keeps_order_and_repeats(driver):
     assert driver.store.read("s", asked).to_pylist() == [b"2", None, b"1", b"2", b"3"]
 
 
-def test_keys_are_found_by_what_they_begin_with(driver):
-    """Also long ones, whose place in the order only their front decides."""
-    long = b"l" * 600
-    keys = [b"a", b"a1", b"a2", b"b", long + b"1", long + b"2", long, b"l" * 500]
-    driver.apply(dict.fromkeys(keys, b"v"))
-
-    def found(*beginnings):
-        contents = driver.stamp().contents
-        return sorted(driver.store.keys_beginning("s", beginnings, contents=contents).to_pylist())
-
-    assert found() == found(b"c", b"a1x") == []
-    assert found(b"a", b"b") == [b"a", b"a1", b"a2", b"b"]
-    assert found(b"a2") == [b"a2"]
-    assert found(long) == [long, long + b"1", long + b"2"]
-    assert found(long + b"2") == [long + b"2"]
-    assert found(b"l" * 490) == sorted([b"l" * 500, long, long + b"1", long + b"2"])
-    with pytest.raises(IncompatibleTopologyException):
-        driver.store.keys_beginning("s", [b"a"], contents="something else")
-
-
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
 def test_keys_may_be_strings(driver, kind):
     merge = lambda old: MergeResult(pa.array([b"1", b"2"]), pa.record_batch({"old": old}))  # noqa: E731
