@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
+from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
-from sparkrelay.topology.streams import GlobalKTable, KStream, KTable
-from sparkrelay.topology.structure import (
+from sparkrelay.topology.stateful_steps import (
     RECORD_TIME,
     Aggregation,
     Deduplication,
     Delay,
     EmittingStep,
-    Foreach,
-    ForeachBatch,
-    Leg,
-    Lookup,
     NamedAggregate,
     Order,
     Ranking,
-    Show,
-    Sink,
-    Source,
-    Step,
     StreamJoin,
-    Subtopology,
     TableJoin,
     Transformation,
 )
+from sparkrelay.topology.streams import KStream, KTable
+from sparkrelay.topology.structure import Foreach, ForeachBatch, Leg, Lookup, Show, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 
 __all__ = [

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
 from sparkrelay.topology.stored_tables import keep_newest, key_of
-from sparkrelay.topology.streams import GlobalKTable, KStream, KTable
+from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:

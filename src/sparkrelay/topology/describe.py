@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkrelay.topology.structure import Lookup, TableJoin
+from sparkrelay.topology.stateful_steps import TableJoin
+from sparkrelay.topology.structure import Lookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ from sparkrelay.topology.columns import argument_text, is_column
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.row_steps import check_seed, flat
-from sparkrelay.topology.structure import NamedAggregate
+from sparkrelay.topology.stateful_steps import NamedAggregate
 from sparkrelay.topology.transformations import check_unsupported, transform
 
 if TYPE_CHECKING:

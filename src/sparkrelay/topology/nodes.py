@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.structure import Foreach, ForeachBatch, Ranking, Show, Step
+    from sparkrelay.topology.stateful_steps import Ranking
+    from sparkrelay.topology.structure import Foreach, ForeachBatch, Show, Step
 
 __all__ = [
     "ActionNode",
@@ -114,7 +115,7 @@ class JoinNode:
         parent: where the left stream's rows come from.
         other: where the right one's do; another node in any case.
         columns: names of the columns that are equal in rows that go together.
-        how: as :class:`~sparkrelay.topology.structure.StreamJoin` has it.
+        how: as :class:`~sparkrelay.topology.stateful_steps.StreamJoin` has it.
         within: how much earlier and how much later than the left row the right one may be.
         watermarks: the arguments of ``withWatermark`` of the left stream and of the right one.
         name: of the store, or None.
@@ -251,7 +252,7 @@ class TransformationNode:
 
     Attributes:
         processor: the user's; ``output``, ``time_mode`` and ``in_pandas`` as
-            :class:`~sparkrelay.topology.structure.Transformation` has them.
+            :class:`~sparkrelay.topology.stateful_steps.Transformation` has them.
         watermark: the arguments of the ``withWatermark`` that event time goes by; None where it does not.
         name: of the store, or None.
     """

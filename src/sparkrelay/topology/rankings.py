@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import WindowColumns, argument_text, comparison, function_over_window
-from sparkrelay.topology.structure import Order
+from sparkrelay.topology.stateful_steps import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable

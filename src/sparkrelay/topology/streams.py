@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, column_path, is_session_window, output_name, quoted
 from sparkrelay.topology.deduplication import deduplicate, subset_of
+from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.lookups import data_frame_join, is_data_frame, look_up
@@ -25,9 +26,10 @@ from sparkrelay.topology.nodes import (
 from sparkrelay.topology.rankings import BestRows, RankedStream, best_rows, is_ranking
 from sparkrelay.topology.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
 from sparkrelay.topology.row_steps import RowSteps, check_column_name, flat
+from sparkrelay.topology.stateful_steps import Ranking
 from sparkrelay.topology.stored_tables import keep_newest, key_of
 from sparkrelay.topology.stream_joins import join_streams
-from sparkrelay.topology.structure import Foreach, ForeachBatch, Ranking, Step
+from sparkrelay.topology.structure import Foreach, ForeachBatch, Step
 from sparkrelay.topology.table_joins import join_tables
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.nodes import Node, Record
     from sparkrelay.types import BatchId
 
-__all__ = ["GlobalKTable", "KStream", "KTable"]
+__all__ = ["KStream", "KTable"]
 
 _ROW_STEPS: Final = frozenset(
     {
@@ -545,33 +547,6 @@ class KTable(_RankedRows):
         plain = tuple(quoted((column,)) for column in best.partition)
         node, _ = repartition_for(self._record, self._node, plain, best.partition, None, call_site, changes=True)
         return _best_kept(self._record, node, best, call_site)
-
-
-class GlobalKTable:
-    """A table that every process has whole. Made by ``StreamsBuilder.global_table``; streams look into it.
-
-    Usage::
-
-        countries = builder.global_table("countries", key=String("country"), value=Json("continent string"))
-        orders.join(countries, "country").to("orders-with-continent", value=Json())
-    """
-
-    __slots__ = ("_node", "_record")
-
-    def __init__(self, record: Record, node: AggregationNode) -> None:
-        self._record = record
-        self._node = node
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise TopologyException(
-            f"{find_call_site()}: GlobalKTable has no {name}(): it is in every process, so what came out of it would "
-            "come many times. Streams look into it, stream.join(table, ...); builder.table() is for all else"
-        )
-
-    def __repr__(self) -> str:
-        return f"<GlobalKTable written at {self._node.call_site}>"
 
 
 def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:

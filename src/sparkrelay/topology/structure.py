@@ -7,38 +7,28 @@ into them. Comparing two Columns makes a third one instead of an answer, so plan
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparkrelay.topology.columns import is_session_window
+from sparkrelay.topology.stateful_steps import Deduplication, StreamJoin, TableJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.stateful_steps import Aggregation, EmittingStep
     from sparkrelay.types import BatchId
 
 __all__ = [
-    "RECORD_TIME",
-    "Aggregation",
-    "Deduplication",
-    "Delay",
-    "EmittingStep",
     "Foreach",
     "ForeachBatch",
     "Leg",
     "Lookup",
-    "NamedAggregate",
-    "Order",
-    "Ranking",
     "Show",
     "Sink",
     "Source",
     "Step",
-    "StreamJoin",
     "Subtopology",
-    "TableJoin",
-    "Transformation",
 ]
 
 
@@ -107,98 +97,6 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TableJoin:
-    """What the rows of a leg are joined of: tables of one key, which legs of the same subtopology keep.
-
-    Attributes:
-        left: the left table's store; or a join of others.
-        right: the right one's.
-        columns: names of the columns that both are keyed by, in their order.
-        how: ``inner``, ``left``, ``right`` or ``full``.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-        referencing: of a join by a foreign key: the left table's store, or a join of others, in other tasks; ``left``
-            is the store of its rows by foreign key then, and ``columns`` are the right table's key. Else None.
-    """
-
-    left: TableJoin | str
-    right: TableJoin | str
-    columns: tuple[str, ...]
-    how: str
-    call_site: CallSite
-    text: str
-    referencing: TableJoin | str | None = None
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """The stores of its tables, from left to right, each once."""
-        return tuple(dict.fromkeys((*_stores_of(self.left), *_stores_of(self.right))))
-
-    @property
-    def referencing_stores(self) -> tuple[str, ...]:
-        """Of a join by a foreign key: the stores of the left table."""
-        return () if self.referencing is None else _stores_of(self.referencing)
-
-
-def _stores_of(table: TableJoin | str) -> tuple[str, ...]:
-    return table.stores if isinstance(table, TableJoin) else (table,)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedAggregate:
-    """The aggregate of ``groupBy(...).count()``, ``.sum("amount")`` and the like, under PySpark's name for it.
-
-    A marker and not a Column, because making a Column takes a running Spark session.
-
-    Attributes:
-        function: ``count``, ``sum``, ``avg``, ``min`` or ``max``.
-        column: the argument; None for ``count(*)``.
-    """
-
-    function: str = "count"
-    column: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The result column's."""
-        return self.function if self.column is None else f"{self.function}({self.column})"
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One of the columns that rows are ordered by.
-
-    Attributes:
-        column: its name.
-        descending: True where the largest value comes first.
-        nulls_first: True where nulls come first.
-    """
-
-    column: str
-    descending: bool
-    nulls_first: bool
-
-    def __str__(self) -> str:
-        """Return it as SQL has it."""
-        return f"{self.column} {'desc' if self.descending else 'asc'} nulls {'first' if self.nulls_first else 'last'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Which rows a table holds of each key: the first ones in an order.
-
-    Attributes:
-        number: the column that gets a row's place, from 1 on; the last of the table's keys.
-        order: by what rows come first; of those that are equal in all of it, the one that came first.
-        count: how many rows of a key are held.
-    """
-
-    number: str
-    order: tuple[Order, ...]
-    count: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """Where a leg's rows come from.
 
@@ -221,168 +119,6 @@ class Source:
     internal: bool
     call_site: CallSite
     changes: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Aggregation:
-    """The stateful step of a leg.
-
-    Attributes:
-        name: the step's name.
-        store: the store's name; the runtime composes ``<application.id>-<store>-changelog`` from it.
-        keys: grouping columns: names (in Spark's syntax, dots and backticks included) or Columns.
-        aggregates: Columns such as ``F.sum("amount")``, or a NamedAggregate.
-        logged: False for a store without changelog: what it holds is on one disk only.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-        watermark: column of event times, and how late rows may come, as ``withWatermark`` has them; or None.
-        final: True where only the rows of windows that are over go on, each once.
-        newest: True for a table that holds rows as they came, and has no aggregates: the newest of each key.
-        ranking: where it holds not the newest row of each key but the first ones in an order: which; else None.
-        is_global: True for a table that every process has whole, and keeps by itself.
-        of_topic: True for a table that is read from a topic of the user's, as it is (``StreamsBuilder.table``).
-        retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
-        reuses_topic: True where the topic that it is read from is its changelog (``topology.optimization``).
-        keeps_changelog: why it has a changelog of its own although topics are reused, in words; empty otherwise.
-        answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
-        history: of a table of newest rows: for how long it also knows the rows before them; or None.
-    """
-
-    name: str
-    store: str
-    keys: tuple[Any, ...]
-    aggregates: tuple[Any, ...]
-    logged: bool
-    call_site: CallSite
-    text: str
-    watermark: tuple[str, str] | None = None
-    final: bool = False
-    newest: bool = False
-    is_global: bool = False
-    retention: str | None = None
-    ranking: Ranking | None = None
-    of_topic: bool = False
-    reuses_topic: bool = False
-    keeps_changelog: str = ""
-    answers: TableJoin | None = None
-    history: str | None = None
-
-    @property
-    def sessions(self) -> bool:
-        """True where one of the keys is ``F.session_window``: its groups merge where they touch."""
-        return any(map(is_session_window, self.keys))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamJoin:
-    """The stateful step of a leg whose rows are joined with those of another stream, which other legs read.
-
-    Attributes:
-        store: the store of both streams' rows; the runtime composes the changelog's name from it.
-        columns: names of the columns that both streams have, and that are equal in rows that go together.
-        how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
-        within: how much earlier and how much later than the left row the right one may be, ``("0 seconds", "1 hour")``.
-        is_left: True for a leg of the left stream.
-        watermark: column of this stream's event times, and how late its rows may come.
-        logged: False for a store without changelog.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-    """
-
-    store: str
-    columns: tuple[str, ...]
-    how: str
-    within: tuple[str, str]
-    is_left: bool
-    watermark: tuple[str, str]
-    logged: bool
-    call_site: CallSite
-    text: str
-
-    @property
-    def side(self) -> str:
-        """Which of the two streams this is."""
-        return "left" if self.is_left else "right"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Deduplication:
-    """The stateful step of a leg of whose rows only the first of each key goes on.
-
-    Attributes:
-        store: the store of the keys that have been; the runtime composes the changelog's name from it.
-        columns: names of the columns that make the key.
-        within: True where a key is remembered until its first row's event time and the watermark's delay are over;
-            False where for as long as rows may come that are equal in its columns, one of which is the event time.
-        watermark: column of event times, and how late rows may come; None: keys are remembered for ever.
-        logged: False for a store without changelog.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-    """
-
-    store: str
-    columns: tuple[str, ...]
-    within: bool
-    watermark: tuple[str, str] | None
-    logged: bool
-    call_site: CallSite
-    text: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Delay:
-    """The stateful step of a leg whose rows wait, each until the watermark has passed its event time and a grace.
-
-    Attributes:
-        store: the store of the rows that wait; the runtime composes the changelog's name from it.
-        grace: how long, such as ``"5 minutes"``.
-        watermark: column of event times, ``RECORD_TIME`` for the records' timestamps, and how late rows may come.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-        logged: True: it has a changelog.
-    """
-
-    store: str
-    grace: str
-    watermark: tuple[str, str]
-    call_site: CallSite
-    text: str
-
-    logged: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transformation:
-    """The stateful step of a leg whose rows go, group by group, to a stateful processor of the user's.
-
-    Attributes:
-        store: the store of the processor's variables and timers; the runtime composes the changelog's name from it.
-        keys: the grouping columns, as the user wrote them.
-        processor: PySpark's ``StatefulProcessor``.
-        output: the columns of the rows that it returns: a ``StructType``, or the same as text.
-        time_mode: ``none``, ``processingtime`` or ``eventtime``.
-        in_pandas: True where it takes and returns pandas' DataFrames, False for rows.
-        watermark: column of event times, and how late rows may come; None: it does not go by event time.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-    """
-
-    store: str
-    keys: tuple[Any, ...]
-    processor: Any
-    output: Any
-    time_mode: str
-    in_pandas: bool
-    watermark: tuple[str, str] | None
-    call_site: CallSite
-    text: str
-    logged: bool = True
-
-
-#: In the place of a column of event times: the records' own timestamps.
-RECORD_TIME: Final = ""
-#: Stateful steps that emit a stream: rows that never change, by a way that is the only one out of them.
-EmittingStep = StreamJoin | Deduplication | Delay | Transformation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

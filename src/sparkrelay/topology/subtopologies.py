@@ -31,23 +31,17 @@ from sparkrelay.topology.nodes import (
     UnionNode,
     watermark_before,
 )
-from sparkrelay.topology.structure import (
+from sparkrelay.topology.stateful_steps import (
     RECORD_TIME,
     Aggregation,
     Deduplication,
     Delay,
     EmittingStep,
-    ForeachBatch,
-    Leg,
-    Lookup,
-    Sink,
-    Source,
-    Step,
     StreamJoin,
-    Subtopology,
     TableJoin,
     Transformation,
 )
+from sparkrelay.topology.structure import ForeachBatch, Leg, Lookup, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 from sparkrelay.topology.ways import all_ways, starts_of
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.describe import describe, dot, format_text
-from sparkrelay.topology.structure import Deduplication, Delay, Transformation
+from sparkrelay.topology.stateful_steps import Deduplication, Delay, Transformation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparkrelay.topology.structure import Leg, Sink, Subtopology, TableJoin
+    from sparkrelay.topology.stateful_steps import TableJoin
+    from sparkrelay.topology.structure import Leg, Sink, Subtopology
 
 __all__ = ["Topology"]
 

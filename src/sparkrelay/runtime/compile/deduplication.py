@@ -14,7 +14,7 @@ from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
 from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import DeduplicationSpec
+from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec
 from sparkrelay.topology.columns import parse_path, quoted
 
 if TYPE_CHECKING:

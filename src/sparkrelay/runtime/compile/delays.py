@@ -15,7 +15,7 @@ from sparkrelay.runtime.compile.schemas import arrow_schema, check_packable, hid
 from sparkrelay.runtime.compile.stream_joins import nullable
 from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import DelaySpec
+from sparkrelay.runtime.contract.emitting_specs import DelaySpec
 from sparkrelay.topology import RECORD_TIME
 from sparkrelay.topology.columns import parse_path, quoted
 

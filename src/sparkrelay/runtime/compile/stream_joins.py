@@ -15,7 +15,7 @@ from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
 from sparkrelay.runtime.compile.watermarks import event_time, interval_us, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import LEFT_ONLY, JoinSpec
+from sparkrelay.runtime.contract.emitting_specs import LEFT_ONLY, JoinSpec
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from sparkrelay.runtime.compile.schemas import (
 )
 from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import TransformationSpec, VariableSpec
+from sparkrelay.runtime.contract.emitting_specs import TransformationSpec, VariableSpec
 from sparkrelay.state.processor_keys import LONGEST_NAME
 from sparkrelay.topology.columns import quoted
 

@@ -13,7 +13,8 @@ from sparkrelay.runtime.compile.catalyst import as_column, items, jvm, kind
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import TimedSource, WatermarkSpec
+from sparkrelay.runtime.contract.emitting_specs import TimedSource
+from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology import RECORD_TIME, Delay
 from sparkrelay.topology.columns import argument_text, parse_path, quoted, session_gap

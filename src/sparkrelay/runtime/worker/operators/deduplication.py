@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import DeduplicationSpec
+    from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec
     from sparkrelay.state import Applied, Watermark
     from sparkrelay.state.view import StoreView
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import DelaySpec
+    from sparkrelay.runtime.contract.emitting_specs import DelaySpec
     from sparkrelay.state import Applied
     from sparkrelay.state.view import StoreView
 

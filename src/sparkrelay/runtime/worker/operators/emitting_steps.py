@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import StoreSpec, TimedSpec
+    from sparkrelay.runtime.contract.emitting_specs import TimedSpec
+    from sparkrelay.runtime.contract.specs import StoreSpec
     from sparkrelay.state import Applied
     from sparkrelay.state.view import Changes, StoreView
 

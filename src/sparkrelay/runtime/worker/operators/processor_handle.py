@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from sparkrelay.runtime.contract.specs import VariableSpec
+    from sparkrelay.runtime.contract.emitting_specs import VariableSpec
     from sparkrelay.runtime.worker.operators.processor_state import Group
 
 __all__ = ["Handle"]

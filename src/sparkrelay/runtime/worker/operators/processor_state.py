@@ -33,7 +33,7 @@ from sparkrelay.state.watermarks import over
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sparkrelay.runtime.contract.specs import VariableSpec
+    from sparkrelay.runtime.contract.emitting_specs import VariableSpec
     from sparkrelay.state.view import StoreView
 
 __all__ = ["Group", "ListCells", "MapCells", "Timers", "ValueCells", "Work", "cells_of", "remove_expired"]

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import LEFT_ONLY
+from sparkrelay.runtime.contract.emitting_specs import LEFT_ONLY
 from sparkrelay.runtime.worker.context import laid_out, whole
 from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import JoinSpec
+    from sparkrelay.runtime.contract.emitting_specs import JoinSpec
     from sparkrelay.state import Applied, Watermark
     from sparkrelay.state.view import StoreView
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import TransformationSpec
+    from sparkrelay.runtime.contract.emitting_specs import TransformationSpec
     from sparkrelay.state import Applied
     from sparkrelay.state.view import StoreView
 

@@ -12,7 +12,7 @@ from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.specs import DeduplicationSpec, TimedSource
+from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec, TimedSource
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.operators.deduplication import _TaskDeduplication
 from sparkrelay.runtime.worker.operators.emitting_steps import applied

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparkrelay.runtime.contract.specs import VariableSpec
+from sparkrelay.runtime.contract.emitting_specs import VariableSpec
 from sparkrelay.runtime.worker.operators.processor_handle import Handle
 from sparkrelay.runtime.worker.operators.processor_rows import RowCodec, Verifier
 from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired

@@ -13,7 +13,7 @@ from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.specs import JoinSpec, TimedSource
+from sparkrelay.runtime.contract.emitting_specs import JoinSpec, TimedSource
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.operators import stream_joins
 from sparkrelay.runtime.worker.operators.emitting_steps import applied
