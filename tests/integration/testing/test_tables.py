@@ -469,3 +469,18 @@ def test_only_what_is_read_behind_a_lookup_goes_through_it(spark):
     assert "name" in looked_up
     for unread in ("kafka", "country", " n#"):
         assert unread not in looked_up, looked_up
+
+
+def test_what_is_computed_behind_a_filter_may_be_looked_up(spark):
+    builder = StreamsBuilder()
+    rates = builder.table("rates", key=String("k"), value=Json("rate long, known boolean"))
+    # A multiplication has the sign that stands for all columns elsewhere.
+    cents = rates.where("known").selectExpr("k", "rate * 100 AS cents")
+    builder.stream("in", key=String("k"), value=Json("n long")).join(cents, "k", "left").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("rates").pipe_input("a", {"rate": 2, "known": True})
+        driver.create_input_topic("in").pipe_input("a", {"n": 1})
+        driver.create_input_topic("rates").pipe_input("a", {"rate": 3, "known": False})
+        driver.create_input_topic("in").pipe_input("a", {"n": 2})
+        rows = driver.create_output_topic("out").read_rows()
+        assert rows == [{"n": 1, "k": "a", "cents": 200}, {"n": 2, "k": "a"}]

@@ -152,15 +152,15 @@ def may_drop_rows(before: DataFrame, after: DataFrame) -> str | None:
     return next(iter(sorted(_NOT_ONE_TO_ONE & (counts[1] - counts[0]).keys())), None)
 
 
-def reads_hidden(plan: DataFrame) -> bool:
-    """Return whether the row-wise steps that ``plan`` ends with make something of hidden columns.
+def reads_hidden(plan: DataFrame, before: DataFrame) -> bool:
+    """Return whether the row-wise steps between ``before`` and ``plan`` make something of hidden columns.
 
     Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in, and so does
     what is done to all columns.
     """
-    node = plan._jdf.queryExecution().analyzed()
-    while kind(node) in {"Project", "Filter", "Generate"}:
-        for expression in [] if _lets_tombstones_pass(node) else items(node.expressions()):
+    node, begin = (frame._jdf.queryExecution().analyzed() for frame in (plan, before))
+    while kind(node) in {"Project", "Filter", "Generate"} and not node.fastEquals(begin):
+        for expression in items(node.expressions()):
             if not _leaves_as_it_is(expression) and any(
                 str(attribute.name()).startswith(hidden_columns.PREFIX)
                 for attribute in items(expression.references().toSeq())
@@ -168,14 +168,6 @@ def reads_hidden(plan: DataFrame) -> bool:
                 return True
         node = node.child()
     return False
-
-
-def _lets_tombstones_pass(node: Any) -> bool:
-    """Return whether a node is a filter of ours (``row_steps``), which looks at whether a row deletes."""
-    if kind(node) != "Filter" or kind(node.condition()) != "Or":
-        return False
-    left = node.condition().left()
-    return kind(left) == "AttributeReference" and str(left.name()) == hidden_columns.TOMBSTONE
 
 
 def _leaves_as_it_is(expression: Any) -> bool:

@@ -155,7 +155,7 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
     times = _event_times(aggregation, rows)
     taken = checked(where, lambda: rows.select(*keys, *arguments, *hidden, *times))
     if "*" in aggregation.text:
-        refuse_hidden(where, aggregation.text, taken)
+        refuse_hidden(where, aggregation.text, taken, rows)
     return taken, aggregates
 
 

@@ -114,7 +114,7 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
         if name not in after.columns:
             raise TopologyException(f"{where}: {step.text} removes the reserved column {name!r}")
     if "*" in step.text or step.kind == "transform":
-        refuse_hidden(where, step.text, after)
+        refuse_hidden(where, step.text, after, rows)
     return after
 
 
@@ -182,9 +182,9 @@ def given_names(frame: DataFrame, on: Sequence[str]) -> list[str]:
     return [name for name in frame.columns if name.lower() not in keys]
 
 
-def refuse_hidden(where: str, text: str, rows: DataFrame) -> None:
-    """Raise TopologyException if an expression is made of hidden columns, which users cannot have meant."""
-    if reads_hidden(rows):
+def refuse_hidden(where: str, text: str, rows: DataFrame, before: DataFrame) -> None:
+    """Raise TopologyException if what is new in ``rows`` is made of hidden columns, which users cannot have meant."""
+    if reads_hidden(rows, before):
         raise TopologyException(
             f'{where}: {text} takes in columns that are not yours, as a "*" inside of another expression does, or what '
             'is done to all columns; name yours there, such as F.struct("a", "b") or subset=["a", "b"]'

@@ -80,7 +80,7 @@ def transformation_input(step: Transformation, rows: DataFrame, hidden: Iterable
     kept = [name for name in hidden if name not in left_out]
     taken = checked(where, lambda: rows.select(*names, *keys, *kept, *times))
     if "*" in step.text:
-        refuse_hidden(where, step.text, taken)
+        refuse_hidden(where, step.text, taken, rows)
     return taken
 
 
