@@ -170,7 +170,7 @@ def test_a_table_gives_way_and_moves_up(spark):
         assert put("bob", 5, country="NO", age=21) == ([((2, "bob", 21), 5)], ["bob"])
         driver.restart(from_changelog=True)
         assert put("ada", 6) == ([((1, "bob", 21), 5), ((2, "cid", 11), 4)], ["cid"])
-        assert put("cid", 7, country="UK", age=11) == ([((1, "cid", 11), 7), (None, 7)], [None])
+        assert put("cid", 7, country="UK", age=11) == ([(None, 7), ((1, "cid", 11), 7)], [None])
         assert put("bob", 8) == ([(None, 8)], [])
         assert put("ada", 9) == ([], [])
         with pytest.raises(ValueError, match="holds all rows of each key, and not their places"):
