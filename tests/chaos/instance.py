@@ -34,6 +34,7 @@ def pipeline(topics):
 
     One of the stateful legs has windows, of which only the final rows go on, and late rows elsewhere. And a table,
     which orders look into, which is written as it is and filtered, and which is joined with another; and a global one.
+    And two tables that are joined by a foreign key.
     And a join of two streams, of which some rows find nothing, and final sessions of one of them. And the first rows of
     each key.
     """
@@ -52,6 +53,10 @@ def pipeline(topics):
     people.to(topics["copies"])
     people.where("version % 2 = 0").to(topics["evens"])
     users.join(people, "user", "left").to(topics["profiles"])
+    shops = orders.select("shop", "id", "user").repartition("shop", name="by-shop").to_table(name="shops-last")
+    # By the keys' hashes, as the join's own topics: those of users are written elsewhere.
+    last = orders.select("user", F.col("id").alias("last")).repartition("user", name="by-user")
+    shops.join(last.to_table(name="users-last"), "user", "left").to(topics["customers"])
     newest = F.row_number().over(Window.partitionBy("user").orderBy(F.desc("id")))
     orders.select("user", "id").withColumn("place", newest).where("place <= 2").to(topics["newest"], value=Json())
     orders.join(people, "user", "left").select("id", "version").to(topics["known"], value=Json())

@@ -10,7 +10,7 @@ from tests.topics import read_to_end
 
 PARTITIONS = 2
 OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed", "paid", "visits")
-OUTPUTS += ("profiles", "newest")
+OUTPUTS += ("profiles", "newest", "customers")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
@@ -55,6 +55,7 @@ class Ledger:
             "visits": make_topic("visits", 2),
             "profiles": make_topic("profiles", 2),
             "newest": make_topic("newest", 2),
+            "customers": make_topic("customers", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -90,6 +91,10 @@ class Ledger:
         self._profiles = {}
         self._placing = defaultdict(list)
         self._places_seen = {}
+        #: Shop -> its last order and that one's user; and what the join by a foreign key has said of it last, with the
+        #: user's last order.
+        self._customers = {}
+        self._customers_seen = {}
         #: Of the table's copy, and of what a filter lets through of it: user -> version, or None where it is deleted.
         self._seen_versions = {"copies": {}, "evens": {}}
         self._seen = {"users": {}, "shops": {}}
@@ -147,6 +152,7 @@ class Ledger:
             self._orders[self._id] = user, before.get(user, 0)
             self._unknown.add(self._id)
             self._placing[user].append(self._id)
+            self._customers[shop] = self._id, user
             self._cities[self._id] = f"city of {shop}"
             self._unplaced.add(self._id)
             value = json.dumps({"id": self._id, "shop": shop, "amount": amount, "at": at.isoformat()})
@@ -260,6 +266,11 @@ class Ledger:
             for user, orders in list(self._placing.items())
             if any(self._places_seen.get((user, place)) != orders[-place] for place in (1, 2)[: len(orders)])
         ]
+        found += [
+            f"last order of {shop}, {order}, of {user}: {self._customers_seen.get(shop)}"
+            for shop, (order, user) in self._customers.copy().items()
+            if self._customers_seen.get(shop) != (order, user, self._placing[user][-1])
+        ]
         found += [f"order {order} with its user's version" for order in self._unknown.copy()]
         found += [f"order {order} with its shop's city" for order in self._unplaced.copy()]
         found += [f"payment of order {order}" for order in self._unpaid.copy() if self._is_joined(order)]
@@ -290,7 +301,7 @@ class Ledger:
         self._unpaid = set(self._payments)
         self._unseen_visits = set(self._visits)
         self._unsaid = set(self._late)
-        for seen in (*self._seen_versions.values(), self._profiles, self._places_seen):
+        for seen in (*self._seen_versions.values(), self._profiles, self._places_seen, self._customers_seen):
             seen.clear()
         for hint in OUTPUTS:
             for message in read_to_end(self._servers, self.topics[hint]):
@@ -361,6 +372,12 @@ class Ledger:
             assert row["total"] == totals[said[0]], f"{row}: the first {said[0]} orders make {totals[said[0]]}"
             assert said[1] <= self._versions[user], f"{row}: {self._versions[user]} versions were written"
             self._profiles[user] = said
+            return
+        if table == "customers":
+            order, user, last = row["id"], row["user"], row.get("last")
+            assert self._orders[order][0] == user, f"{row}: order {order} is of {self._orders[order][0]}"
+            assert last is None or last in self._placing[user], f"{row}: it is another user's order"
+            self._customers_seen[row["shop"]] = order, user, last
             return
         if table == "newest":
             place = row["user"], row["place"]
