@@ -259,7 +259,7 @@ def _operand(tokens: Sequence[_Token]) -> Operand | None:
         path = _path(tokens[0])
         return None if path is None else Operand(path)
     signs = [index for index, depth in _depths(tokens) if depth == 0 and tokens[index].text in {"+", "-"}]
-    if len(signs) == 1:
+    if signs:
         column, us = _operand(tokens[: signs[0]]), _interval(tokens[signs[0] + 1 :])
         if column is not None and us is not None:
             return Operand(column.path, column.shift_us + (us if tokens[signs[0]].text == "+" else -us))
@@ -277,13 +277,19 @@ def _interval(tokens: Sequence[_Token]) -> int | None:
     if len(tokens) == 2 and tokens[1].text[0] in "'\"":
         # INTERVAL '1 hour 30 minutes'
         tokens = [tokens[0], *_tokens(tokens[1].text[1:-1])]
-    if len(tokens) < 3 or len(tokens) % 2 == 0 or tokens[0].word != "interval":
+    if len(tokens) < 3 or tokens[0].word != "interval":
         return None
-    us = 0
-    for number, unit in zip(tokens[1::2], tokens[2::2], strict=True):
+    us, rest = 0, list(tokens[1:])
+    while rest:
+        sign = -1 if rest[0].text == "-" else 1
+        if rest[0].text in {"+", "-"}:
+            rest.pop(0)
+        if len(rest) < 2:
+            return None
+        number, unit = rest.pop(0), rest.pop(0)
         count = _NUMBER.fullmatch(number.text)
         one = _UNITS_US.get(unit.word.removesuffix("s"))
         if count is None or one is None:
             return None
-        us += int(count[1]) * one
+        us += sign * int(count[1]) * one
     return us

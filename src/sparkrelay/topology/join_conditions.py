@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.columns import Path
     from sparkrelay.topology.nodes import Node
 
 __all__ = ["JoinTerms", "has_conditions", "join_names", "join_terms"]
@@ -46,12 +47,14 @@ class JoinTerms:
         pairs: a column of the left stream and one of the right that are equal, by the name that both get for the join.
         within: how much earlier and how much later than the left row the right one may be; None where nothing says so.
         further: conditions that are left, which pairs of rows have to pass.
+        unread: of an error that there is no range of time: that these say none; empty without any.
     """
 
     columns: tuple[str, ...] = ()
     pairs: dict[str, tuple[str, str]] = field(default_factory=dict)
     within: tuple[str, str] | None = None
     further: tuple[Any, ...] = ()
+    unread: str = ""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -78,7 +81,8 @@ def join_terms(on: Any, sides: tuple[Node, Node], times: tuple[str, str], how: s
     conditions = [part for part in parts if is_condition(part)]
     names = [part for part in parts if not is_condition(part)]
     terms = JoinTerms(join_names(names, call_site) if names else ())
-    left_time, right_time = map(parse_path, times)
+    known = known_names(sides[0]) | known_names(sides[1])
+    left_time, right_time = both = tuple(parse_path(time) or () for time in times)
     least: list[int] = []
     most: list[int] = []
     further: list[tuple[Any, str]] = []
@@ -88,18 +92,24 @@ def join_terms(on: Any, sides: tuple[Node, Node], times: tuple[str, str], how: s
             if not isinstance(term, Comparison):
                 further.append((term.written, text))
                 continue
-            paths = term.left.path, term.right.path
+            paths = _time_or_itself(term.left.path, both, known), _time_or_itself(term.right.path, both, known)
             if paths in {(left_time, right_time), (right_time, left_time)} and left_time != right_time:
                 low, high = _bounds(term if paths[0] == right_time else term.flipped())
                 least += low
                 most += high
             elif term.operator == "=" and all(len(path) == 1 for path in paths) and not _shifted(term):
-                one, other = _sided(paths[0][0], paths[1][0], sides, text, call_site)
+                one, other = _sided(term.left.path[0], term.right.path[0], sides, text, call_site)
                 terms.pairs[f"{one} = {other}"] = one, other
             else:
                 further.append((term.written, text))
+    terms.unread = _unread([text for _, text in further], times)
     if least or most:
-        terms.within, beyond = _range(least, most, times, call_site)
+        terms.within, beyond = _range(least, most, times, terms.unread, call_site)
+        if beyond and how != "inner":
+            raise TopologyException(
+                f"{call_site}: {beyond[0][1]}, in join(): of rows that may go out alone, how={how!r}, the range of "
+                f"{times[0]!r} and {times[1]!r} has equal times in it too; widen it to them, or use an inner join"
+            )
         further += beyond
     terms.further = _further(further, how, times, call_site)
     if not terms.keys:
@@ -127,6 +137,23 @@ def join_names(on: Any, call_site: CallSite) -> tuple[str, ...]:
     return columns
 
 
+def _time_or_itself(path: Path, times: Iterable[Path], known: frozenset[str]) -> Path:
+    """Return the column of event times that a path names, in another case perhaps, as Spark reads it; or the path."""
+    if path[0] in known:
+        return path
+    lower = [part.lower() for part in path]
+    return next((time for time in times if [part.lower() for part in time] == lower), path)
+
+
+def _unread(texts: list[str], times: tuple[str, str]) -> str:
+    if not texts:
+        return ""
+    return (
+        f". Not read as a range of {times[0]!r} and {times[1]!r}: {', '.join(texts)}; compare both, with an interval "
+        "such as interval 1 hour added to one of them or taken from it"
+    )
+
+
 def _shifted(term: Comparison) -> bool:
     return bool(term.left.shift_us or term.right.shift_us)
 
@@ -151,7 +178,7 @@ def _bounds(term: Comparison) -> tuple[list[int], list[int]]:
 
 
 def _range(
-    least: list[int], most: list[int], times: tuple[str, str], call_site: CallSite
+    least: list[int], most: list[int], times: tuple[str, str], unread: str, call_site: CallSite
 ) -> tuple[tuple[str, str], list[tuple[Any, str]]]:
     """Return the range that covers the bounds, and conditions for what of it lies outside of them.
 
@@ -163,7 +190,7 @@ def _range(
         lacking = f"{right} >= {left} - interval 1 hour" if not least else f"{right} <= {left} + interval 1 hour"
         raise TopologyException(
             f"{call_site}: join() of two streams needs both ends of the range of time, or rows would be kept for ever: "
-            f'add "and {lacking}"'
+            f'add "and {lacking}"{unread}'
         )
     low, high = max(least), min(most)
     if low > high:
@@ -192,9 +219,9 @@ def _sided(one: str, other: str, sides: tuple[Node, Node], text: str, call_site:
     Raises:
         TopologyException: both may be the same stream's.
     """
-    left, right = map(known_names, sides)
-    straight = one in left or other in right
-    crossed = other in left or one in right
+    left, right = ({name.lower() for name in known_names(side)} for side in sides)
+    straight = one.lower() in left or other.lower() in right
+    crossed = other.lower() in left or one.lower() in right
     if straight == crossed:
         what = "both streams have a column of one of these names" if straight else "which stream has which is not known"
         raise TopologyException(

@@ -70,7 +70,7 @@ def join_streams(  # noqa: PLR0917 - as they are written
             f"{call_site}: within={within!r} of join(): its condition has a range of time already, {terms.within!r}; "
             "leave one of them out"
         )
-    span = terms.within or _span(within, call_site)
+    span = terms.within or _span(within, call_site, terms.unread)
     text = f"join({', '.join(columns)}, {way}, within={(span if span[0] != span[1] else span[0])!r})"
     sides = [
         _spread(
@@ -119,7 +119,7 @@ def join_way(how: Any, of: str, ways: Iterable[str], call_site: CallSite) -> str
     raise TopologyException(f"{call_site}: join() of {of} takes how= of {', '.join(ways)}, not {how!r}")
 
 
-def _span(within: Any, call_site: CallSite) -> tuple[str, str]:
+def _span(within: Any, call_site: CallSite, unread: str = "") -> tuple[str, str]:
     """Return how much earlier and how much later than the left row the right one may be.
 
     Raises:
@@ -133,7 +133,7 @@ def _span(within: Any, call_site: CallSite) -> tuple[str, str]:
         f'{call_site}: join() of two streams takes within=, such as within="10 minutes", how far apart the event times '
         'of two rows may be that go together, or within=("0 seconds", "1 hour"), how much earlier and how much later '
         f"the right one may be{given}; without it every row would be kept for ever. To look up what a topic holds of "
-        "each key just now, join with builder.table(topic) instead"
+        f"each key just now, join with builder.table(topic) instead{unread}"
     )
 
 

@@ -38,6 +38,8 @@ def join_of(builder):
             ("604799999999 microseconds", "10 minutes"),
         ),
         ("at = seen", ("0 seconds", "0 seconds")),
+        ("SEEN >= At and seen <= at + interval 1 hour", ("0 seconds", "1 hour")),
+        ("seen between at + interval -5 minutes and at - interval '-1 hour'", ("5 minutes", "1 hour")),
         ("seen >= at and seen >= at - interval 1 day and seen <= at + interval 1 day", ("0 seconds", "1 day")),
     ],
 )
@@ -104,6 +106,13 @@ def test_what_remains_is_a_where_behind_an_inner_join(builder, streams):
             "full",
             "at least 1 day after at",
         ),
+        (
+            "ad = clicked_ad and seen >= at and seen <= at + interval 1 month",
+            "inner",
+            "add \"and seen <= at .*Not read as a range of 'at' and 'seen': \"seen <= at [+] interval 1 month\"",
+        ),
+        ("ad = clicked_ad and seen - at < interval 1 hour", "inner", 'takes within=.*Not read .*"seen - at < interval'),
+        ("ad = clicked_ad and seen > at and seen <= at + interval 1 hour", "left", "has equal times in it too"),
         ("what = ever and at = seen", "inner", "which stream has which is not known"),
         ("ad = page and at = seen", "inner", "which stream has which is not known|both streams have"),
     ],
@@ -131,6 +140,12 @@ def test_a_range_is_given_once(streams):
 )  # fmt: skip
 def test_other_conditions_stay_as_they_are_written(text):
     assert not any(isinstance(term, Comparison) for term in terms_of(text))
+
+
+def test_names_in_another_case_are_whose_they_are(builder, streams):
+    shown, clicked = streams
+    shown.join(clicked, "AD = Clicked_Ad and at = seen").to("out")
+    assert join_of(builder).join.columns == ("AD = Clicked_Ad",)
 
 
 def test_quoted_names_and_fields_are_read():

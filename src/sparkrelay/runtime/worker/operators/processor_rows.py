@@ -27,6 +27,8 @@ class Verifier:
     def __init__(self, schema: StructType, what: str) -> None:
         """Begin; ``what`` names it in errors."""
         self._verify = _make_type_verifier(schema)
+        # Spark's check lets decimals pass that their columns are too narrow for.
+        self._narrow = schema if "decimal(" in schema.simpleString() else None
         self._names = schema.names
         self._what = what
 
@@ -50,6 +52,8 @@ class Verifier:
         row = tuple(map(plain, value))
         try:
             self._verify(row)
+            if self._narrow is not None:
+                table_of([row], self._narrow)
         except Exception as error:
             raise TypeError(f"{self._what} takes {', '.join(self._names)}, and got {row!r}: {error}") from error
         return row

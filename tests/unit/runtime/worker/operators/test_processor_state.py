@@ -2,12 +2,14 @@
 
 import datetime as dt
 import random
+from decimal import Decimal
 
 import numpy as np
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import (
     ArrayType,
+    DecimalType,
     DoubleType,
     IntegerType,
     LongType,
@@ -275,6 +277,10 @@ def test_what_does_not_fit_is_refused_where_it_is_put(value, message):
 
 def test_numpy_s_numbers_and_rows_in_another_order_fit():
     assert Verifier(N, "v")((np.int32(3),)) == (3,)
+    prices = Verifier(StructType([StructField("price", DecimalType(5, 2))]), "value state 'price'")
+    assert prices((Decimal("1.5"),)) == (Decimal("1.5"),)
+    with pytest.raises(TypeError, match=r"value state 'price' takes price, and got .*12345"):
+        prices((Decimal(12345),))
     both = StructType([StructField("a", LongType()), StructField("b", StringType())])
     assert Verifier(both, "v")(Row(b="x", a=1)) == (1, "x")
 
