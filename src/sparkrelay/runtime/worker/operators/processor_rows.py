@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, MapType, Row, StructField, StructType, _make_type_verifier
+from pyspark.sql.types import ArrayType, DecimalType, MapType, Row, StructField, StructType, _make_type_verifier
 
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.worker.context import as_type, whole
@@ -28,7 +29,14 @@ class Verifier:
         """Begin; ``what`` names it in errors."""
         self._verify = _make_type_verifier(schema)
         # Spark's check lets decimals pass that their columns are too narrow for.
-        self._narrow = schema if "decimal(" in schema.simpleString() else None
+        kinds = [(index, field.dataType) for index, field in enumerate(schema)]
+        self._decimals = [
+            (index, Decimal(1).scaleb(-kind.scale), Context(prec=kind.precision))
+            for index, kind in kinds
+            if isinstance(kind, DecimalType)
+        ]
+        nested = any("decimal(" in kind.simpleString() for _, kind in kinds if not isinstance(kind, DecimalType))
+        self._nested = schema if nested else None
         self._names = schema.names
         self._what = what
 
@@ -52,8 +60,11 @@ class Verifier:
         row = tuple(map(plain, value))
         try:
             self._verify(row)
-            if self._narrow is not None:
-                table_of([row], self._narrow)
+            for index, unit, context in self._decimals:
+                if row[index] is not None:
+                    row[index].quantize(unit, context=context)
+            if self._nested is not None:
+                table_of([row], self._nested)
         except Exception as error:
             raise TypeError(f"{self._what} takes {', '.join(self._names)}, and got {row!r}: {error}") from error
         return row
