@@ -9,7 +9,7 @@ from tests.chaos.instances import Fleet
 from tests.chaos.ledger import Ledger
 
 #: The tasks of the pipeline.
-EVERYTHING = {"0_0", "0_1", "1_0", "1_1"}
+EVERYTHING = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
 
 
 @pytest.fixture(scope="module")

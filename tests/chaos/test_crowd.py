@@ -62,7 +62,7 @@ def test_three_come_and_go(crowd, ledger, seed, wait_until):
     load.stop()
     print(f"CHAOS_SEED={seed}: {left}, {ledger.updates} updates read")
     ledger.wait_for_results(crowd, 300)
-    everything = {"0_0", "0_1", "1_0", "1_1"}
+    everything = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
     wait_until(
         lambda: sorted(task for one in present for task in one.tasks()["active"]) == sorted(everything),
         "not every task is active somewhere, once",

@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
 
-EVERYTHING = {"0_0", "0_1", "1_0", "1_1"}
+EVERYTHING = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
 
 
 @pytest.fixture

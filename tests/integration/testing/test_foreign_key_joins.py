@@ -337,7 +337,10 @@ def test_what_does_not_go_together_is_refused(spark, left, right, message):
     ("aggregate", "message"),
     [
         (lambda: (F.sum("n") / F.count("*")).alias("x"), "has columns that are computed of aggregates"),
-        (lambda: F.count_distinct("n").alias("x"), "tables that count distinct values are not joined"),
+        (
+            lambda: F.count_distinct("n").alias("x"),
+            "tables of DISTINCT, lists, sets, modes or percentiles are not joined",
+        ),
     ],
 )
 def test_tables_whose_rows_no_store_holds_are_refused(spark, side, aggregate, message):
