@@ -5,11 +5,8 @@ import random
 import sys
 
 import pytest
-from tests.chaos.instances import Fleet
+from tests.chaos.instances import EVERYTHING, Fleet
 from tests.chaos.ledger import Ledger
-
-#: The tasks of the pipeline.
-EVERYTHING = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +91,7 @@ def share(wait_until):
             mine, other = first.tasks(), second.tasks()
             assert "ERROR" not in (mine["state"], other["state"]), first.tail() + second.tail()
             return (
-                len(mine["active"]) == len(other["active"]) == 2
+                len(mine["active"]) == len(other["active"]) == len(EVERYTHING) // 2
                 and {*mine["active"], *other["active"]} == EVERYTHING
                 and {*mine["standby"], *other["standby"]} == EVERYTHING
             )

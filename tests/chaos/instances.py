@@ -18,6 +18,10 @@ from sparkrelay.demo.children import session_members
 SESSION_TIMEOUT_MS = 3000
 
 
+#: The tasks of the pipeline.
+EVERYTHING = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
+
+
 def signal_session(session, number):
     """Signal every process of a session: Spark's Python workers have a process group of their own."""
     for pid in session_members(session):

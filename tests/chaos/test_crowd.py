@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from tests.chaos.instances import EVERYTHING
 
 SECONDS = int(os.environ.get("CROWD_SECONDS", "300"))
 RECORDS_PER_SECOND = 2000
@@ -62,9 +63,8 @@ def test_three_come_and_go(crowd, ledger, seed, wait_until):
     load.stop()
     print(f"CHAOS_SEED={seed}: {left}, {ledger.updates} updates read")
     ledger.wait_for_results(crowd, 300)
-    everything = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
     wait_until(
-        lambda: sorted(task for one in present for task in one.tasks()["active"]) == sorted(everything),
+        lambda: sorted(task for one in present for task in one.tasks()["active"]) == sorted(EVERYTHING),
         "not every task is active somewhere, once",
         180,
     )

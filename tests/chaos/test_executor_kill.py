@@ -5,10 +5,9 @@ import random
 import signal
 
 import pytest
+from tests.chaos.instances import EVERYTHING
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
-
-EVERYTHING = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def wait_for_share(wait_until, cluster):
         return (
             len(processes) == 2
             and all({*process["active"], *process["standby"]} == EVERYTHING for process in processes)
-            and all(len(process["active"]) == 2 for process in processes)
+            and all(len(process["active"]) == len(EVERYTHING) // 2 for process in processes)
             and {task for process in processes for task in process["active"]} == EVERYTHING
         )
 
