@@ -12,7 +12,7 @@ from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
-from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
+from sparkrelay.runtime.compile.watermarks import event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec
 from sparkrelay.topology.columns import parse_path, quoted
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Deduplication, Leg
 
 __all__ = ["deduplicated_columns", "deduplication_input", "deduplication_output", "deduplication_spec"]
@@ -71,9 +69,7 @@ def deduplication_spec(
     computed: Mapping[str, str],
     *,
     legs: Sequence[Leg],
-    names: TopicNames,
-    config: StreamsConfig,
-    step: Mapping[str, Any],
+    fields: Mapping[str, Any],
 ) -> DeduplicationSpec:
     """Return the step that drops a leg's duplicates.
 
@@ -84,25 +80,12 @@ def deduplication_spec(
         output: those that leave it.
         computed: what the columns in front of it are computed from.
         legs: of the topology.
-        names: Kafka's names of its topics.
-        config: the instance's settings.
-        step: what every step knows, and how this one writes its changelog.
-
-    Raises:
-        TopologyException: the delay is no interval, or too many topics are read.
+        fields: what every step knows that goes by event times (``watermarks.timed_fields``).
     """
-    where = f"{first.call_site}: {first.text}"
-    sources, own_sources = timed_sources([leg], leg, taken, names, where)
     return DeduplicationSpec(
-        **step,
-        store=first.store,
-        changelog=names.changelog(first.store) if first.logged else None,
+        **fields,
         contents=_contents(first, taken, computed, spread(leg, legs)),
         output=arrow_schema(output),
-        delay_ms=max((source.delay_ms for source in sources), default=0),
-        ahead_ms=config.event_time_after_max_ms,
-        sources=sources,
-        own_sources=own_sources,
         keys=first.columns,
         input=arrow_schema(taken.schema),
         within=first.within,

@@ -13,7 +13,7 @@ from sparkrelay.runtime.compile.grouping import brief, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_packable, hidden_fields, without_kafka
 from sparkrelay.runtime.compile.stream_joins import nullable
-from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
+from sparkrelay.runtime.compile.watermarks import event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import DelaySpec
 from sparkrelay.topology import RECORD_TIME
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Delay, Leg
 
 __all__ = ["delay_input", "delay_spec", "delayed_columns"]
@@ -68,9 +66,7 @@ def delay_spec(  # noqa: PLR0917 - what is known of one step
     computed: Mapping[str, str],
     *,
     legs: Sequence[Leg],
-    names: TopicNames,
-    config: StreamsConfig,
-    step: Mapping[str, Any],
+    fields: Mapping[str, Any],
 ) -> tuple[DelaySpec, StructType]:
     """Return the step that keeps a leg's rows, and the columns that leave it.
 
@@ -82,31 +78,22 @@ def delay_spec(  # noqa: PLR0917 - what is known of one step
         read: those that anything reads.
         computed: what the columns in front of it are computed from.
         legs: of the topology.
-        names: Kafka's names of its topics.
-        config: the instance's settings.
-        step: what every step knows, and how this one writes its changelog.
+        fields: what every step knows that goes by event times (``watermarks.timed_fields``).
 
     Raises:
-        TopologyException: an interval is none, a column cannot be kept, or too many topics are read.
+        TopologyException: a column cannot be kept.
     """
     where = f"{delay.call_site}: {delay.text}"
     row = nullable(field for field in columns if field.name in read)
     check_packable(row, where, "wait in a store")
     output = StructType([*row, *hidden_fields(EMITTED)])
-    sources, own_sources = timed_sources([leg], leg, taken, names, where)
     name = delay.watermark[0]
     path = parse_path(name)
     time = "their timestamps" if name == RECORD_TIME else name if path is None else computed.get(path[0], name)
     spec = DelaySpec(
-        **step,
-        store=delay.store,
-        changelog=names.changelog(delay.store),
+        **fields,
         contents=brief(f"waiting rows of {row.simpleString()} by {time}{spread(leg, legs)}"),
         output=arrow_schema(output),
-        delay_ms=max(source.delay_ms for source in sources),
-        ahead_ms=config.event_time_after_max_ms,
-        sources=sources,
-        own_sources=own_sources,
         input=arrow_schema(taken.schema),
         row=arrow_schema(row),
     )

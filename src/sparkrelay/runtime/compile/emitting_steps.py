@@ -21,6 +21,7 @@ from sparkrelay.runtime.compile.transformations import (
     transformation_spec,
     transformed_columns,
 )
+from sparkrelay.runtime.compile.watermarks import timed_fields
 from sparkrelay.runtime.worker.operators.deduplication import deduplicate_leg
 from sparkrelay.runtime.worker.operators.delays import delay_leg
 from sparkrelay.runtime.worker.operators.stream_joins import join_leg
@@ -138,19 +139,22 @@ class EmittingSteps:
         Raises:
             TopologyException: an interval is none, or a column cannot be kept.
         """
-        shared: dict[str, Any] = {"legs": self._legs, "names": self._names, "config": self._config, "step": step}
         if isinstance(emitting, StreamJoin):
+            shared: dict[str, Any] = {"legs": self._legs, "names": self._names, "config": self._config, "step": step}
             spec = join_spec(leg, emitting, self._sides.of(emitting), read, taken, **shared)
             kept = [field for field in join_output(self._sides.of(emitting)) if field.name in spec.output.names]
             return functools.partial(join_leg, spec), nullable([*kept, *hidden_fields(EMITTED)])
+        columns = self._columns[emitting.store]
+        timed: dict[str, Any] = {
+            "legs": self._legs,
+            "fields": {**step, **timed_fields(leg, emitting, taken, self._names, self._config)},
+        }
         if isinstance(emitting, Delay):
-            waiting, output = delay_spec(leg, emitting, taken, self._columns[emitting.store], read, computed, **shared)
+            waiting, output = delay_spec(leg, emitting, taken, columns, read, computed, **timed)
             return functools.partial(delay_leg, waiting), output
         if isinstance(emitting, Transformation):
-            result = self._columns[emitting.store]
-            del shared["step"]
-            changed, output = transformation_spec(leg, emitting, taken, result, read, computed, **shared, fields=step)
+            changed, output = transformation_spec(leg, emitting, taken, columns, read, computed, **timed)
             return functools.partial(transform_leg, changed), output
-        output = deduplication_output(self._columns[emitting.store], read)
-        first = deduplication_spec(leg, emitting, taken, output, computed, **shared)
+        output = deduplication_output(columns, read)
+        first = deduplication_spec(leg, emitting, taken, output, computed, **timed)
         return functools.partial(deduplicate_leg, first), output

@@ -24,7 +24,7 @@ from sparkrelay.runtime.compile.schemas import (
     hidden_fields,
     without_kafka,
 )
-from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
+from sparkrelay.runtime.compile.watermarks import event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import TransformationSpec, VariableSpec
 from sparkrelay.state.processor_keys import LONGEST_NAME
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Transformation
 
 __all__ = ["transformation_input", "transformation_spec", "transformed_columns"]
@@ -93,8 +91,6 @@ def transformation_spec(  # noqa: PLR0917 - what is known of one step
     computed: Mapping[str, str],
     *,
     legs: Sequence[Leg],
-    names: TopicNames,
-    config: StreamsConfig,
     fields: Mapping[str, Any],
 ) -> tuple[TransformationSpec, StructType]:
     """Return the step that calls a leg's processor, and the columns that leave it.
@@ -107,28 +103,19 @@ def transformation_spec(  # noqa: PLR0917 - what is known of one step
         read: the columns of that which anything reads behind it.
         computed: what the columns in front of it are computed from.
         legs: of the topology.
-        names: Kafka's names of its topics.
-        config: the instance's settings.
-        fields: what every step knows, and how this one writes its changelog.
+        fields: what every step knows that goes by event times (``watermarks.timed_fields``).
 
     Raises:
-        TopologyException: a variable cannot be kept, or the delay is no interval.
+        TopologyException: a variable cannot be kept.
     """
     where = f"{step.call_site}: {step.text}"
-    sources, own_sources = timed_sources([leg], leg, taken, names, where)
     keys = StructType([one for one in taken.schema if one.name.startswith(_KEY)])
     variables = _declared(step, where)
     output = StructType([*(one for one in result if one.name in read), *hidden_fields(EMITTED)])
     spec = TransformationSpec(
         **fields,
-        store=step.store,
-        changelog=names.changelog(step.store),
         contents=_contents(step, taken, keys, variables, computed, spread(leg, legs)),
         output=arrow_schema(output),
-        delay_ms=max((source.delay_ms for source in sources), default=0),
-        ahead_ms=config.event_time_after_max_ms,
-        sources=sources,
-        own_sources=own_sources,
         keys=arrow_schema(keys),
         key=keys,
         row=without_kafka(visible(taken)),

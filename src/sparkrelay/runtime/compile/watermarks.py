@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
+    from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Aggregation, EmittingStep, Leg, Lookup
 
@@ -33,6 +34,7 @@ __all__ = [
     "event_time",
     "interval_ms",
     "interval_us",
+    "timed_fields",
     "timed_sources",
     "watermark_spec",
     "with_window",
@@ -195,6 +197,32 @@ def timed_sources(
         # More of them could be written to a store's header, and not read again.
         raise TopologyException(f"{where}: its streams read {len(together)} topics; {MOST_SOURCES} are the most")
     return together, tuple(source.name for source in sources[leg.id])
+
+
+def timed_fields(
+    leg: Leg, step: EmittingStep, rows: DataFrame, names: TopicNames, config: StreamsConfig
+) -> dict[str, Any]:
+    """Return what the specs of steps have in common that emit the stream of one leg (``TimedSpec``).
+
+    Args:
+        leg: the leg.
+        step: its stateful step.
+        rows: some, by which Spark reads intervals.
+        names: Kafka's names of the topology's topics.
+        config: the instance's settings.
+
+    Raises:
+        TopologyException: too many topics are read, or a delay is no interval.
+    """
+    sources, own_sources = timed_sources([leg], leg, rows, names, f"{step.call_site}: {step.text}")
+    return {
+        "store": step.store,
+        "changelog": names.changelog(step.store) if step.logged else None,
+        "delay_ms": max((source.delay_ms for source in sources), default=0),
+        "ahead_ms": config.event_time_after_max_ms,
+        "sources": sources,
+        "own_sources": own_sources,
+    }
 
 
 def _timed_sources(leg: Leg, rows: DataFrame, names: TopicNames) -> list[TimedSource]:
