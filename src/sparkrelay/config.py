@@ -29,7 +29,16 @@ from sparkrelay.settings import (
     setting,
 )
 
-__all__ = ["MOST_TAGS", "PREFIXES", "SECURITY_PREFIXES", "StreamsConfig", "check_application_id", "check_client_tags"]
+__all__ = [
+    "CONTINUE",
+    "FAIL",
+    "MOST_TAGS",
+    "PREFIXES",
+    "SECURITY_PREFIXES",
+    "StreamsConfig",
+    "check_application_id",
+    "check_client_tags",
+]
 
 #: How the keys of security begin. They are passed on to every connection as they are; ``client.config`` knows them.
 SECURITY_PREFIXES: Final = (
@@ -47,7 +56,11 @@ PREFIXES: Final[Mapping[str, str]] = MappingProxyType(
 #: Kafka's limits, so that a subscription stays small.
 MOST_TAGS: Final = 5
 _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 20, 30
+#: What an exception handler may answer.
+FAIL: Final = "fail"
+CONTINUE: Final = "log-and-continue"
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: The value of ``topology.optimization`` that has tables use the topic that they are read from as their changelog.
 REUSE_SOURCE_TOPICS: Final = "reuse.ktable.source.topics"
 #: Kafka Streams' other ones.
@@ -100,6 +113,11 @@ def _check_servers(value: str) -> None:
 def _check_not_empty(value: str) -> None:
     if not value:
         raise ValueError("it must not be empty; leave it out for the default")
+
+
+def _check_topic_name(value: str) -> None:
+    if not _TOPIC.fullmatch(value) or value in {".", ".."}:
+        raise ValueError("a topic's name has 1 to 249 letters, digits, '.', '_' or '-'")
 
 
 def _check_optimization(value: str) -> None:
@@ -206,7 +224,23 @@ class StreamsConfig:
     )
     max_batch_retries: int = setting(2, "times a failed micro-batch is run again (SparkRelay's own)", most=100)
     deserialization_exception_handler: str = setting(
-        "fail", "what to do with a record that does not decode", choices=("fail", "log-and-continue")
+        FAIL, "what to do with a record that does not decode", choices=(FAIL, CONTINUE)
+    )
+    processing_exception_handler: str = setting(
+        FAIL,
+        "what to do with a record that makes a step of the pipeline fail, such as a Python function (KIP-1033)",
+        choices=(FAIL, CONTINUE),
+    )
+    production_exception_handler: str = setting(
+        FAIL,
+        "what to do with a record of which something comes that cannot be written, such as one that is too large",
+        choices=(FAIL, CONTINUE),
+    )
+    errors_dead_letter_queue_topic_name: str | None = setting(
+        None,
+        "topic that records go to which are left out by one of the exception handlers (KIP-1034); default: they are "
+        "only logged",
+        check=_check_topic_name,
     )
     topology_optimization: str = setting(
         "none",
@@ -320,8 +354,24 @@ class StreamsConfig:
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be at most a third of session.timeout.ms "
                 f"({self.session_timeout_ms}), or one lost heartbeat expires the member"
             )
+        if self.errors_dead_letter_queue_topic_name is not None and not self.skips_records:
+            raise ConfigException(
+                "errors.dead.letter.queue.topic.name is set, but nothing would be written to "
+                f"{self.errors_dead_letter_queue_topic_name!r}: the exception handlers all fail. Set "
+                f"deserialization.exception.handler={CONTINUE}, processing.exception.handler={CONTINUE} or "
+                f"production.exception.handler={CONTINUE}"
+            )
         for name in (*PREFIXES.values(), "security"):
             object.__setattr__(self, name, MappingProxyType(MaskedSettings(getattr(self, name))))
+
+    @property
+    def skips_records(self) -> bool:
+        """True if an exception handler has the pipeline go on without a record."""
+        return CONTINUE in {
+            self.deserialization_exception_handler,
+            self.processing_exception_handler,
+            self.production_exception_handler,
+        }
 
     @property
     def reuses_source_topics(self) -> bool:

@@ -54,6 +54,7 @@ class Totals:
         rebalances: finished rebalances, by how long they took: from joining until every task was in service.
         records: offsets of each input topic that committed batches passed.
         rows_written: rows written to sink and repartition topics by batches that went well.
+        skipped: records of each input topic that were left out by an exception handler.
         restored: changelog records that restores and standbys have applied.
         reopened: times a task was initialized again because a batch left it in doubt.
         errors: what went wrong, by where: ``batch`` (it runs again), ``broker`` (it is asked again), ``thread``
@@ -66,6 +67,7 @@ class Totals:
     rebalances: Durations
     records: Mapping[str, int]
     rows_written: int
+    skipped: Mapping[str, int]
     restored: int
     reopened: int
     errors: Mapping[str, int]
@@ -79,6 +81,7 @@ class Counters:
         self._lock = threading.Lock()
         self._batches = self._commits = self._rebalances = Durations()
         self._records: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
         self._rows_written = self._restored = self._reopened = 0
         self._errors: Counter[str] = Counter({"batch": 0, "broker": 0, "thread": 0})
         self._last_batch_at: float | None = None
@@ -93,6 +96,7 @@ class Counters:
         rows_written: int,
         reopened: int,
         failed: bool,
+        skipped: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Count a micro-batch; ``commit_seconds`` is None if it came to no commit."""
         with self._lock:
@@ -101,6 +105,7 @@ class Counters:
                 self._commits = self._commits.with_one(commit_seconds)
             self._records.update(records)
             self._rows_written += rows_written
+            self._skipped.update(skipped)
             self._reopened += reopened
             self._errors["batch"] += failed
             self._last_batch_at = at
@@ -129,6 +134,7 @@ class Counters:
                 rebalances=self._rebalances,
                 records=MappingProxyType(dict(self._records)),
                 rows_written=self._rows_written,
+                skipped=MappingProxyType(dict(self._skipped)),
                 restored=self._restored,
                 reopened=self._reopened,
                 errors=MappingProxyType(dict(self._errors)),

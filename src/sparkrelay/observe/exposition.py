@@ -117,6 +117,12 @@ def _of_totals(totals: Totals) -> Iterator[Metric]:
     for topic, count in sorted(totals.records.items()):
         records.add_metric([topic], count)
     yield records
+    skipped = CounterMetricFamily(
+        "sparkrelay_dropped_records", "Input records left out by an exception handler.", labels=["topic"]
+    )
+    for topic, count in sorted(totals.skipped.items()):
+        skipped.add_metric([topic], count)
+    yield skipped
     yield CounterMetricFamily(
         "sparkrelay_rows_written", "Rows written to sink and repartition topics and committed.", totals.rows_written
     )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.admin import EARLIEST, CommittedOffset
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
-from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.batch_runner import SKIPPED_RECORDS, BatchRunner
+from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
 from sparkrelay.runtime.contract.commands import RestoreCommand
@@ -138,6 +139,7 @@ class DriverTasks:
             topics=_FileOffsets(log, partitions),
         )
         self._tasks: list[Task] = []
+        self._failing = FailingRecords.of(config)
         self._batches: BatchRunner | None = None
 
     def open(self) -> None:
@@ -155,6 +157,8 @@ class DriverTasks:
             residency=Residency(self._jobs, over=lambda: False),
             global_tables=str(self._state_dir / GLOBAL_TABLES),
             functions=BatchFunctions(self._jobs, self._config.application_id, self._state_dir / KEPT_ROWS),
+            skipped_records=self._state_dir / SKIPPED_RECORDS if self._config.skips_records else None,
+            failing=self._failing,
         )
         ends = self._ends(partition for task in self._tasks for partition in task.changelogs.values())
         commands = []
@@ -193,9 +197,12 @@ class DriverTasks:
             work = {}
             for task in self._tasks:
                 now_ms, limit = self._now_ms(), self._config.max_batch_records
+                limit = limit if self._failing is None else self._failing.limited(limit)
                 ranges = task.next_ranges(task.position.offsets, ends, limit, now_ms / 1000, now_ms)
                 if ranges:
                     work[task.id] = task, ranges
+            if self._failing is not None:
+                work = self._failing.chosen(work)
             if not work:
                 return
             outcome = self._batches.run(self._plans, work, self._layout.sink_partitions)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.encode import encode
 from sparkrelay.records.formats import Json, OneColumn, Raw
 from sparkrelay.records.keys import key_bytes, key_columns
@@ -36,6 +37,7 @@ class TestRecord:
         value: likewise; None is a tombstone.
         timestamp: milliseconds since 1970.
         partition: of the topic.
+        headers: names and values, in order.
     """
 
     #: It is no test, whatever its name makes pytest think.
@@ -45,6 +47,7 @@ class TestRecord:
     value: Any
     timestamp: int
     partition: int = 0
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class TestInputTopic:
@@ -74,7 +77,13 @@ class TestInputTopic:
         self._process = process
 
     def pipe_input(
-        self, key: Any, value: Any, timestamp: int | dt.datetime | None = None, *, partition: int | None = None
+        self,
+        key: Any,
+        value: Any,
+        timestamp: int | dt.datetime | None = None,
+        *,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
         """Write one record, and have the pipeline take it unless the driver waits for more (``batch="all"``).
 
@@ -84,12 +93,13 @@ class TestInputTopic:
                 tombstone. Bytes are written as they are, so that a test can write what does not decode.
             timestamp: milliseconds since 1970, or a datetime with a zone; None: the driver's wall clock.
             partition: where to; None: by the key.
+            headers: names and values.
 
         Raises:
             SparkRelayError: what an instance would have ended with.
             TypeError: a key or value that its format has no bytes for.
         """
-        self._write([(key, value, timestamp, partition)])
+        self._write([(key, value, timestamp, partition, headers)])
         if not self._waits():
             self._process()
 
@@ -100,25 +110,29 @@ class TestInputTopic:
         """
         given = list(rows)
         for some in [given] if self._waits() else [[row] for row in given]:
-            self._write([(*row, *(None,) * (4 - len(row))) for row in some])
+            self._write([(*row, *(None, None, ())[len(row) - 2 :]) for row in some])
             if not self._waits():
                 self._process()
 
     def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        for _, _, _, partition in rows:
+        for _, _, _, partition, _ in rows:
             if partition is not None and not 0 <= partition < self._partitions:
                 raise ValueError(f"partition={partition} of {self._topic!r} must be from 0 to {self._partitions - 1}")
         keys = pa.array([_encoded(self._key, key) for key, *_ in rows], pa.binary())
         values = pa.array([_encoded(self._value, value) for _, value, *_ in rows], pa.binary())
         now = self._now_ms()
         times = pa.array([now if row[2] is None else _millis(row[2]) for row in rows], pa.int64())
+        headers = [[{"key": name, "value": data} for name, data in row[4]] or None for row in rows]
+        given = pa.array(headers, HEADERS_TYPE)
         by_key = np.maximum(murmur2_partitions(keys, self._partitions), 0)
         partitions = np.array(
             [key if row[3] is None else row[3] for key, row in zip(by_key, rows, strict=True)], np.int64
         )
         for partition in np.unique(partitions).tolist():
             chosen = pa.array(np.flatnonzero(partitions == partition))
-            for batch in encode(keys.take(chosen), values.take(chosen), timestamps=times.take(chosen)):
+            columns = (column.take(chosen) for column in (keys, values))
+            batches = encode(*columns, timestamps=times.take(chosen), headers=given.take(chosen))
+            for batch in batches:
                 self._log.append(TopicPartition(self._topic, partition), bytes(batch.data))
 
 
@@ -151,12 +165,13 @@ class TestOutputTopic:
         for number, start in self._next.items():
             partition = TopicPartition(self._topic, number)
             end = self._log.end(partition)
-            columns = self._log.read(partition, start, end, ("key", "value", "timestamp"))
+            columns = self._log.read(partition, start, end, ("key", "value", "timestamp", "headers"))
             times = columns.column("timestamp").cast(pa.timestamp("ms", "UTC")).view(pa.int64()).to_pylist()
-            for key, value, time in zip(
-                columns.column("key").to_pylist(), columns.column("value").to_pylist(), times, strict=True
-            ):
-                found.append(TestRecord(_decoded(self._key, key), _decoded(self._value, value), time, number))
+            rest = (columns.column(name).to_pylist() for name in ("key", "value", "headers"))
+            for time, key, value, given in zip(times, *rest, strict=True):
+                headers = tuple((one["key"], one["value"]) for one in given or ())
+                record = TestRecord(_decoded(self._key, key), _decoded(self._value, value), time, number, headers)
+                found.append(record)
             self._next[number] = end
         return found
 

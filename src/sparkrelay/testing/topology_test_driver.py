@@ -21,8 +21,8 @@ from sparkrelay.runtime.compile.schemas import plain_format
 from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.session import local_slots
+from sparkrelay.runtime.topics.configured_topology import as_configured
 from sparkrelay.runtime.topics.layout import lay_out
-from sparkrelay.runtime.topics.source_changelogs import as_configured
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
@@ -93,7 +93,9 @@ class TopologyTestDriver:
         self._partitions = partitions
         names = TopicNames(settings.application_id)
         global_topics = [topic for leg in topology.global_tables for topic in leg.source.topics]
-        topics = dict.fromkeys((*topology.source_topics, *topology.sink_topics, *global_topics), partitions)
+        self._dead_letters = letters = settings.errors_dead_letter_queue_topic_name
+        written = (*topology.sink_topics, *(() if letters is None else (letters,)))
+        topics = dict.fromkeys((*topology.source_topics, *written, *global_topics), partitions)
         target = ExecutorTarget(spark, spark_partitions=1, slots=local_slots(spark))
         folder = Path(tempfile.mkdtemp(prefix="topology-test-driver-"))
         try:
@@ -107,7 +109,7 @@ class TopologyTestDriver:
             self._global_plans = PreparedLegs(compiler, topology.global_tables)
             self._tasks = DriverTasks(
                 config=settings,
-                layout=lay_out(topology, names, topics),
+                layout=lay_out(topology, names, topics, dead_letters=letters),
                 plans=self._plans,
                 global_tables=(topology.global_tables, self._global_plans),
                 partitions=partitions,
@@ -152,11 +154,13 @@ class TopologyTestDriver:
     ) -> TestOutputTopic:
         """Return a topic to read records from, in the value's format that the pipeline writes unless another is given.
 
-        Keys are bytes, unless ``to()`` or ``key`` says their format.
+        Keys are bytes, unless ``to()`` or ``key`` says their format; so are the values of the dead letter topic.
 
         Raises:
             ValueError: the pipeline does not write it.
         """
+        if topic == self._dead_letters:
+            return self._output_topic(topic, key, value)
         sinks = {leg.sink.topic: leg for leg in self._topology.legs if leg.sink is not None and not leg.sink.internal}
         if topic not in sinks:
             raise ValueError(f"the pipeline does not write {topic!r}, but {_list(sinks)}")
@@ -165,15 +169,12 @@ class TopologyTestDriver:
         assert sink is not None
         assert not isinstance(sink.key, tuple), "only repartition topics have keys of several columns"
         written = plain_format(self._plans.output(leg.id)[sink.key]) if isinstance(sink.key, str) else sink.key
-        return TestOutputTopic(
-            topic,
-            key or written,
-            # Rows that stay Kafka's own columns have no format; others are JSON unless to() says something else.
-            value or sink.value or (None if leg.passes_kafka_columns else Json()),
-            log=self._log,
-            partitions=self._partitions,
-            settle=self.process,
-        )
+        # Rows that stay Kafka's own columns have no format; others are JSON unless to() says something else.
+        form = value or sink.value or (None if leg.passes_kafka_columns else Json())
+        return self._output_topic(topic, key or written, form)
+
+    def _output_topic(self, topic: str, key: Format | None, value: Format | None) -> TestOutputTopic:
+        return TestOutputTopic(topic, key, value, log=self._log, partitions=self._partitions, settle=self.process)
 
     def process(self) -> None:
         """Have the pipeline take all that was piped in, through its repartition topics to the end.

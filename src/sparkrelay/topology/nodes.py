@@ -321,6 +321,7 @@ class SinkNode:
     value: Format | None
     name: str | None
     call_site: CallSite
+    headers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

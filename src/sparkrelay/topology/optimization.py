@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["reusing_source_topics"]
 
 
-def reusing_source_topics(topology: Topology, *, from_beginning: bool) -> Topology:
+def reusing_source_topics(topology: Topology, *, from_beginning: bool, leaves_out: bool = False) -> Topology:
     """Return a topology whose tables use the topic that they are read from as their changelog, where they can.
 
     A table that cannot keeps a changelog of its own, and its description says why.
@@ -26,17 +26,21 @@ def reusing_source_topics(topology: Topology, *, from_beginning: bool) -> Topolo
     Args:
         topology: as it was written.
         from_beginning: False where topics are first read from their end (``auto.offset.reset=latest``).
+        leaves_out: True where records that make a step fail are left out.
     """
+    why = ""
+    if leaves_out:
+        why = "the table lacks the records that an exception handler has left out, and a restore would read them"
     return Topology(
         (
-            Subtopology(part.id, tuple(_reusing(leg, part, from_beginning=from_beginning) for leg in part.legs))
+            Subtopology(part.id, tuple(_reusing(leg, part, why, from_beginning=from_beginning) for leg in part.legs))
             for part in topology.subtopologies
         ),
         topology.global_tables,
     )
 
 
-def _reusing(leg: Leg, part: Subtopology, *, from_beginning: bool) -> Leg:
+def _reusing(leg: Leg, part: Subtopology, why: str, *, from_beginning: bool) -> Leg:
     table = leg.aggregation
     if table is None or not table.logged or not table.of_topic:
         return leg
@@ -46,7 +50,6 @@ def _reusing(leg: Leg, part: Subtopology, *, from_beginning: bool) -> Leg:
         for other in part.legs
         if other.store not in {None, leg.store} and not other.source.internal and topic in other.source.topics
     )
-    why = ""
     if table.history is not None:
         # As in Kafka Streams: a compacted topic has the newest row of each key alone.
         why = f"topic {topic} need not have the rows of the table's history any more"

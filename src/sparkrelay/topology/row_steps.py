@@ -107,7 +107,13 @@ class RowSteps:
         return self._step("filter", (_condition("filter", condition, call_site),), call_site)
 
     def to(
-        self, topic: str, *, key: Format | str | None = None, value: Format | None = None, name: str | None = None
+        self,
+        topic: str,
+        *,
+        key: Format | str | None = None,
+        value: Format | None = None,
+        headers: str | None = None,
+        name: str | None = None,
     ) -> None:
         """Write the rows to a topic, which must exist.
 
@@ -119,6 +125,9 @@ class RowSteps:
             value: format of the message value: ``Json()`` for the columns as they are, or a format of one column.
                 Without it the columns are written as JSON, and a stream that was read without formats is passed on as
                 it is.
+            headers: the column of the message headers, an array of structs of ``key`` (string) and ``value`` (binary),
+                as ``kafka.headers`` is; it is no part of the value then. Without it there are none, but for a stream
+                that was read without formats, whose column ``headers`` is taken.
             name: the sink's name in ``describe()``.
 
         Raises:
@@ -145,7 +154,13 @@ class RowSteps:
                 f"{call_site}: value={format_text(value)} of to({topic!r}) has a schema, which is for reading: columns "
                 "are written as they are; select() and cast() them before, and write value=Json()"
             )
-        self._record.add(SinkNode(self._node, topic, key, value, check_name(name, call_site), call_site))
+        if headers is not None and (not isinstance(headers, str) or not headers.strip()):
+            raise TopologyException(
+                f"{call_site}: headers={headers!r} of to({topic!r}) is the name of a column; make it first: "
+                'withColumn("headers", F.array(F.struct(F.lit("source").alias("key"), '
+                'F.lit("web").cast("binary").alias("value"))))'
+            )
+        self._record.add(SinkNode(self._node, topic, key, value, check_name(name, call_site), call_site, headers))
 
     def show(self, n: int = 20, truncate: bool | int = True, *, name: str | None = None) -> None:
         """Print the first rows of each micro-batch on the driver, as ``DataFrame.show``, once it is committed.

@@ -135,6 +135,7 @@ class Sink:
         partitions: partition count that the user asked for (repartition topics only), or None.
         call_site: the line that wrote it.
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
+        headers: the column of the message headers, or None.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Sink:
     partitions: int | None
     call_site: CallSite
     changes: bool = False
+    headers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -484,7 +484,7 @@ def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
 def _sink(end: End, names: NodeNames) -> Sink | None:
     match end:
         case SinkNode():
-            return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site)
+            return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site, headers=end.headers)
         case RepartitionNode():
             topic = f"{names[end]}-repartition"
             return Sink(topic, topic, end.columns, None, True, end.partitions, end.call_site, end.changes)

@@ -285,3 +285,29 @@ def test_the_page_s_carts_are_looked_at_when_nobody_has_touched_them(spark):
         ]
         carts.pipe_input("cid", {"item": "jar", "pieces": 1, "time": "2026-01-01T11:20:00Z"})
         assert sorted(row["pieces"] for row in out.read_rows() if row["user"] == "ada") == [1, 3]
+
+
+def test_the_page_s_dead_letters_and_headers(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    names = run("Records that cannot be processed", **imports)
+    builder = StreamsBuilder()
+    names["tenths"](builder)
+    with TopologyTestDriver(builder.build(), names["config"], spark=spark) as driver:
+        for amount in (5, 0, 2):
+            driver.create_input_topic("orders").pipe_input("ada", {"amount": amount})
+        assert [row["tenth"] for row in driver.create_output_topic("tenths").read_rows()] == [2, 5]
+        [letter] = driver.create_output_topic("orders-dead-letters").read_records()
+        assert dict(letter.headers)["__streams.errors.exception"] == b"ZeroDivisionError"
+    names = run("Message headers", **imports)
+    builder = StreamsBuilder()
+    names["traced"](builder)
+    names["cloud_events"](builder)
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("orders").pipe_input("ada", {"amount": 5}, headers=[("id", b"7")])
+        [record] = driver.create_output_topic("traced").read_records()
+        assert record.headers == (("id", b"7"), ("seen-by", b"traced"))
+        events = driver.create_input_topic("events")
+        for type_ in (b"order.placed", b"order.paid"):
+            events.pipe_input(None, {"amount": 5}, headers=[("ce_id", b"1"), ("ce_type", type_)])
+        [row] = driver.create_output_topic("placed").read_rows()
+        assert row == {"amount": 5, "type": "order.placed"}

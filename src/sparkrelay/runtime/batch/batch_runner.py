@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.errors import (
     KafkaException,
@@ -32,9 +33,11 @@ from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
 
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.runtime.batch.batch_functions import BatchFunctions
+    from sparkrelay.runtime.batch.failing_records import FailingRecords
     from sparkrelay.runtime.batch.residency import Residency
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.commands import LegReport
@@ -42,12 +45,14 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["BatchOutcome", "BatchRunner"]
+__all__ = ["SKIPPED_RECORDS", "BatchOutcome", "BatchRunner"]
 
 log = logging.getLogger(__name__)
 
 Ranges = dict["TopicPartition", tuple[int, int]]
 
+#: The directory of a slot in which skipped records wait to be written.
+SKIPPED_RECORDS: Final = "skipped-records"
 #: Who joins waits for it, and may not get a core. But a JVM that starts where others work takes 10 s, and to cancel it
 #: ends its workers: then the first batch would start anew.
 _LONGEST_PREWARM_SECONDS = 30.0
@@ -118,6 +123,8 @@ class BatchRunner:
         residency: Residency | None = None,
         global_tables: str | None = None,
         functions: BatchFunctions | None = None,
+        skipped_records: Path | None = None,
+        failing: FailingRecords | None = None,
     ) -> None:
         """Prepare the runner.
 
@@ -129,6 +136,9 @@ class BatchRunner:
             residency: without it every micro-batch has Spark jobs of its own.
             global_tables: the directory of the process's global tables, which its legs look into.
             functions: calls those of ``foreachBatch``, where the pipeline has any.
+            skipped_records: a directory of the process's host, of this stream thread alone, for records that are
+                skipped; None where none may be.
+            failing: finds records that make batches fail; None where such a batch ends the instance.
         """
         self._jobs = jobs
         self._residency = residency
@@ -137,6 +147,9 @@ class BatchRunner:
         self._retries = retries
         self._global_tables = global_tables
         self._functions = functions
+        # No former process had a directory of this name.
+        self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
+        self._failing = failing
         self._number = 0
 
     def prewarm(
@@ -275,6 +288,9 @@ class BatchRunner:
             residency.close()
         waves = plans.waves({id_.subtopology for id_ in work}, topics)
         legs = {leg for wave in waves for leg in wave.legs}
+        if self._failing is not None and self._failing.searching:
+            # A job that stays does not say what was raised in it.
+            residency = None
         job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
         outcome.resident = job is not None
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
@@ -282,6 +298,9 @@ class BatchRunner:
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
             kept = None if self._functions is None else self._functions.directory(self._number)
             command = BatchCommand(commands, partitions, self._global_tables, kept)
+            if self._skipped_records is not None:
+                skipped = f"{self._skipped_records}-{self._number}"
+                command = replace(command, skipped_records=skipped, skips_of=plans.skips_of)
             description = f"batch {self._number} of {name_tasks(work)}"
             if job is None:
                 if residency is not None:
@@ -325,6 +344,9 @@ class BatchRunner:
                 continue
             task.batch_committed(answer, states.get(id_, ()))
             outcome.committed.append(id_)
+        if self._failing is not None:
+            taken = {id_: sum(stop - start for start, stop in ranges.values()) for id_, (_, ranges) in work.items()}
+            self._failing.passed([work[id_][0] for id_ in outcome.committed], taken)
         outcome.seconds["commit"] = time.perf_counter() - started
 
     def _show(self, plans: PreparedLegs, outcome: BatchOutcome) -> None:
@@ -382,10 +404,28 @@ class BatchRunner:
             else:
                 outcome.again[id_] = reason
         if fatal is not None:
-            raise fatal
+            if not self._goes_on(fatal, work, outcome, broken):
+                raise fatal
+            outcome.again |= {
+                id_: fatal for id_ in work if id_ not in outcome.reinitialize and id_ not in outcome.again
+            }
         for reason in dict.fromkeys(outcome.again.values()):
             shared = [id_ for id_, its in outcome.again.items() if its is reason]
             log.warning("batch %d of %s failed and runs again: %s", self._number, name_tasks(shared), reason)
+
+    def _goes_on(
+        self,
+        fatal: Exception,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        outcome: BatchOutcome,
+        broken: Mapping[TaskId, Exception],
+    ) -> bool:
+        """Return whether a batch that has failed for good runs again, smaller or without a record."""
+        if self._failing is None:
+            return False
+        blamed = {id_ for id_, error in broken.items() if error is fatal} or set(work)
+        tasks = [work[id_][0] for id_ in blamed if id_ in work and id_ not in outcome.reinitialize]
+        return self._failing.failed(fatal, tasks, resident=outcome.resident)
 
 
 def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:

@@ -29,6 +29,7 @@ from sparkrelay.runtime.topics.retention import RetentionWatch
 if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner, Ranges
+    from sparkrelay.runtime.batch.failing_records import FailingRecords
     from sparkrelay.runtime.batch.progress import ThreadProgress
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.tasks.in_service import InService
@@ -70,12 +71,14 @@ class BatchThread:
         topics: Topics,
         progress: ThreadProgress,
         prewarm: bool = True,
+        failing: FailingRecords | None = None,
     ) -> None:
-        """Prepare the thread; ``topics`` is its own: it may wait for the broker on it."""
+        """Prepare the thread; ``topics`` is its own: it may wait for the broker on it. ``failing`` is the runner's."""
         self._name = name
         self._config = config
         self._in_service = in_service
         self._batches = batches
+        self._failing = failing
         self._plans = plans
         self._topics = topics
         self._progress = progress
@@ -200,7 +203,8 @@ class BatchThread:
         """Return for how many seconds to rest after a micro-batch."""
         self._woken = False
         self._vain.reset()
-        tries = _tries(tasks)
+        # Where a record is looked for, batches fail as they should.
+        tries = 0 if self._failing is not None and self._failing.searching else _tries(tasks)
         # A failed batch waits before it runs again: new Python workers, say, take a while to start.
         retry = Backoff(_SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0, failures=tries - 1)
         return max(retry.next() if tries else 0.0, self._due - time.monotonic(), 0.0)
@@ -294,11 +298,14 @@ class BatchThread:
         self._longest_look = self._shortest_wait
         require_inputs(positions, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
+        limit = self._limit.records if self._failing is None else self._failing.limited(self._limit.records)
         clock_ms = int(time.time() * 1000)
         for task in tasks:
-            ranges = task.next_ranges(positions[task.id], ends, self._limit.records, time.monotonic(), clock_ms)
+            ranges = task.next_ranges(positions[task.id], ends, limit, time.monotonic(), clock_ms)
             if ranges:
                 work[task.id] = task, ranges
+        if self._failing is not None:
+            work = self._failing.chosen(work)
         self._progress.lags(tasks, ends)
         self._look_at_sources()
         return work

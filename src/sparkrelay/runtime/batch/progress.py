@@ -89,6 +89,7 @@ class ThreadProgress:
             commit_seconds=outcome.seconds.get("commit"),
             records=records,
             rows_written=sum(report.rows_out for report in outcome.reports if report.task in outcome.committed),
+            skipped=_skipped(outcome),
             reopened=len(outcome.reinitialize),
             failed=reason is not None,
         )
@@ -202,7 +203,7 @@ class ProgressLog:
                     "triggerExecution": round(seconds * 1000),
                 },
                 "stateOperators": _state_operators(outcome),
-                "sources": _sources(work, ends),
+                "sources": _sources(work, ends, _skipped(outcome)),
                 "sink": {"numOutputRows": sum(report.rows_out for report in outcome.reports)},
                 "sparkrelay": ours,
             }
@@ -266,7 +267,18 @@ def _state_operators(outcome: BatchOutcome) -> list[dict[str, Any]]:
     return list(legs.values())
 
 
-def _sources(work: Mapping[TaskId, tuple[Task, Ranges]], ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+def _skipped(outcome: BatchOutcome) -> dict[str, int]:
+    """Return how many records of each topic committed tasks have skipped."""
+    found: dict[str, int] = {}
+    for report in outcome.reports:
+        for topic, count in report.skipped.items() if report.task in outcome.committed else ():
+            found[topic] = found.get(topic, 0) + count
+    return found
+
+
+def _sources(
+    work: Mapping[TaskId, tuple[Task, Ranges]], ends: Mapping[TopicPartition, int], skipped: Mapping[str, int]
+) -> list[dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
     for _, ranges in work.values():
         for partition, (start, end) in ranges.items():
@@ -278,6 +290,7 @@ def _sources(work: Mapping[TaskId, tuple[Task, Ranges]], ends: Mapping[TopicPart
                     "endOffset": {},
                     "latestOffset": {},
                     "numInputRows": 0,
+                    "numRecordsSkipped": skipped.get(partition.topic, 0),
                 },
             )
             source["startOffset"][str(partition.partition)] = start

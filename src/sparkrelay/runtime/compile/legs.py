@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
+from sparkrelay.config import CONTINUE
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -48,7 +49,7 @@ from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, StateSpec
+from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, SkippedSpec, StateSpec
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.operators.collected_joins import collected_leg
@@ -56,6 +57,7 @@ from sparkrelay.runtime.worker.operators.late_rows import late_leg
 from sparkrelay.runtime.worker.operators.lookups import lookup_leg
 from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
+from sparkrelay.runtime.worker.skipped_records import reporting_skipped
 from sparkrelay.topology import Deduplication, Lookup
 from sparkrelay.topology.columns import quoted
 
@@ -131,6 +133,11 @@ class LegCompiler:
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
 
+    @property
+    def writes_dead_letters(self) -> bool:
+        """True if records that are skipped go to a topic."""
+        return self._config.errors_dead_letter_queue_topic_name is not None
+
     def source_topics(self, leg: Leg) -> frozenset[str]:
         """Return Kafka's names of a leg's source topics."""
         return frozenset(topics_read(leg, self._names))
@@ -193,11 +200,11 @@ class LegCompiler:
         elif leg.aggregation is None and leg.action is not None:
             output = visible(rows)
             rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden), self._step(leg))
-            reports = self._way.last(leg.id, rows, act)
+            reports = self._last(leg, rows, act)
         elif leg.aggregation is None:
             spec, rows, columns = self._written(leg, rows)
             output = self._output(leg, columns, lambda names: computed_from(rows, base, names, behind))
-            reports = self._way.last(leg.id, rows, functools.partial(publish_leg, spec))
+            reports = self._last(leg, rows, functools.partial(publish_leg, spec))
         else:
             store = leg.aggregation.store
             if store not in self._computed_keys:
@@ -260,7 +267,7 @@ class LegCompiler:
         columns = visible(rows)
         output = self._shipment(leg, columns) if leg.sink is not None and leg.sink.internal else columns
         spec = self._publish_spec(leg, columns, output)
-        headers = ("headers",) if spec.headers else ()
+        headers = () if spec.headers is None else (spec.headers,)
         carried = (name for name in carried_columns(leg) if name != hidden_columns.PARTITION_TIME)
         names = (*spec.columns, *spec.key_columns, *headers, *carried, *self._way.hidden)
         return spec, rows.select(*(quoted((name,)) for name in dict.fromkeys(names))), columns
@@ -307,8 +314,10 @@ class LegCompiler:
 
     def _fetch_spec(self, leg: Leg, schema: StructType) -> FetchSpec:
         shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
-        skips = self._config.deserialization_exception_handler == "log-and-continue"
-        return fetch_spec(leg, schema, shipped, skip_bad_records=skips, legs=self._legs, step=self._step(leg))
+        skips = self._config.deserialization_exception_handler == CONTINUE
+        kept = self._config.errors_dead_letter_queue_topic_name is not None and not leg.keeps_global_table
+        shared: dict[str, Any] = {"legs": self._legs, "step": self._step(leg)}
+        return fetch_spec(leg, schema, shipped, skip_bad_records=skips, whole=kept, **shared)
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 
@@ -468,7 +477,7 @@ class LegCompiler:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)
-            return self._way.last(leg.id, taken, both), output
+            return self._last(leg, taken, both), output
         emitted = StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])
         updates = self._way.between(leg.id, taken, functools.partial(state_leg, spec), emitted)
         updates = aggregates.finish(updates, (*emitted_columns(leg, aggregation), *self._way.hidden))
@@ -503,7 +512,7 @@ class LegCompiler:
             else:
                 internal = leg.sink is not None and leg.sink.internal
                 spec = self._publish_spec(leg, ends, self._shipment(leg, ends) if internal else ends)
-                names = [*spec.columns, *spec.key_columns, *(("headers",) if spec.headers else ())]
+                names = [*spec.columns, *spec.key_columns, *(() if spec.headers is None else (spec.headers,))]
             rows = rows.select(*(quoted((name,)) for name in dict.fromkeys(names)))
             nothing = lets_nothing_through(rows)
             self._read_behind_store[leg.store] = frozenset(columns.names) if nothing else wanted_columns(rows, start)
@@ -581,7 +590,7 @@ class LegCompiler:
             last = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):
             rows = no_rows_of(updates, rows.schema)
-        return self._way.last(leg.id, rows, last), output
+        return self._last(leg, rows, last), output
 
     def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
         """Return what a table's filters make of the changes of its rows: new rows, and deletions."""
@@ -589,6 +598,13 @@ class LegCompiler:
         return self._way.between(leg.id, rows, functools.partial(settle_leg, spec), output)
 
     # -- sink -----------------------------------------------------------------------------------------------------
+
+    def _last(self, leg: Leg, rows: DataFrame, step: Callable[..., Any]) -> DataFrame:
+        """Return the reports of a leg's last step, which says and writes what its first one has skipped."""
+        if self._config.skips_records and not leg.goes_on:
+            topic = self._config.errors_dead_letter_queue_topic_name
+            step = functools.partial(reporting_skipped, SkippedSpec(**self._writing(leg), topic=topic), step)
+        return self._way.last(leg.id, rows, step)
 
     def _publish_spec(self, leg: Leg, columns: StructType, output: StructType) -> PublishSpec:
         """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""

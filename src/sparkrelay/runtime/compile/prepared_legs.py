@@ -12,7 +12,7 @@ import functools
 import logging
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -23,7 +23,7 @@ from sparkrelay.runtime.contract.specs import SourceChangelog
 from sparkrelay.topology import ForeachBatch, Show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -83,13 +83,31 @@ class PreparedLegs:
     def __init__(self, compiler: LegCompiler, legs: Iterable[Leg]) -> None:
         self._compiler = compiler
         self._plans: dict[str, PreparedLeg] = {leg.id: compiler.build(leg) for leg in legs}
-        self._waves = assign_waves([plan.leg for plan in self._plans.values()])
+        #: Which leg speaks for the records that are skipped of a topic.
+        self.skips_of = frozenset(self._speaking())
+        writing = {leg for leg, _ in self.skips_of} if compiler.writes_dead_letters else set[str]()
+        self._waves = assign_waves([plan.leg for plan in self._plans.values()], writing)
         self._unions: dict[tuple[str, ...], DataFrame] = {}
         self._resident: ResidentLegs | None = None
         #: Legs whose plans have older rows of a DataFrame than there are.
         self._outdated: set[str] = set()
         self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
         self._building = threading.Lock()
+
+    def _speaking(self) -> Iterator[tuple[str, str]]:
+        """Yield, for each input topic, one leg of those that read it and let something through, and the topic."""
+        found: set[Any] = set()
+        # Whether those that are built anew for each micro-batch let something through is seen then.
+        for plan in sorted(self._plans.values(), key=lambda plan: plan.rebuild is not None):
+            leg, source = plan.leg, plan.leg.source
+            if plan.idle or leg.goes_on:
+                continue
+            for topic in self._compiler.source_topics(leg):
+                # What one of two formats cannot read the other may.
+                key = leg.subtopology, topic, source.key, str(source.value), source.timestamp
+                if key not in found:
+                    found.add(key)
+                    yield leg.id, topic
 
     def state(self, store: str) -> StateSpec | None:
         """Return what the stateful step does that keeps a store; None if there is no such store."""
@@ -226,18 +244,26 @@ def _union(plans: Iterable[PreparedLeg]) -> DataFrame:
     return functools.reduce(lambda left, right: left.union(right), (plan.reports for plan in plans))
 
 
-def assign_waves(legs: Iterable[Leg]) -> list[list[Leg]]:
-    """Put each leg into the first wave behind those of its stores in which no leg of its task has its topic."""
+def assign_waves(legs: Iterable[Leg], dead_letters: Collection[str] = ()) -> list[list[Leg]]:
+    """Put each leg into the first wave behind those of its stores in which no leg of its task writes its topics.
+
+    Args:
+        legs: in the order in which they are built.
+        dead_letters: those that write to the dead letter topic, too.
+    """
     waves: list[list[Leg]] = []
+
+    def written(leg: Leg) -> set[tuple[int, str, bool] | tuple[int]]:
+        sink = () if leg.sink is None else ((leg.subtopology, leg.sink.topic, leg.sink.internal),)
+        return {*sink, *(((leg.subtopology,),) if leg.id in dead_letters else ())}
+
     for leg in legs:
-        target = None if leg.sink is None else (leg.subtopology, leg.sink.topic, leg.sink.internal)
         first = 0
         for number, wave in enumerate(waves):
             if any(o.store is not None and (o.store in leg.reads_stores or o.store == leg.store) for o in wave):
                 first = number + 1
         for wave in waves[first:]:
-            taken = {(o.subtopology, o.sink.topic, o.sink.internal) for o in wave if o.sink is not None}
-            if target is None or target not in taken:
+            if all(written(leg).isdisjoint(written(other)) for other in wave):
                 wave.append(leg)
                 break
         else:

@@ -56,7 +56,7 @@ def publish_spec(
     """
     sink = leg.sink
     topic: str | None = None
-    plan = SinkPlan(Json(), StructType(), (), headers=False)
+    plan = SinkPlan(Json(), StructType(), (), headers=None)
     if sink is not None:
         topic = names(sink.topic, sink.internal)
         plan = plan_sink(leg, sink, columns)

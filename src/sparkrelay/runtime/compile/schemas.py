@@ -304,13 +304,13 @@ class SinkPlan:
         format: format of the value.
         columns: columns that the value is made of; for a plain format, its one column.
         key: columns that make the key; empty: the key that travels with the rows.
-        headers: True if the rows bring a column of headers.
+        headers: the column of the headers, or None.
     """
 
     format: Format
     columns: StructType
     key: tuple[str, ...]
-    headers: bool
+    headers: str | None
 
 
 def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
@@ -346,10 +346,26 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
             f'binary; cast it first: withColumn("{sink.key}", F.col("{sink.key}").cast("string"))'
         )
     one = form.column_name("value") if isinstance(form, OneColumn) else None
-    columns = without_kafka(rows) if one is None else StructType([rows[one]])
-    # Through a repartition topic they travel as a column.
-    headers = raw and not sink.internal and "headers" in rows.names and rows["headers"].dataType == HEADERS
+    headers = sink.headers
+    if headers is not None:
+        _check_headers(headers, rows, where)
+    elif raw and not sink.internal and "headers" in rows.names and rows["headers"].dataType == HEADERS:
+        # Through a repartition topic they travel as a column.
+        headers = "headers"
+    written = [field for field in without_kafka(rows) if field.name != sink.headers]
+    columns = StructType(written if one is None else [rows[one]])
     return SinkPlan(form, columns, key, headers)
+
+
+def _check_headers(name: str, rows: StructType, where: str) -> None:
+    if name not in rows.names:
+        raise TopologyException(f"{where} writes the headers {name!r}, but the columns are {', '.join(rows.names)}")
+    if rows[name].dataType.simpleString() != HEADERS.simpleString():
+        raise TopologyException(
+            f"{where} writes column {name!r} ({rows[name].dataType.simpleString()}) as the message headers, which are "
+            f'{HEADERS.simpleString()}: make it by F.array(F.struct(F.lit("source").alias("key"), '
+            'F.lit("web").cast("binary").alias("value")))'
+        )
 
 
 def without_kafka(rows: StructType) -> StructType:

@@ -74,6 +74,7 @@ def fetch_spec(
     shipped: StructType | None,
     *,
     skip_bad_records: bool,
+    whole: bool,
     legs: Iterable[Leg],
     step: Mapping[str, Any],
 ) -> FetchSpec:
@@ -84,6 +85,7 @@ def fetch_spec(
         schema: of the rows that leave the step.
         shipped: of a repartition topic: the columns that travel through it.
         skip_bad_records: True to leave out what does not decode.
+        whole: True to decode also what nobody reads.
         legs: all of the pipeline.
         step: what every step of the leg knows.
     """
@@ -93,7 +95,8 @@ def fetch_spec(
         value_schema = arrow_schema(shipped)
     elif isinstance(source.value, Json):
         declared = StructType(format_fields(source.value, "value", str(source.call_site)))
-        needed = [field for field in declared if field.name in schema.names or field.name == source.timestamp]
+        read = {*schema.names, source.timestamp, *(declared.names if whole else ())}
+        needed = [field for field in declared if field.name in read]
         value_schema = arrow_schema(StructType(needed))
     return FetchSpec(
         **step,
@@ -109,6 +112,7 @@ def fetch_spec(
         or leg.emitting is not None
         or (leg.aggregation is not None and not keeps_newest(leg)),
         skip_bad_records=skip_bad_records,
+        whole=whole and shipped is None,
         is_global=leg.keeps_global_table,
         # A store that another leg keeps may be read, and go by what comes first.
         in_order=any(isinstance(other.action, ForeachBatch) for other in legs if other.subtopology == leg.subtopology),

@@ -28,6 +28,7 @@ __all__ = [
     "EXECUTOR_PROPERTY",
     "BatchCommand",
     "KeptRows",
+    "LeftOut",
     "LegReport",
     "RestoreCommand",
     "RestoreReport",
@@ -45,6 +46,21 @@ __all__ = [
 COMMAND_PROPERTY: Final = "sparkrelay.command"
 #: Name of the job-local property that carries the id of the executor where the job belongs; empty: anywhere.
 EXECUTOR_PROPERTY: Final = "sparkrelay.executor"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Why a record is left out: what was raised each time that it was tried alone.
+
+    Attributes:
+        exception: name of the class.
+        message: what it said.
+        trace: where, as far as it is known.
+    """
+
+    exception: str
+    message: str
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,7 @@ class TaskCommand:
             of it must take the same for too far ahead; 0: the worker's own clock counts.
         now_ms: what timers and expiries of processing time go by, in milliseconds since 1970: the driver's clock when
             the batch was chosen; None: the worker's own counts.
+        left_out: records that the batch goes on without, by partition and offset.
     """
 
     task: TaskId
@@ -93,6 +110,7 @@ class TaskCommand:
     event_time_limits: Mapping[str, int] = field(default_factory=dict)
     clock_ms: int = 0
     now_ms: int | None = None
+    left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = field(default_factory=dict)
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -109,12 +127,16 @@ class BatchCommand:
         partitions: partition count of each topic that is written.
         global_tables: directory of the process's global tables, if it has any.
         kept_rows: directory of this batch alone for rows that ``foreachBatch`` is to get, if any leg has one.
+        skipped_records: the same for records that are skipped; None where none may be.
+        skips_of: which leg speaks for the skipped records of a topic that several may read: leg and Kafka's name of it.
     """
 
     spark_partitions: tuple[tuple[TaskCommand, ...], ...]
     partitions: Mapping[str, int]
     global_tables: str | None = None
     kept_rows: str | None = None
+    skipped_records: str | None = None
+    skips_of: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +190,7 @@ class LegReport:
         seconds: step -> seconds spent.
         shown: the rows that ``show`` prints, their cells as text.
         kept: the rows that ``foreachBatch`` is to get; None if there are none.
+        skipped: topic -> how many of its records were skipped, of those that the leg speaks for.
         error: what went wrong, if anything did; then nothing else counts.
     """
 
@@ -183,6 +206,7 @@ class LegReport:
     seconds: Mapping[str, float] = field(default_factory=dict)
     shown: tuple[tuple[str | None, ...], ...] = ()
     kept: KeptRows | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
     error: Exception | None = None
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "PublishSpec",
     "RankingSpec",
     "SettleSpec",
+    "SkippedSpec",
     "SourceChangelog",
     "StateSpec",
     "StepSpec",
@@ -72,6 +73,8 @@ class FetchSpec(StepSpec):
         event_time: column whose value replaces the record's timestamp, or None.
         skip_tombstones: True where null values end here, as in front of an aggregation.
         skip_bad_records: True to log and drop what does not decode, False to fail.
+        whole: True to decode all that the formats declare, also what nobody reads: then all legs find the same records
+            bad.
         is_global: True in front of a global table, whose one task reads every partition.
         in_order: True where partitions are read one behind the other, so that every try has the rows in one order.
     """
@@ -84,9 +87,24 @@ class FetchSpec(StepSpec):
     event_time: str | None
     skip_tombstones: bool
     skip_bad_records: bool
+    whole: bool = False
     layout: int = 0
     is_global: bool = False
     in_order: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedSpec(StepSpec):
+    """What becomes of the records that a leg's source has skipped.
+
+    Attributes:
+        topic: Kafka's name of the dead letter topic, or None where they are only counted.
+        flush_seconds: how long the broker may take to acknowledge what is written.
+    """
+
+    topic: str | None
+    compression: str
+    flush_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +460,7 @@ class PublishSpec(StepSpec):
         value: format of the value; None for a repartition topic, which carries whole rows.
         layout: of a repartition topic: the number of its rows' layout.
         changelog: Kafka's name of the changelog that the leg has written to before, and others write to behind it.
-        headers: True to write the column ``headers`` as the records' headers.
+        headers: the column that is written as the records' headers, or None.
         flush_seconds: how long the broker may take to acknowledge what is written.
         event_time: of a repartition topic behind which a watermark goes by it: the column of the rows' event times.
         ahead_ms: how far ahead of the machine's clock an event time may be to count.
@@ -452,7 +470,7 @@ class PublishSpec(StepSpec):
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
     value: Format | None
-    headers: bool
+    headers: str | None
     compression: str
     flush_seconds: float
     layout: int = 0

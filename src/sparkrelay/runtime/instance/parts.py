@@ -17,7 +17,7 @@ from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesse
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executors
 from sparkrelay.runtime.spark.session import local_slots
-from sparkrelay.runtime.topics.source_changelogs import as_configured
+from sparkrelay.runtime.topics.configured_topology import as_configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,9 @@ from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
-from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.batch_runner import SKIPPED_RECORDS, BatchRunner
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
 from sparkrelay.runtime.contract.client_settings import consumer_settings, worker_settings
@@ -333,6 +334,7 @@ class ProcessThreads:
             cleaner=self._cleaner,
             stopping=self._stopping,
         )
+        failing = FailingRecords.of(config)
         transactions = TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000)
         batches = BatchThread(
             name=name,
@@ -350,11 +352,14 @@ class ProcessThreads:
                     if any(isinstance(leg.action, ForeachBatch) for leg in shared.topology.legs)
                     else None
                 ),
+                skipped_records=self.slot.path / SKIPPED_RECORDS / str(number) if config.skips_records else None,
+                failing=failing,
             ),
             plans=self._plans[number],
             topics=batch_topics,
             progress=progress,
             prewarm=shared.prewarm,
+            failing=failing,
         )
         return StreamThread(
             name=name,

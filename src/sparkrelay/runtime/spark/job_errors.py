@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -28,6 +30,8 @@ _MOST_NAMED: Final = 3
 #: Messages quote records, which may be long.
 _LONGEST_CAUSE: Final = 600
 
+#: The directory of this package.
+_OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+")
@@ -42,11 +46,14 @@ class JobError:
         text: everything, with the stacks.
         cause: what went wrong and where in the user's code, as one line.
         remedy: what to do, or an empty text where the cause says it.
+        raised: the class of what a step of the user's has raised over its rows, or Spark's name for it; empty if the
+            failure was of another kind.
     """
 
     text: str
     cause: str
     remedy: str = ""
+    raised: str = ""
 
 
 def read_job_error(error: PySparkException | Py4JJavaError) -> JobError:
@@ -55,7 +62,8 @@ def read_job_error(error: PySparkException | Py4JJavaError) -> JobError:
         return _of_python(_causes(error)) or JobError(_causes(error), _one_line(_innermost(error)))
     text = str(error)
     message = error.getMessage() if error.getCondition() else text
-    return _of_python(message, text) or JobError(text, _one_line(message.partition("\n")[0]) + _call_site(error))
+    cause = _one_line(message.partition("\n")[0]) + _call_site(error)
+    return _of_python(message, text) or JobError(text, cause, raised=_condition_of_rows(error))
 
 
 def _of_python(message: str, text: str | None = None) -> JobError | None:
@@ -71,7 +79,16 @@ def _of_python(message: str, text: str | None = None) -> JobError | None:
     frames = [match.groups() for match in _FRAME.finditer("\n".join(lines[:begins]))]
     own = [frame for frame in frames if "site-packages" not in frame[0]] or frames
     where = f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
-    return JobError(text or message, _one_line(raised) + where, _BY_PYTHON)
+    by_user = bool(own) and not own[-1][0].startswith(_OURS)
+    class_ = raised.partition(":")[0].strip() if by_user else ""
+    return JobError(text or message, _one_line(raised) + where, _BY_PYTHON, class_)
+
+
+def _condition_of_rows(error: PySparkException) -> str:
+    """Return the name of a condition that rows bring about, such as DIVIDE_BY_ZERO; else an empty text."""
+    state = error.getSqlState() or ""
+    # "Data exception", "External routine exception", and what raise_error() raises.
+    return (error.getCondition() or "") if state.startswith(("22", "39")) or state == "P0001" else ""
 
 
 def _call_site(error: PySparkException) -> str:

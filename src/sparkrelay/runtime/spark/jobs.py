@@ -11,7 +11,7 @@ import functools
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -75,8 +75,28 @@ _CLOSED_WORKERS = 3
 _NO_PYTHON = re.compile(r'java\.io\.IOException: Cannot run program "([^"]+)"')
 
 
+#: What a dead letter says of the stacks.
+_LONGEST_TRACE: Final = 4_000
+
+
 class JobFailed(StreamsException):
     """A Spark job failed in user code or with its Python worker; the message names the job and its cause."""
+
+
+class UserCodeFailed(JobFailed):
+    """A step of the user's has raised something over its rows, or Spark has in evaluating it.
+
+    Attributes:
+        exception: name of the class, or of Spark's error condition.
+        message: what it said, and where.
+        trace: Spark's text with the stacks, cut where it is very long.
+    """
+
+    def __init__(self, text: str, found: JobError) -> None:
+        super().__init__(text)
+        self.exception = found.raised
+        self.message = found.cause
+        self.trace = printable_lines(found.text)[:_LONGEST_TRACE]
 
 
 class ClosedWorkerLent(JobFailed):
@@ -427,8 +447,10 @@ def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:
     if missing := _NO_PYTHON.search(found.text):
         return StreamsException(no_python(missing[1]))
     text = f"the Spark job {job!r} failed" + (f" in {work}" if work else "") + f": {found.cause}"
-    kind = ClosedWorkerLent if _CLOSED_WORKER in found.cause else JobFailed
-    return kind(f"{text}. {found.remedy}" if found.remedy else text)
+    text = f"{text}. {found.remedy}" if found.remedy else text
+    if _CLOSED_WORKER in found.cause:
+        return ClosedWorkerLent(text)
+    return UserCodeFailed(text, found) if found.raised else JobFailed(text)
 
 
 def _meant(error: SparkRelayError) -> SparkRelayError:

@@ -10,6 +10,7 @@ from sparkrelay.runtime.tasks.batch_notes import BatchIntent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkrelay.runtime.contract.commands import LeftOut
     from sparkrelay.types import TopicPartition
 
 __all__ = ["BatchAttempt"]
@@ -33,6 +34,7 @@ class BatchAttempt:
         behind: input topics that had more than it takes when it began.
         clock_ms: the machine's clock then, milliseconds since 1970, if its rows must be the same in every try; else 0.
         now_ms: what timers and expiries of processing time go by: the clock when it was chosen, ms since 1970.
+        left_out: records that it goes on without, by partition and offset.
         intended: True if a commit says what it takes, so that every owner of the task runs it alike.
     """
 
@@ -46,6 +48,7 @@ class BatchAttempt:
     behind: frozenset[str] = frozenset()
     clock_ms: int = 0
     now_ms: int | None = None
+    left_out: dict[TopicPartition, dict[int, LeftOut]] = field(default_factory=dict)
     intended: bool = False
 
     @classmethod

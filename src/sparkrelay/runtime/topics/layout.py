@@ -13,7 +13,7 @@ from sparkrelay.topology import ForeachBatch, Transformation
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.runtime.topics.writers import Writers
@@ -110,13 +110,16 @@ class TaskLayout:
     writers: Mapping[str, Writers] = field(default_factory=dict)
 
 
-def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> TaskLayout:
+def lay_out(
+    topology: Topology, names: TopicNames, partitions: Mapping[str, int], *, dead_letters: str | None = None
+) -> TaskLayout:
     """Work out tasks and internal topics.
 
     Args:
         topology: what to run.
         names: Kafka's names of its topics.
         partitions: partition count of every topic that exists, of those that the topology reads, writes or owns.
+        dead_letters: the dead letter topic, if there is one.
 
     Raises:
         MissingSourceTopicException: a source topic does not exist.
@@ -212,7 +215,10 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         written = topology.subtopologies[id_.subtopology].repartition_sinks
         timed_sinks = frozenset(names(topic, internal=True) for topic in written).intersection(writers)
         tasks[id_] = replace(shape, timed_sinks=timed_sinks)
-    return TaskLayout(tasks, internal, _sinks(topology, names, partitions, internal), read, writers)
+    sinks = _sinks(topology, names, partitions, internal)
+    if dead_letters is not None:
+        sinks[dead_letters] = _dead_letter_partitions(dead_letters, {*sinks, *read, *internal}, partitions)
+    return TaskLayout(tasks, internal, sinks, read, writers)
 
 
 def require_same_width(before: TaskLayout, now: TaskLayout) -> None:
@@ -271,6 +277,18 @@ def _sinks(
             raise UnknownTopicException(missing(what, leg.sink.topic))
         found[name] = count
     return found
+
+
+def _dead_letter_partitions(topic: str, others: Collection[str], partitions: Mapping[str, int]) -> int:
+    what = f"errors.dead.letter.queue.topic.name: topic {topic!r}"
+    if topic in others:
+        raise StreamsException(
+            f"{what} is one that the pipeline reads or writes itself: dead letters would be taken for its rows. Give "
+            "them a topic of their own"
+        )
+    if not (count := partitions.get(topic)):
+        raise UnknownTopicException(missing(what, topic))
+    return count
 
 
 def _is_internal(subtopology: Subtopology, topic: str) -> bool:

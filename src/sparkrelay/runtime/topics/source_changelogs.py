@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.config import REUSE_SOURCE_TOPICS
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts
-from sparkrelay.topology.optimization import reusing_source_topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Topology
     from sparkrelay.types import TopicPartition
 
 __all__ = [
-    "as_configured",
     "require_no_other_changelogs",
     "require_own_changelogs",
     "require_rows_kept",
@@ -26,13 +23,6 @@ __all__ = [
 ]
 
 _SETTING: Final = f"topology.optimization={REUSE_SOURCE_TOPICS}"
-
-
-def as_configured(topology: Topology, config: StreamsConfig) -> Topology:
-    """Return a topology as it runs with an instance's settings."""
-    if not config.reuses_source_topics:
-        return topology
-    return reusing_source_topics(topology, from_beginning=config.auto_offset_reset == "earliest")
 
 
 def require_no_other_changelogs(topology: Topology, names: TopicNames, topics: Collection[str]) -> None:

@@ -115,12 +115,12 @@ class Topics:
             UnknownTopicException: a source or sink topic does not exist.
             StreamsException: a partition count changed under existing state.
         """
-        return lay_out(self._topology, self._names, self._partitions())
+        return self._laid_out(self._partitions())
 
     def prepare(self) -> TaskLayout:
         """Return the layout, having created the internal topics that are missing. The group's leader does this."""
         partitions = self._partitions()
-        layout = lay_out(self._topology, self._names, partitions)
+        layout = self._laid_out(partitions)
         missing = {
             topic.name: TopicSpec(topic.partitions, self._config.replication_factor, topic.configs)
             for topic in layout.internal_topics.values()
@@ -252,10 +252,18 @@ class Topics:
         noted = {partition: commit.metadata for partition, commit in self.commits(sorted(wanted)).items()}
         require_own_changelogs(self._topology, self._names, noted)
 
+    @property
+    def _dead_letters(self) -> str | None:
+        return self._config.errors_dead_letter_queue_topic_name
+
+    def _laid_out(self, partitions: Mapping[str, int]) -> TaskLayout:
+        return lay_out(self._topology, self._names, partitions, dead_letters=self._dead_letters)
+
     def _partitions(self) -> dict[str, int]:
         legs = self._topology.legs
         wanted = {self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics}
         wanted |= {topic for leg in self._topology.global_tables for topic in leg.source.topics}
+        wanted |= set() if self._dead_letters is None else {self._dead_letters}
         wanted |= {self._names(leg.sink.topic, leg.sink.internal) for leg in legs if leg.sink is not None}
         wanted |= {
             self._names.changelog(store) for part in self._topology.subtopologies for store in part.logged_stores

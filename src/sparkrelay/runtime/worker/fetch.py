@@ -18,6 +18,7 @@ from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
 from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
+from sparkrelay.runtime.worker.skipped_records import SkippedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,33 +30,44 @@ __all__ = ["decoded_rows", "fetch_leg", "raw_columns"]
 
 log = logging.getLogger(__name__)
 
+#: Records of a fetch that do not decode, of which the log speaks.
+_MOST_LOGGED = 10
+
 
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges that the command gives this Spark partition."""
     drain(batches)
     release_unused_memory()
     connections.close_unused()
+    tasks = leg_tasks(spec)
     ranges = {
         partition: span
-        for task in leg_tasks(spec)
+        for task in tasks
         for partition, span in task.ranges.items()
         if partition.topic in spec.topics and span[0] < span[1]
     }
     if not ranges:
         return
     times: dict[TopicPartition, int] = {}
+    skipped = SkippedRecords(spec, tasks)
     try:
         for partition, batch in _fetched(spec, ranges):
+            batch = skipped.left_out(partition, batch)  # noqa: PLW2901 - from here on the others are not there
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
-                yield decoded_rows(spec, partition, batch, times)
+                yield decoded_rows(spec, partition, batch, times, skipped)
+        skipped.close()
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
         raise WorkerFailure(error, spec.failure_key) from None
 
 
 def decoded_rows(
-    spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch, times: dict[TopicPartition, int]
+    spec: FetchSpec,
+    partition: TopicPartition,
+    raw: pa.RecordBatch,
+    times: dict[TopicPartition, int],
+    skipped: SkippedRecords | None = None,
 ) -> pa.RecordBatch:
     """Return the rows of fetched records, which have the columns :func:`raw_columns`.
 
@@ -64,16 +76,17 @@ def decoded_rows(
         partition: where the records are from.
         raw: the records, at least one.
         times: keeps each partition's time from one fetch to the next.
+        skipped: takes the records that do not decode; None where they were taken before, and are skipped once more.
 
     Raises:
         SerializationException: a record does not decode, and such records are not skipped.
     """
     if hidden_columns.PARTITION_TIME not in spec.output.names:
-        return _rows(spec, partition, raw)
+        return _rows(spec, partition, raw, skipped)
     if spec.event_time:
-        return _with_partition_time(spec, partition, _rows(spec, partition, raw), times)
+        return _with_partition_time(spec, partition, _rows(spec, partition, raw, skipped), times)
     # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
-    return _rows(spec, partition, _with_partition_time(spec, partition, raw, times))
+    return _rows(spec, partition, _with_partition_time(spec, partition, raw, times), skipped)
 
 
 def _fetched(
@@ -112,14 +125,20 @@ def raw_columns(spec: FetchSpec) -> frozenset[str]:
         # Topic and partition are not in the records: they are known from where those were fetched.
         columns.update({field.name for field in spec.output.field("kafka").type} - {"topic", "partition"})
     columns.update(wanted & {"timestampType", "headers"})
+    if spec.whole:
+        columns.update({"key", "headers"})
     return frozenset(columns)
 
 
 def _key_wanted(spec: FetchSpec) -> bool:
-    return isinstance(spec.key, OneColumn) and spec.key.column_name("key") in {*spec.output.names, spec.event_time}
+    if not isinstance(spec.key, OneColumn):
+        return False
+    return spec.whole or spec.key.column_name("key") in {*spec.output.names, spec.event_time}
 
 
-def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
+def _rows(
+    spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch, skipped: SkippedRecords | None
+) -> pa.RecordBatch:
     if spec.skip_tombstones and raw.column("value").null_count:
         raw = raw.filter(pc.is_valid(raw.column("value")))
     if spec.internal:
@@ -132,7 +151,7 @@ def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa
         raw = raw.filter(keep)
         columns = {name: column.filter(keep) for name, column in columns.items()}
     if bad:
-        keep = _without_bad(spec, partition, raw, bad)
+        keep = _without_bad(spec, partition, raw, bad, skipped)
         raw = raw.filter(keep)
         columns = {name: column.filter(keep) for name, column in columns.items()}
     return _project(spec, partition, raw, columns)
@@ -264,17 +283,27 @@ def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), rows)
 
 
-def _without_bad(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch, bad: list[BadRecord]) -> pa.Array:
+def _without_bad(
+    spec: FetchSpec,
+    partition: TopicPartition,
+    raw: pa.RecordBatch,
+    bad: list[BadRecord],
+    skipped: SkippedRecords | None,
+) -> pa.Array:
     """Return a mask without the records that do not decode, or raise, as the handler says."""
-    for record in bad[: 1 if not spec.skip_bad_records else 10]:
+    silent = skipped is not None and skipped.another_speaks_for(partition.topic)
+    for record in bad[: 1 if not spec.skip_bad_records else _MOST_LOGGED]:
         offset = raw.column("offset")[record.index].as_py()
         message = f"record {partition.topic}-{partition.partition} at offset {offset} does not decode: {record.reason}"
         if not spec.skip_bad_records:
             raise SerializationException(
                 f"{message}. Mend the producer, or set deserialization.exception.handler=log-and-continue to skip such "
-                "records."
+                "records; errors.dead.letter.queue.topic.name names a topic that keeps them."
             )
-        log.warning("skipped: %s", message)
+        if not silent:
+            log.warning("skipped: %s", message)
+    if skipped is not None and skipped.speaks_for(partition.topic):
+        skipped.undecoded(partition, raw, {record.index: record.reason for record in bad})
     keep = np.ones(raw.num_rows, dtype=bool)
     keep[[record.index for record in bad]] = False
     return pa.array(keep)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.records.encode import NO_TIMESTAMP, ProducerState, encode as encode_records, next_sequence
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand
@@ -23,6 +22,7 @@ from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
+from sparkrelay.runtime.worker.lent_transaction import LentTransaction
 from sparkrelay.runtime.worker.operators.state import (
     TaskOutcome,
     apply_leg,
@@ -38,75 +38,10 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from numpy.typing import NDArray
-
-    from sparkrelay.client.file_log import FileProducer
-    from sparkrelay.client.produce import Producer
     from sparkrelay.runtime.contract.specs import PublishSpec, StateSpec, StoreSpec
     from sparkrelay.state import Applied
 
 __all__ = ["publish_leg", "state_and_publish_leg", "state_leg", "write_changelogs"]
-
-
-#: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB by default.
-_BATCH_BYTES: Final = 1_000_000
-
-
-class _Transaction:
-    """Produces one task's records under its lent producer id, keeping count of sequences."""
-
-    def __init__(self, producer: Producer | FileProducer, command: TaskCommand, compression: str) -> None:
-        self._producer = producer
-        self._command = command
-        self._compression = compression
-        #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
-        self.next_sequences: dict[TopicPartition, int] = {}
-        #: Sink topic of the user's -> the oldest timestamp written to it.
-        self.oldest: dict[str, int] = {}
-        #: Repartition topic -> the newest event time written to it, where that is gone by behind it.
-        self.newest: dict[str, int] = {}
-        producer.begin(command.transaction)
-
-    def note_times(self, topic: str, timestamps: pa.Array) -> None:
-        """Remember the oldest of the times that a sink topic of the user's gets."""
-        numbers = timestamps.drop_null().to_numpy()
-        # Without a timestamp, a record is as old as its segment's file.
-        known = numbers[numbers != NO_TIMESTAMP]
-        if known.size:
-            oldest = int(known.min())
-            self.oldest[topic] = min(oldest, self.oldest.get(topic, oldest))
-
-    def note_event_times(self, topic: str, times: NDArray[np.int64], ahead_ms: int) -> None:
-        """Remember the newest event time that a repartition topic gets; those far ahead of the clock do not count."""
-        times = times[times <= int(time.time() * 1000) + ahead_ms]
-        if times.size:
-            newest = int(times.max())
-            self.newest[topic] = max(newest, self.newest.get(topic, newest))
-
-    def send(
-        self,
-        partition: TopicPartition,
-        keys: pa.Array,
-        values: pa.Array,
-        timestamps: pa.Array | int,
-        headers: pa.Array | None = None,
-    ) -> None:
-        lent = self._command.transaction
-        sequence = self.next_sequences.get(partition, self._command.sequences.get(partition, 0))
-        for batch in encode_records(
-            keys,
-            values,
-            timestamps=timestamps,
-            headers=headers,
-            producer=ProducerState(lent.producer_id, lent.epoch, sequence),
-            transactional=True,
-            compression=self._compression,
-            max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
-        ):
-            self._producer.send(partition, batch.data, transactional_id=lent.transactional_id)
-            fault_points.reach("publish-after-send")
-            sequence = next_sequence(sequence, batch.record_count)
-        self.next_sequences[partition] = sequence
 
 
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,7 +50,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     release_unused_memory()
     connections.close_unused()
 
-    def publish(task: TaskCommand, rows: list[tuple[_SinkRows, int, int]], transaction: _Transaction) -> LegReport:
+    def publish(task: TaskCommand, rows: list[tuple[_SinkRows, int, int]], transaction: LentTransaction) -> LegReport:
         for some, first, number in rows:
             some.send(transaction, task, first, number)
         count = sum(number for *_, number in rows)
@@ -157,7 +92,7 @@ def state_and_publish_leg(
 ) -> Iterator[pa.RecordBatch]:
     """Aggregate, then write changelog and updates in one Python stage; yield one report a task."""
 
-    def publish(outcome: TaskOutcome, emitted: _SinkRows, transaction: _Transaction) -> LegReport:
+    def publish(outcome: TaskOutcome, emitted: _SinkRows, transaction: LentTransaction) -> LegReport:
         _send_changelog(transaction, state, outcome.command, outcome.result())
         emitted.send(transaction, outcome.command, outcome.first, outcome.rows_out)
         return LegReport(
@@ -173,7 +108,7 @@ def state_and_publish_leg(
             seconds={"state": outcome.seconds},
         )
 
-    def work() -> Iterator[tuple[TaskCommand, Callable[[_Transaction], LegReport]]]:
+    def work() -> Iterator[tuple[TaskCommand, Callable[[LentTransaction], LegReport]]]:
         for merged in apply_leg(state, batches):
             emitted = _SinkRows(spec, merged.emitted)
             for outcome in merged.outcomes:
@@ -203,7 +138,7 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
     try:
         producer = connections.producer(state.client)
         for command, applied in changed:
-            _send_changelog(_Transaction(producer, command, state.compression), state, command, applied)
+            _send_changelog(LentTransaction(producer, command, state.compression), state, command, applied)
             producer.send_gathered()
         fault_points.reach("changelog-before-flush")
         failed = producer.flush_each(state.flush_seconds).failed
@@ -216,7 +151,7 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
 
 
 def _publish(
-    spec: PublishSpec, work: Iterable[tuple[TaskCommand, Callable[[_Transaction], LegReport]]]
+    spec: PublishSpec, work: Iterable[tuple[TaskCommand, Callable[[LentTransaction], LegReport]]]
 ) -> pa.RecordBatch:
     """Send every task's records, wait for all answers, and return all reports as one row."""
     reports: list[LegReport] = []
@@ -229,7 +164,7 @@ def _publish(
     transactional_ids: dict[str, int] = {}
     for task, publish in work:
         try:
-            report = publish(_Transaction(producer, task, spec.compression))
+            report = publish(LentTransaction(producer, task, spec.compression))
             # On their way while the next task's turn has come.
             producer.send_gathered()
         except SparkRelayError as error:
@@ -252,7 +187,7 @@ def _publish(
     return report_row([dataclasses.replace(r, seconds={**r.seconds, "publish": seconds}) for r in reports])
 
 
-def _send_changelog(transaction: _Transaction, state: StoreSpec, command: TaskCommand, applied: Applied) -> None:
+def _send_changelog(transaction: LentTransaction, state: StoreSpec, command: TaskCommand, applied: Applied) -> None:
     """Send the changed state, closed by a marker that says which input it has seen."""
     if state.changelog is None:
         return
@@ -292,13 +227,14 @@ class _SinkRows:
         assert self._spec.topic is not None
         return current_command(BatchCommand).partitions[self._spec.topic]
 
-    def send(self, transaction: _Transaction, task: TaskCommand, first: int, count: int) -> None:
+    def send(self, transaction: LentTransaction, task: TaskCommand, first: int, count: int) -> None:
         """Send a task's rows, ``count`` from the one at ``first``."""
         topic = self._spec.topic
         if topic is None or not count:
             return
         keys, values, timestamps = (column.slice(first, count) for column in self._columns)
-        headers = self._rows.column("headers").slice(first, count) if self._spec.headers else None
+        named = self._spec.headers
+        headers = None if named is None else self._rows.column(named).slice(first, count)
         if self._spec.value is not None:
             transaction.note_times(topic, timestamps)
         if self._spec.event_time is not None:

@@ -57,6 +57,7 @@ def test_a_batch_has_sparks_keys_and_ours():
             "endOffset": {"0": 25, "1": 25},
             "latestOffset": {"0": 30, "1": 25},
             "numInputRows": 30,
+            "numRecordsSkipped": 0,
         }
     ]
     assert report["sparkrelay"] == {

@@ -23,7 +23,10 @@ def made_leg(name, topic, sink=None, subtopology=0):
         "reads_stores": frozenset(),
         "collected": (),
     }
-    return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink, **none)
+    source = SimpleNamespace(key=None, value=None, timestamp=None)
+    return SimpleNamespace(
+        id=name, subtopology=subtopology, topic=topic, sink=sink, source=source, goes_on=False, **none
+    )
 
 
 class Frame(list):
@@ -33,6 +36,8 @@ class Frame(list):
 
 class Compiler:
     """Builds a leg as a number that counts; which legs are rebuilt and which are idle is the test's to say."""
+
+    writes_dead_letters = False
 
     def __init__(self):
         self.rebuild, self.idle, self.built = set(), set(), 0
@@ -70,6 +75,26 @@ def test_a_report_is_awaited_from_each_leg_for_each_task_with_input(compiler):
         ("b", TaskId(0, 1)),
         ("c", TaskId(1, 0)),
     }
+
+
+def test_one_leg_speaks_for_what_is_skipped_of_a_topic(compiler):
+    compiler.idle, compiler.rebuild = {"idle"}, {"by-time"}
+    legs = [made_leg(name, "orders") for name in ("idle", "by-time", "a", "b")]
+    plans = plans_of(compiler, *legs, made_leg("c", "shops"), made_leg("d", "orders", subtopology=1))
+    assert plans.skips_of == {("a", "orders"), ("c", "shops"), ("d", "orders")}
+    assert plans_of(compiler, *legs[:2]).skips_of == {("by-time", "orders")}
+
+
+def test_legs_of_a_task_that_write_dead_letters_run_one_after_the_other(compiler):
+    legs = [made_leg("a", "orders"), made_leg("b", "shops"), made_leg("c", "orders"), made_leg("d", "users", None, 1)]
+    everything = {"orders", "shops", "users"}
+
+    def waves():
+        return [sorted(wave.legs) for wave in plans_of(compiler, *legs).waves({0, 1}, everything)]
+
+    assert waves() == [["a", "b", "c", "d"]]
+    compiler.writes_dead_letters = True
+    assert waves() == [["a", "c", "d"], ["b"]]
 
 
 def test_legs_that_write_one_topic_run_one_after_the_other(compiler):

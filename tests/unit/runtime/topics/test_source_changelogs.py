@@ -7,9 +7,9 @@ from sparkrelay.client.admin import CommittedOffset
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
+from sparkrelay.runtime.topics.configured_topology import as_configured
 from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.source_changelogs import (
-    as_configured,
     require_no_other_changelogs,
     require_own_changelogs,
     require_rows_kept,

@@ -56,7 +56,7 @@ def timestamps(spec, records):
             "value": pa.array(values, pa.binary()),
         }
     )
-    return _rows(spec, TopicPartition("in", 2), raw).column(hidden_columns.TIMESTAMP).to_pylist()
+    return _rows(spec, TopicPartition("in", 2), raw, None).column(hidden_columns.TIMESTAMP).to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""What an instance's settings make of a topology, or refuse of it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.config import CONTINUE
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology import ForeachBatch
+from sparkrelay.topology.optimization import reusing_source_topics
+
+if TYPE_CHECKING:
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.topology import Topology
+
+__all__ = ["as_configured"]
+
+
+def as_configured(topology: Topology, config: StreamsConfig) -> Topology:
+    """Return a topology as it runs with an instance's settings.
+
+    Raises:
+        TopologyException: it has something that does not go together with one of them.
+    """
+    handlers = {
+        "processing.exception.handler": config.processing_exception_handler,
+        "production.exception.handler": config.production_exception_handler,
+    }
+    leaving_out = [name for name, handler in handlers.items() if handler == CONTINUE]
+    for leg in topology.legs if leaving_out else ():
+        if isinstance(leg.action, ForeachBatch):
+            raise TopologyException(
+                f"{leg.action.call_site}: {leg.action.text} always gets the same rows for the same task and batch, and "
+                f"{leaving_out[0]}={CONTINUE} looks for the record that fails in smaller batches. Leave the handler at "
+                '"fail", or write to a topic here and call foreachBatch() in a pipeline that reads it'
+            )
+    if not config.reuses_source_topics:
+        return topology
+    from_beginning = config.auto_offset_reset == "earliest"
+    return reusing_source_topics(topology, from_beginning=from_beginning, leaves_out=bool(leaving_out))

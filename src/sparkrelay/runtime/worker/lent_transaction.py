@@ -1,0 +1,82 @@
+"""A task's open transaction, lent to the worker that writes its records in a micro-batch."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.records.encode import NO_TIMESTAMP, ProducerState, encode as encode_records, next_sequence
+from sparkrelay.runtime.contract import fault_points
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from sparkrelay.client.file_log import FileProducer
+    from sparkrelay.client.produce import Producer
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["LentTransaction"]
+
+#: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB by default.
+_BATCH_BYTES: Final = 1_000_000
+
+
+class LentTransaction:
+    """Produces one task's records under its lent producer id, keeping count of sequences."""
+
+    def __init__(self, producer: Producer | FileProducer, command: TaskCommand, compression: str) -> None:
+        self._producer = producer
+        self._command = command
+        self._compression = compression
+        #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
+        self.next_sequences: dict[TopicPartition, int] = {}
+        #: Sink topic of the user's -> the oldest timestamp written to it.
+        self.oldest: dict[str, int] = {}
+        #: Repartition topic -> the newest event time written to it, where that is gone by behind it.
+        self.newest: dict[str, int] = {}
+        producer.begin(command.transaction)
+
+    def note_times(self, topic: str, timestamps: pa.Array) -> None:
+        """Remember the oldest of the times that a sink topic of the user's gets."""
+        numbers = timestamps.drop_null().to_numpy()
+        # Without a timestamp, a record is as old as its segment's file.
+        known = numbers[numbers != NO_TIMESTAMP]
+        if known.size:
+            oldest = int(known.min())
+            self.oldest[topic] = min(oldest, self.oldest.get(topic, oldest))
+
+    def note_event_times(self, topic: str, times: NDArray[np.int64], ahead_ms: int) -> None:
+        """Remember the newest event time that a repartition topic gets; those far ahead of the clock do not count."""
+        times = times[times <= int(time.time() * 1000) + ahead_ms]
+        if times.size:
+            newest = int(times.max())
+            self.newest[topic] = max(newest, self.newest.get(topic, newest))
+
+    def send(
+        self,
+        partition: TopicPartition,
+        keys: pa.Array,
+        values: pa.Array,
+        timestamps: pa.Array | int,
+        headers: pa.Array | None = None,
+    ) -> None:
+        """Write records to a partition, behind what was written to it before."""
+        lent = self._command.transaction
+        sequence = self.next_sequences.get(partition, self._command.sequences.get(partition, 0))
+        for batch in encode_records(
+            keys,
+            values,
+            timestamps=timestamps,
+            headers=headers,
+            producer=ProducerState(lent.producer_id, lent.epoch, sequence),
+            transactional=True,
+            compression=self._compression,
+            max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
+        ):
+            self._producer.send(partition, batch.data, transactional_id=lent.transactional_id)
+            fault_points.reach("publish-after-send")
+            sequence = next_sequence(sequence, batch.record_count)
+        self.next_sequences[partition] = sequence

@@ -1,0 +1,243 @@
+"""Records that a leg's source has skipped: from its first step to its last, and from there to the dead letter topic.
+
+The first step decodes, and knows what it leaves out; the last one writes, in the task's transaction, and reports. What
+stands between them is the user's. So skipped records wait in a file of their Spark task, which both steps run in: it is
+there from one to the other, and nothing of it has to survive a crash, as the batch runs again then.
+
+A topic that several legs read has one leg that speaks for it (``BatchCommand.skips_of``), so that a record is written
+and counted once. KIP-1034, "Default Deserialization/Processing/Production exception handler".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparkrelay.errors import SerializationException, SparkRelayError, StreamsException
+from sparkrelay.records.columns import HEADERS_TYPE
+from sparkrelay.records.partition import murmur2_partitions, split_by_partition
+from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import current_command, leg_tasks, report_row
+from sparkrelay.runtime.worker.lent_transaction import LentTransaction
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from sparkrelay.runtime.contract.commands import LegReport, TaskCommand
+    from sparkrelay.runtime.contract.specs import SkippedSpec, StepSpec
+
+__all__ = ["SkippedRecords", "reporting_skipped"]
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+        ("exception", pa.string()),
+        ("message", pa.string()),
+        ("trace", pa.string()),
+    ]
+)
+#: Names of the headers that a dead letter gets behind its own, as Kafka Streams' ``ExceptionHandlerUtils`` has them.
+_EXCEPTION, _MESSAGE, _TRACE, _TOPIC, _PARTITION, _OFFSET = (
+    f"__streams.errors.{name}" for name in ("exception", "message", "stacktrace", "topic", "partition", "offset")
+)
+#: What the first step says of a record that does not decode.
+_UNDECODED: Final = f"{SerializationException.__module__}.{SerializationException.__name__}"
+
+
+class SkippedRecords:
+    """What the first step of a leg leaves out of its tasks' ranges.
+
+    Args:
+        spec: of the step.
+        tasks: those of the Spark partition.
+    """
+
+    def __init__(self, spec: StepSpec, tasks: Sequence[TaskCommand]) -> None:
+        command = current_command(BatchCommand)
+        self._spec = spec
+        self._home = command.skipped_records
+        self._topics = {topic for leg, topic in command.skips_of if leg == spec.leg}
+        self._others = {topic for leg, topic in command.skips_of if leg != spec.leg} - self._topics
+        self._tasks = {partition: task for task in tasks for partition in task.ranges}
+        self._open = contextlib.ExitStack()
+        self._files: dict[str, pa.ipc.RecordBatchStreamWriter] = {}
+
+    def speaks_for(self, topic: str) -> bool:
+        """Return whether what is skipped of a topic is written and counted here."""
+        return topic in self._topics
+
+    def another_speaks_for(self, topic: str) -> bool:
+        """Return whether another leg that reads a topic says what is skipped of it."""
+        return topic in self._others
+
+    def undecoded(self, partition: TopicPartition, raw: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
+        """Take records that do not decode: their index in ``raw``, and why."""
+        self._add(partition, raw, {index: (_UNDECODED, reason, "") for index, reason in reasons.items()})
+
+    def left_out(self, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """Take the records that the batch goes on without; return the others."""
+        task = self._tasks[partition]
+        wanted = task.left_out.get(partition)
+        if not wanted:
+            return raw
+        offsets = raw.column("offset").to_pylist()
+        found = {index: wanted[offset] for index, offset in enumerate(offsets) if offset in wanted}
+        if not found:
+            return raw
+        if self.speaks_for(partition.topic):
+            self._add(partition, raw, {i: (one.exception, one.message, one.trace) for i, one in found.items()})
+        keep = np.ones(raw.num_rows, dtype=bool)
+        keep[list(found)] = False
+        return raw.filter(pa.array(keep))
+
+    def close(self) -> None:
+        """Have the files there for the leg's last step."""
+        self._open.close()
+
+    def _add(self, partition: TopicPartition, raw: pa.RecordBatch, reasons: Mapping[int, tuple[str, str, str]]) -> None:
+        count = len(reasons)
+        records = raw.take(pa.array(list(reasons), pa.int64()))
+        exceptions, messages, traces = zip(*reasons.values(), strict=True)
+        given = {
+            "topic": pa.array([partition.topic] * count),
+            "partition": pa.array([partition.partition] * count, pa.int32()),
+            "exception": pa.array(exceptions, pa.string()),
+            "message": pa.array(messages, pa.string()),
+            "trace": pa.array(traces, pa.string()),
+            "timestamp": records.column("timestamp").cast(pa.timestamp("ms", "UTC")).view(pa.int64()),
+        }
+        columns = [
+            given[field.name]
+            if field.name in given
+            else records.column(field.name)
+            if field.name in records.schema.names
+            else pa.nulls(count, field.type)
+            for field in _SCHEMA
+        ]
+        self._file(self._tasks[partition]).write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+
+    def _file(self, task: TaskCommand) -> pa.ipc.RecordBatchStreamWriter:
+        name = str(task.task)
+        if name not in self._files:
+            assert self._home is not None, "a batch that may skip records has a directory for them"
+            path = _path(self._home, self._spec.leg, task)
+            try:
+                _remove_others(path.parent)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                file = self._open.enter_context(pa.OSFile(str(path), "wb"))
+            except OSError as error:
+                raise StreamsException(
+                    f"the skipped records of task {task.task} cannot be written to {path}: {error}"
+                ) from error
+            self._files[name] = self._open.enter_context(pa.ipc.new_stream(file, _SCHEMA))
+        return self._files[name]
+
+
+def reporting_skipped(
+    spec: SkippedSpec,
+    step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Run a leg's last step, then write what its first one has skipped; its reports say how much that was."""
+    home = current_command(BatchCommand).skipped_records
+    for row in step(batches):
+        if home is None or not Path(home).exists():
+            yield row
+        else:
+            reports: list[LegReport] = decode_bytes(row.column(0)[0].as_py())
+            yield report_row(_with_skipped(spec, home, reports))
+
+
+def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) -> list[LegReport]:
+    tasks = {task.task: task for task in leg_tasks(spec)}
+    made = []
+    for report in reports:
+        path = _path(home, spec.leg, tasks[report.task])
+        if report.error is None and path.exists():
+            try:
+                report = _written(spec, tasks[report.task], report, path)  # noqa: PLW2901 - as the rest has it
+            except SparkRelayError as error:
+                connections.forget_producer(spec.client)
+                report = dataclasses.replace(report, error=error)  # noqa: PLW2901
+        made.append(report)
+    return made
+
+
+def _written(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path) -> LegReport:
+    """Write a task's skipped records to the dead letter topic, if there is one, and count them."""
+    try:
+        with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
+            records = stream.read_all()
+        path.unlink()
+    except (OSError, pa.ArrowException) as error:
+        raise StreamsException(
+            f"the skipped records of task {task.task} cannot be read from {path}: {error}"
+        ) from error
+    topics, counts = np.unique(records.column("topic").to_numpy(zero_copy_only=False), return_counts=True)
+    skipped = dict(zip(topics.tolist(), counts.tolist(), strict=True))
+    if spec.topic is None:
+        return dataclasses.replace(report, skipped=skipped)
+    producer = connections.producer(spec.client)
+    transaction = LentTransaction(producer, task, spec.compression)
+    count = current_command(BatchCommand).partitions[spec.topic]
+    records = records.combine_chunks()
+    keys, values = (records.column(name).combine_chunks() for name in ("key", "value"))
+    headers, times = _headers(records), records.column("timestamp").combine_chunks()
+    targets = murmur2_partitions(keys, count)
+    targets = np.where(targets < 0, task.task.partition % count, targets).astype(np.int32)
+    for number, indices in enumerate(split_by_partition(targets, count)):
+        if len(indices):
+            chosen = pa.array(indices)
+            transaction.send(
+                TopicPartition(spec.topic, number), *(c.take(chosen) for c in (keys, values, times, headers))
+            )
+    producer.send_gathered()
+    failed = producer.flush_each(spec.flush_seconds).failed
+    if failed:
+        raise next(iter(failed.values()))
+    return dataclasses.replace(
+        report, skipped=skipped, next_sequences={**report.next_sequences, **transaction.next_sequences}
+    )
+
+
+def _headers(records: pa.Table) -> pa.Array:
+    """Return the records' own headers, and behind them what went wrong and where they are from."""
+    rows: list[list[dict[str, Any]]] = []
+    for row in records.drop_columns(["key", "value", "timestamp"]).to_pylist():
+        said = {
+            _EXCEPTION: row["exception"],
+            _MESSAGE: row["message"],
+            _TRACE: row["trace"] or f"{row['exception']}: {row['message']}",
+            _TOPIC: row["topic"],
+            _PARTITION: str(row["partition"]),
+            _OFFSET: str(row["offset"]),
+        }
+        rows.append([*(row["headers"] or ()), *({"key": k, "value": text.encode()} for k, text in said.items())])
+    return pa.array(rows, HEADERS_TYPE)
+
+
+def _path(home: str, leg: str, task: TaskCommand) -> Path:
+    # Names of legs have signs that names of files have not.
+    return Path(home) / f"{task.task}-{leg.encode().hex()[-120:]}.arrow"
+
+
+def _remove_others(home: Path) -> None:
+    """Remove what failed batches have left, as far as that is possible."""
+    with contextlib.suppress(OSError):
+        for path in home.parent.iterdir():
+            if path != home:
+                shutil.rmtree(path, ignore_errors=True)
