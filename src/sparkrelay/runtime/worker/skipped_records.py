@@ -22,6 +22,7 @@ import pyarrow as pa
 from sparkrelay.errors import SerializationException, SparkRelayError, StreamsException
 from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
+from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, report_row
@@ -49,10 +50,6 @@ _SCHEMA: Final = pa.schema(
         ("message", pa.string()),
         ("trace", pa.string()),
     ]
-)
-#: Names of the headers that a dead letter gets behind its own, as Kafka Streams' ``ExceptionHandlerUtils`` has them.
-_EXCEPTION, _MESSAGE, _TRACE, _TOPIC, _PARTITION, _OFFSET = (
-    f"__streams.errors.{name}" for name in ("exception", "message", "stacktrace", "topic", "partition", "offset")
 )
 #: What the first step says of a record that does not decode.
 _UNDECODED: Final = f"{SerializationException.__module__}.{SerializationException.__name__}"
@@ -219,12 +216,12 @@ def _headers(records: pa.Table) -> pa.Array:
     rows: list[list[dict[str, Any]]] = []
     for row in records.drop_columns(["key", "value", "timestamp"]).to_pylist():
         said = {
-            _EXCEPTION: row["exception"],
-            _MESSAGE: row["message"],
-            _TRACE: row["trace"] or f"{row['exception']}: {row['message']}",
-            _TOPIC: row["topic"],
-            _PARTITION: str(row["partition"]),
-            _OFFSET: str(row["offset"]),
+            dead_letter_headers.EXCEPTION: row["exception"],
+            dead_letter_headers.MESSAGE: row["message"],
+            dead_letter_headers.TRACE: row["trace"] or f"{row['exception']}: {row['message']}",
+            dead_letter_headers.TOPIC: row["topic"],
+            dead_letter_headers.PARTITION: str(row["partition"]),
+            dead_letter_headers.OFFSET: str(row["offset"]),
         }
         rows.append([*(row["headers"] or ()), *({"key": k, "value": text.encode()} for k, text in said.items())])
     return pa.array(rows, HEADERS_TYPE)

@@ -1,0 +1,159 @@
+"""``sparkrelay dead-letters``: look at the letters of a dead letter topic, and write them back where they came from."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from cyclopts import App, Parameter
+
+from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sparkrelay.runtime.instance.dead_letters import DeadLetter, DeadLetters, Replay
+
+__all__ = ["dead_letters"]
+
+dead_letters = App(
+    name="dead-letters", help="Look at the records that an application has left out, and write them back."
+)
+
+Topic: TypeAlias = Annotated[str, Parameter(help="What errors.dead.letter.queue.topic.name names.")]
+BootstrapServers: TypeAlias = Annotated[
+    str, Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of its Kafka.")
+]
+
+#: Characters of a message in a list, and of a key or value that is shown.
+_LONGEST_MESSAGE = 100
+_LONGEST_BYTES = 2_000
+
+
+@dead_letters.command(name="list")
+def list_(topic: Topic, *, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None) -> int:
+    """Say how many letters there are of each source topic and exception, and what the newest one says."""
+    with _opened(topic, bootstrap_servers, command_config) as letters:
+        for line in summary(letters.read()):
+            print(line)
+    return 0
+
+
+@dead_letters.command
+def show(
+    topic: Topic,
+    *,
+    bootstrap_servers: BootstrapServers,
+    last: Annotated[int, Parameter(help="How many, the newest ones.")] = 10,
+    command_config: CommandConfig = None,
+) -> int:
+    """Show the newest letters: where each is from, what went wrong, its key, value and headers."""
+    with _opened(topic, bootstrap_servers, command_config) as letters:
+        # One partition comes behind the other; of all of them the newest are wanted.
+        newest = sorted(_newest(letters.read(), last), key=lambda letter: letter.timestamp)[-last:]
+        for letter in newest if last > 0 else ():
+            print("\n".join(described(letter)), end="\n\n")
+    return 0
+
+
+@dead_letters.command
+def replay(
+    topic: Topic,
+    *,
+    bootstrap_servers: BootstrapServers,
+    execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")] = False,
+    command_config: CommandConfig = None,
+) -> int:
+    """Write letters back to the topics and partitions they came from, those that no replay has written back yet.
+
+    Each goes back once, whatever dies in between. Letters from repartition topics stay: those are the application's.
+    """
+    with _opened(topic, bootstrap_servers, command_config) as letters:
+        outcome = letters.replay() if execute else letters.look()
+        for line in replayed(outcome, execute=execute):
+            print(line)
+    return 0
+
+
+def summary(letters: Iterable[DeadLetter]) -> Iterator[str]:
+    """Yield a line for each source topic and exception, those with most letters first."""
+    counts: dict[tuple[str, str], int] = {}
+    newest: dict[tuple[str, str], DeadLetter] = {}
+    for letter in letters:
+        group = "?" if letter.source is None else letter.source.topic, letter.exception or "?"
+        counts[group] = counts.get(group, 0) + 1
+        if group not in newest or letter.timestamp >= newest[group].timestamp:
+            newest[group] = letter
+    if not counts:
+        yield "no letters"
+    for group, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        source, exception = map(printable, group)
+        letter = newest[group]
+        message = _cut(printable(letter.message), _LONGEST_MESSAGE)
+        yield f"{count:>8,}  {source}  {exception}  {_time(letter)}  {message}"
+
+
+def described(letter: DeadLetter) -> Iterator[str]:
+    """Yield the lines that show a letter; what somebody has written into it moves no cursor."""
+    source = "?" if letter.source is None else f"{letter.source} at offset {letter.source_offset}"
+    yield f"{letter.at} at offset {letter.offset}, from {printable(source)}, {_time(letter)}"
+    yield f"  {printable(letter.exception)}: {printable(letter.message)}"
+    yield f"  key      {_bytes(letter.key)}"
+    yield f"  value    {_bytes(letter.value)}"
+    for name, value in letter.headers:
+        yield f"  header   {printable(name)} = {_bytes(value)}"
+
+
+def replayed(outcome: Replay, *, execute: bool) -> Iterator[str]:
+    """Yield what was written back, or would be."""
+    for topic, count in sorted(outcome.letters.items()):
+        yield f"{count:,} {'went' if execute else 'would go'} back to {printable(topic)}"
+    if outcome.left:
+        yield (
+            f"{outcome.left:,} {'stay' if not execute else 'stayed'}: they are from repartition topics, or from topics "
+            "that are not there, or do not say where they are from"
+        )
+    if not outcome.letters and not outcome.left:
+        yield "there is nothing that was not written back before"
+    elif not execute:
+        yield "nothing was changed; add --execute to do it"
+
+
+def _opened(topic: str, bootstrap_servers: str, command_config: Any) -> DeadLetters:
+    from sparkrelay.runtime.instance.dead_letters import DeadLetters  # noqa: PLC0415 - it loads Arrow
+
+    return DeadLetters({**read_properties(command_config), "bootstrap.servers": bootstrap_servers}, topic)
+
+
+def _newest(letters: Iterable[DeadLetter], count: int) -> Iterator[DeadLetter]:
+    kept: dict[object, deque[DeadLetter]] = {}
+    for letter in letters:
+        kept.setdefault(letter.at, deque(maxlen=max(count, 0))).append(letter)
+    for some in kept.values():
+        yield from some
+
+
+def _time(letter: DeadLetter) -> str:
+    try:
+        at = dt.datetime.fromtimestamp(letter.timestamp / 1000, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{letter.timestamp} ms"
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _bytes(data: bytes | None) -> str:
+    """Return bytes as text if they are some, else in hexadecimal digits."""
+    if data is None:
+        return "null"
+    shown = data[:_LONGEST_BYTES]
+    rest = f" ... {len(data):,} bytes" if len(data) > len(shown) else ""
+    try:
+        return printable(shown.decode()) + rest
+    except UnicodeDecodeError:
+        return f"0x{shown.hex()}{rest}"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."

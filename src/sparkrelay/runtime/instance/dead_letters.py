@@ -1,0 +1,277 @@
+"""The letters of a dead letter topic (KIP-1034): read, and written back to where they came from.
+
+Letters are written back exactly once: each transaction carries the offsets of what it has written, for a group of its
+own. Whoever begins another replay of the topic fences the one before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from sparkrelay.client.admin import EARLIEST, LATEST, Admin
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.produce import Producer
+from sparkrelay.client.transactions import TransactionCoordinator
+from sparkrelay.consumer.fetch.bounded import BoundedFetcher
+from sparkrelay.errors import SparkRelayError, UnknownTopicException
+from sparkrelay.records.columns import HEADERS_TYPE
+from sparkrelay.records.encode import ProducerState, encode
+from sparkrelay.records.partition import murmur2_partitions
+from sparkrelay.runtime.contract import dead_letter_headers
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from sparkrelay.client.transactions import ProducerIdentity
+
+__all__ = ["DeadLetter", "DeadLetters", "Replay"]
+
+_BOOTSTRAP_S: Final = 15.0
+_TIMEOUT_S: Final = 60.0
+_TRANSACTION_MS: Final = 60_000
+#: Letters of one transaction, at most; they are held in memory.
+_AT_ONCE: Final = 5_000
+
+_COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that an exception handler has left out.
+
+    Attributes:
+        at: its partition in the dead letter topic.
+        offset: its offset there.
+        timestamp: milliseconds since 1970, as it had them.
+        key: as it was.
+        value: as it was.
+        headers: its own, without those that say what went wrong.
+        source: the partition that it was read from; None if the letter does not say so.
+        source_offset: its offset there, likewise.
+        exception: name of the class of what was raised.
+        message: what that said.
+        trace: the stacks.
+    """
+
+    at: TopicPartition
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    source: TopicPartition | None
+    source_offset: int | None
+    exception: str
+    message: str
+    trace: str
+
+    @property
+    def replayable(self) -> bool:
+        """True if it can be written back: repartition topics are the application's own."""
+        return self.source is not None and not self.source.topic.endswith("-repartition")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay has written, or would.
+
+    Attributes:
+        letters: topic -> how many letters go back to it.
+        left: how many stay where they are: they do not say where from, or are from a repartition topic, or from a topic
+            that is not there any more.
+    """
+
+    letters: Mapping[str, int]
+    left: int
+
+
+class DeadLetters:
+    """The letters of a topic. Used by one thread.
+
+    Args:
+        settings: of the client, with ``bootstrap.servers``.
+        topic: the dead letter topic.
+
+    Raises:
+        UnknownTopicException: there is no such topic.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
+        self._settings = dict(settings)
+        self._topic = topic
+        self._group = f"{topic}-replay"
+        self._client = KafkaClient(ClientConfig.from_dict(settings))
+        try:
+            self._client.bootstrap(_BOOTSTRAP_S)
+            self._admin = Admin(self._client, timeout=_TIMEOUT_S)
+            numbers = self._admin.partitions([topic])[topic]
+            if not numbers:
+                raise UnknownTopicException(
+                    f"topic {topic!r} does not exist; give the one that errors.dead.letter.queue.topic.name names"
+                )
+            self._partitions = [TopicPartition(topic, number) for number in numbers]
+        except BaseException:
+            self._client.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def read(self) -> Iterator[DeadLetter]:
+        """Yield every letter that is there, each partition's in order."""
+        yield from self._read(self._admin.list_offsets(dict.fromkeys(self._partitions, EARLIEST)))
+
+    def look(self) -> Replay:
+        """Return what :meth:`replay` would do."""
+        return self._counted(self._read(self._next()))
+
+    def replay(self) -> Replay:
+        """Write the letters back that no replay has written back yet, and return how many those were.
+
+        Raises:
+            ProducerFencedException: somebody else has begun to replay the topic.
+            SparkRelayError: something cannot be written. What was before stays, and the next replay goes on there.
+        """
+        transactions = TransactionCoordinator(self._client, timeout=_TIMEOUT_S)
+        identity = transactions.init([self._group], transaction_timeout_ms=_TRANSACTION_MS)[self._group]
+        # From here on nobody else's offsets can move.
+        at, letters, left = self._next(), defaultdict[str, int](int), 0
+        for some in _chunks(self._read(at)):
+            counted = self._counted(some)
+            try:
+                self._write(identity, [letter for letter in some if self._goes_back(letter)])
+            except SparkRelayError:
+                transactions.abort([identity], self._group)
+                raise
+            at |= {letter.at: letter.offset + 1 for letter in some}
+            answer = transactions.commit({identity: at}, self._group)[self._group]
+            if isinstance(answer, SparkRelayError):
+                raise answer
+            identity, left = answer, left + counted.left
+            for topic, count in counted.letters.items():
+                letters[topic] += count
+        return Replay(dict(letters), left)
+
+    def _next(self) -> dict[TopicPartition, int]:
+        """Return where the last replay has ended, or where the topic begins."""
+        first = self._admin.list_offsets(dict.fromkeys(self._partitions, EARLIEST))
+        done = self._admin.committed_offsets(self._group, self._partitions)
+        return {partition: max(start, done.get(partition, 0)) for partition, start in first.items()}
+
+    def _read(self, start: Mapping[TopicPartition, int]) -> Iterator[DeadLetter]:
+        ends = self._admin.list_offsets(dict.fromkeys(self._partitions, LATEST))
+        ranges = {partition: (first, ends[partition]) for partition, first in start.items() if first < ends[partition]}
+        if not ranges:
+            return
+        with BoundedFetcher(self._settings) as fetcher:
+            for partition, batch in fetcher.fetch(ranges, columns=_COLUMNS):
+                times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).view(pa.int64())
+                for time, record in zip(times.to_pylist(), batch.to_pylist(), strict=True):
+                    yield _letter(partition, time, record)
+
+    def _counted(self, letters: Iterator[DeadLetter] | Sequence[DeadLetter]) -> Replay:
+        topics, left = defaultdict[str, int](int), 0
+        for letter in letters:
+            if letter.source is not None and self._goes_back(letter):
+                topics[letter.source.topic] += 1
+            else:
+                left += 1
+        return Replay(dict(topics), left)
+
+    def _goes_back(self, letter: DeadLetter) -> bool:
+        return letter.replayable and letter.source is not None and bool(self._width(letter.source.topic))
+
+    def _width(self, topic: str) -> int:
+        """Return how many partitions a topic has; 0 if it is not there."""
+        if self._client.metadata.partitions(topic) is None:
+            return len(self._admin.partitions([topic])[topic] or ())
+        return len(self._client.metadata.partitions(topic) or ())
+
+    def _write(self, identity: ProducerIdentity, letters: Sequence[DeadLetter]) -> None:
+        producer = Producer(self._client)
+        producer.begin(identity)
+        by_target: dict[TopicPartition, list[DeadLetter]] = defaultdict(list)
+        for letter in letters:
+            assert letter.source is not None, "it says where it is from"
+            by_target[self._target(letter, letter.source)].append(letter)
+        for target, some in by_target.items():
+            headers = [[{"key": key, "value": value} for key, value in letter.headers] or None for letter in some]
+            for batch in encode(
+                pa.array([letter.key for letter in some], pa.binary()),
+                pa.array([letter.value for letter in some], pa.binary()),
+                timestamps=pa.array([letter.timestamp for letter in some], pa.int64()),
+                headers=pa.array(headers, HEADERS_TYPE),
+                producer=ProducerState(identity.producer_id, identity.epoch, 0),
+                transactional=True,
+                max_batch_bytes=min(1_000_000, producer.max_request_size),
+            ):
+                producer.send(target, batch.data, transactional_id=identity.transactional_id)
+        producer.flush(_TIMEOUT_S)
+
+    def _target(self, letter: DeadLetter, source: TopicPartition) -> TopicPartition:
+        """Return the partition that a letter goes to: the one it came from, whatever partitioner put it there."""
+        width = self._width(source.topic)
+        if source.partition < width:
+            return source
+        number = int(murmur2_partitions(pa.array([letter.key], pa.binary()), width)[0])
+        return TopicPartition(source.topic, max(number, 0))
+
+
+def _chunks(letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    some: list[DeadLetter] = []
+    for letter in letters:
+        some.append(letter)
+        if len(some) == _AT_ONCE:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _letter(at: TopicPartition, timestamp: int, record: Mapping[str, Any]) -> DeadLetter:
+    own: list[tuple[str, bytes | None]] = []
+    # The last ones count: a letter may itself be one that was left out.
+    said: dict[str, str] = {}
+    for header in record["headers"] or ():
+        if header["key"].startswith(dead_letter_headers.PREFIX):
+            said[header["key"]] = (header["value"] or b"").decode(errors="replace")
+        else:
+            own.append((header["key"], header["value"]))
+    source, number = said.get(dead_letter_headers.TOPIC), _number(said.get(dead_letter_headers.PARTITION))
+    return DeadLetter(
+        at=at,
+        offset=record["offset"],
+        timestamp=timestamp,
+        key=record["key"],
+        value=record["value"],
+        headers=tuple(own),
+        source=None if source is None or number is None else TopicPartition(source, number),
+        source_offset=_number(said.get(dead_letter_headers.OFFSET)),
+        exception=said.get(dead_letter_headers.EXCEPTION, ""),
+        message=said.get(dead_letter_headers.MESSAGE, ""),
+        trace=said.get(dead_letter_headers.TRACE, ""),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    """Return a number that somebody has written, or None: it decides where a record goes."""
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None

@@ -1,0 +1,76 @@
+"""Dead letters on a real broker: in the transaction of their task, and written back once by the command line."""
+
+import json
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.cli import app as command_line
+from sparkrelay.errors import StreamsException, UnknownTopicException
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def tenths(source, sink):
+    def tenth(amount):
+        return 10 // amount
+
+    builder = StreamsBuilder()
+    orders = builder.stream(source, key=String("user"), value=Json("amount int, n int"))
+    orders.select("n", F.udf(tenth, "int")("amount").alias("tenth")).to(sink, value=Json())
+    return builder
+
+
+def config(letters):
+    return {
+        "errors.dead.letter.queue.topic.name": letters,
+        "deserialization.exception.handler": "log-and-continue",
+        "processing.exception.handler": "log-and-continue",
+        "max.batch.retries": 0,
+    }
+
+
+def test_letters_are_written_listed_and_go_back_once(
+    instance, make_topic, produce, consumed, wait_until, kafka, capsys
+):
+    source, sink, letters = make_topic("in", 2), make_topic("out", 2), make_topic("letters", 2)
+    order = {n: json.dumps({"amount": 0 if n in {3, 11} else 1, "n": n}) for n in range(12)}
+    records = [(f"u{n}", "no json" if n == 7 else text) for n, text in order.items()]
+    streams = instance(tenths(source, sink), config(letters))
+    streams.start()
+    produce(source, records)
+    wait_until(lambda: len(consumed(letters)) == 3 and len(consumed(sink)) == 9, lambda: streams.status)
+    assert {json.loads(value)["n"] for _, _, _, value in consumed(sink)} == set(range(12)) - {3, 7, 11}
+    assert sum(streams.snapshot().totals.skipped.values()) == 3
+    at = ["--bootstrap-server", kafka.bootstrap_servers]
+    capsys.readouterr()
+    assert command_line.run(["dead-letters", "list", letters, *at]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in listed] == [
+        ["2", source, "ZeroDivisionError"],
+        ["1", source, "sparkrelay.errors.SerializationException"],
+    ]
+    assert command_line.run(["dead-letters", "show", letters, *at, "--last", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("  value    ") == 2
+    assert f"from {source}-" in shown
+    assert command_line.run(["dead-letters", "replay", letters, *at]) == 0
+    assert f"3 would go back to {source}" in capsys.readouterr().out
+    streams.stop(60)
+    assert command_line.run(["dead-letters", "replay", letters, *at, "--execute"]) == 0
+    assert f"3 went back to {source}" in capsys.readouterr().out
+    assert command_line.run(["dead-letters", "replay", letters, *at, "--execute"]) == 0
+    assert "nothing that was not written back" in capsys.readouterr().out
+    back = sorted((key, value) for _, _, key, value in consumed(source))
+    assert back == sorted([(k.encode(), v.encode()) for k, v in [*records, *(records[n] for n in (3, 7, 11))]])
+
+
+def test_topics_that_cannot_take_letters(instance, make_topic, kafka, capsys):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    with pytest.raises(UnknownTopicException, match="dead.letter.queue.*'nowhere' does not exist"):
+        instance(tenths(source, sink), config("nowhere")).start()
+    with pytest.raises(StreamsException, match="is one that the pipeline reads or writes itself"):
+        instance(tenths(source, sink), config(source)).start()
+    assert command_line.run(["dead-letters", "list", "nowhere", "--bootstrap-server", kafka.bootstrap_servers]) == 1
+    assert "topic 'nowhere' does not exist" in capsys.readouterr().err
