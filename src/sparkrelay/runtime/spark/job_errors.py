@@ -15,6 +15,8 @@ from pyspark.errors import PySparkException, QueryContextType
 from sparkrelay.printable import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark import SparkContext
 
     from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand
@@ -79,9 +81,15 @@ def _of_python(message: str, text: str | None = None) -> JobError | None:
     frames = [match.groups() for match in _FRAME.finditer("\n".join(lines[:begins]))]
     own = [frame for frame in frames if "site-packages" not in frame[0]] or frames
     where = f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
-    by_user = bool(own) and not own[-1][0].startswith(_OURS)
-    class_ = raised.partition(":")[0].strip() if by_user else ""
+    class_ = raised.partition(":")[0].strip() if _by_rows(frames) else ""
     return JobError(text or message, _one_line(raised) + where, _BY_PYTHON, class_)
+
+
+def _by_rows(frames: Sequence[tuple[str, ...]]) -> bool:
+    """Return whether a traceback leads into the user's code as it works on rows, and not while it is loaded."""
+    loading = any(function in {"read_command", "read_udfs"} for *_, function in frames)
+    own = [file for file, *_ in frames if "site-packages" not in file and not file.startswith("<frozen")]
+    return not loading and bool(own) and not own[-1].startswith(_OURS)
 
 
 def _condition_of_rows(error: PySparkException) -> str:

@@ -5,6 +5,7 @@ from pyspark.errors import PySparkException
 
 from sparkrelay.client.transaction_calls import ProducerIdentity
 from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand
+from sparkrelay.runtime.spark import job_errors
 from sparkrelay.runtime.spark.job_errors import read_input, read_job_error
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -71,3 +72,54 @@ def test_what_spark_says_itself_is_one_line():
 
 def test_a_message_that_quotes_a_long_record_is_cut():
     assert len(read_job_error(PySparkException("x" * 100_000)).cause) < 700
+
+
+def traceback(*frames, raised="ValueError: no"):
+    lines = "\n".join(f'  File "{file}", line 3, in {function}' for file, function in frames)
+    return f"Traceback (most recent call last):\n{lines}\n{raised}\n"
+
+
+WORKER = "/env/site-packages/pyspark/worker.py"
+
+
+@pytest.mark.parametrize(
+    ("frames", "raised"),
+    [
+        ([(WORKER, "process"), ("/home/me/pipeline.py", "tenth")], "ValueError"),
+        (
+            [(WORKER, "process"), ("/home/me/pipeline.py", "tenth"), ("/env/site-packages/pandas/core.py", "f")],
+            "ValueError",
+        ),
+        # The function is loaded; what it needs is not there, whatever the record.
+        ([(WORKER, "read_udfs"), (WORKER, "read_command"), ("/home/me/helpers.py", "<module>")], ""),
+        ([(WORKER, "process"), ("<frozen importlib._bootstrap>", "_find_and_load")], ""),
+        # Our own step, and Spark's worker.
+        ([(WORKER, "process"), (job_errors.__file__.replace("spark/job_errors", "worker/fetch"), "fetch_leg")], ""),
+        ([(WORKER, "process")], ""),
+    ],
+)
+def test_what_was_raised_over_rows_is_named(frames, raised):
+    assert read_job_error(PySparkException(traceback(*frames))).raised == raised
+
+
+def test_conditions_that_rows_bring_about_are_named():
+    class Raised(PySparkException):
+        def __init__(self, condition, state):
+            super().__init__("text")
+            self._of = condition, state
+
+        def getCondition(self):
+            return self._of[0]
+
+        def getSqlState(self):
+            return self._of[1]
+
+        def getMessage(self):
+            return "text"
+
+        def getQueryContext(self):
+            return []
+
+    assert read_job_error(Raised("DIVIDE_BY_ZERO", "22012")).raised == "DIVIDE_BY_ZERO"
+    assert read_job_error(Raised("USER_RAISED_EXCEPTION", "P0001")).raised == "USER_RAISED_EXCEPTION"
+    assert not read_job_error(Raised("INTERNAL_ERROR", "XX000")).raised
