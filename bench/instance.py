@@ -83,16 +83,16 @@ class Stillness:
 
     Args:
         report: takes it.
+        now: seconds, of a clock that is never set back.
     """
 
-    def __init__(self, report: Callable[..., None]) -> None:
+    def __init__(self, report: Callable[[str], None], now: float) -> None:
         self._report = report
-        self._since = time.monotonic()
+        self._since = now
         self._reported = False
 
-    def look(self, *, busy: bool) -> None:
+    def look(self, now: float, *, busy: bool) -> None:
         """Note whether there is anything to do now, or was since the last look."""
-        now = time.monotonic()
         if busy:
             self._since, self._reported = now, False
         elif not self._reported and now - self._since >= _STILL_S:

@@ -102,6 +102,7 @@ class MemoryPeak:
         self.pss_mb = 0.0
 
     def __enter__(self) -> Self:
+        self._look()
         self._thread.start()
         return self
 
@@ -113,7 +114,6 @@ class MemoryPeak:
         self._look()
 
     def _run(self) -> None:
-        self._look()
         while not self._ending.wait(self._every_s):
             self._look()
 

@@ -58,7 +58,7 @@ def run_topology(
     seen = -1
     counted = 0
     live = False
-    stillness = Stillness(report) if orders.get("still") else None
+    stillness = Stillness(report, time.monotonic()) if orders.get("still") else None
     while streams.isActive and not stopping.wait(orders["look_s"]):
         stopping.answer(spark, report)
         if tasks is not None:
@@ -71,10 +71,10 @@ def run_topology(
         last = streams.lastProgress
         if last is None or last["batchId"] == seen:
             if stillness is not None:
-                stillness.look(busy=not counted or bool(sum(streams.input_lags.values())))
+                stillness.look(time.monotonic(), busy=not counted or bool(sum(streams.input_lags.values())))
             continue
         if stillness is not None:
-            stillness.look(busy=True)
+            stillness.look(time.monotonic(), busy=True)
         now = time.time()
         recent = streams.recentProgress
         # Tasks whose part was not committed, as of a batch that outlasted its transaction, take it again.

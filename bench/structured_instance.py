@@ -54,7 +54,7 @@ def run_query(
     query = start(spark, orders)
     seen = -1
     live = False
-    stillness = Stillness(report) if orders.get("still") else None
+    stillness = Stillness(report, time.monotonic()) if orders.get("still") else None
     while query.isActive and not stopping.wait(max(0.1, orders["look_s"])):
         stopping.answer(spark, report)
         if not live and query.status["message"] != "Initializing sources":
@@ -62,7 +62,7 @@ def run_query(
             report("live", at=time.time())
         if stillness is not None:
             # The trigger is always active, for a moment, to look for new data.
-            stillness.look(busy=seen < 0 or query.status["message"].startswith(_WORKING))
+            stillness.look(time.monotonic(), busy=seen < 0 or query.status["message"].startswith(_WORKING))
         last = query.lastProgress
         if last is None or last["batchId"] == seen:
             continue
@@ -72,7 +72,7 @@ def run_query(
                 seen = batch["batchId"]
                 _report_batch(json.loads(batch.json), report)
                 if stillness is not None:
-                    stillness.look(busy=True)
+                    stillness.look(time.monotonic(), busy=True)
     if (error := query.exception()) is not None:
         raise error
     query.stop()
@@ -85,14 +85,14 @@ def _report_batch(batch: dict[str, Any], report: Reporter) -> None:
     report(
         "batch",
         id=batch["batchId"],
-        rows=sum(map(_records, batch["sources"])),
+        rows=sum(map(records_of, batch["sources"])),
         began=began,
         ended=began + millis["triggerExecution"] / 1000,
         millis=millis,
     )
 
 
-def _records(source: dict[str, Any]) -> int:
+def records_of(source: dict[str, Any]) -> int:
     """Return how many records of a topic there were: a query that reads a topic twice has twice as many input rows."""
     ends, starts = source["endOffset"] or {}, source["startOffset"] or {}
     offsets = sum(

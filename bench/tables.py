@@ -211,7 +211,8 @@ _NEXMARK_RATIOS = {"Structured Streaming": "to_structured", "Kafka Streams": "to
 
 
 def _nexmark_columns(name: str) -> tuple[str, ...]:
-    return (name, "x", "MB") if name in _NEXMARK_RATIOS else (name, "MB")
+    title = name.replace(" ", "\n")
+    return (title, "x", "MB") if name in _NEXMARK_RATIOS else (title, "MB")
 
 
 def _nexmark_cells(name: str, line: Mapping[str, Any] | None, ours: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bench.nexmark.events import Event
     from bench.nexmark.query import Query
 
-__all__ = ["PEERS", "drains", "ratios_of"]
+__all__ = ["PEERS", "drains", "medians_of", "ratios_of", "variant_of"]
 
 _MODULES: Final = {
     RELAY: "bench.nexmark.relay_instance",
@@ -116,7 +116,7 @@ def drains(
                     on_figures(
                         {"bench": "nexmark", "query": query.name, "variant": system.name, "run": number + 1, **figures}
                     )
-    medians = {key: _median(figures) for key, figures in runs.items()}
+    medians = {key: medians_of(figures) for key, figures in runs.items()}
     order = [query.name for query in queries]
     return [
         {
@@ -160,7 +160,7 @@ def _run(stage: _Stage, query: Query, system: System) -> dict[str, Any]:
         read = builder.build().source_topics
         sources = {type_: topic for type_, topic in stage.topics.items() if topic in read}
         wanted = sum(stage.counts[type_] for type_ in sources)
-        variant = _variant(system, wanted)
+        variant = variant_of(system, wanted)
         orders = variant.orders(
             bootstrap_servers=stage.servers, source="", sink=sink, folder=Path(folder) / "state", look_s=0.01
         )
@@ -184,7 +184,7 @@ def _run(stage: _Stage, query: Query, system: System) -> dict[str, Any]:
     }
 
 
-def _variant(system: System, records: int) -> Variant:
+def variant_of(system: System, records: int) -> Variant:
     """Return a system whose micro-batches have a third of the records."""
     if system is STREAMS:
         return STREAMS_EXACTLY_ONCE
@@ -202,9 +202,10 @@ def _compared(stage: _Stage, query: Query, sink: str, kind: Any, folder: Path) -
     return {**figures, **({"differs": differences} if differences else {})}
 
 
-def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def medians_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return medians of those runs that came to an end, and of memory the most."""
     figures: dict[str, Any] = {"exact": all(run["exact"] for run in runs)}
+    figures |= {name: run[name] for run in runs for name in ("failed", "differs") if name in run}
     for name in _FIGURES:
         if values := [run[name] for run in runs if name in run]:
             figures[name] = max(values) if name.endswith("_mb") else round(statistics.median(values), 2)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bench.nexmark.events import Event
 
-__all__ = ["load", "write_events"]
+__all__ = ["load", "parts", "write_events"]
 
 _AT_ONCE: Final = 100_000
 
@@ -47,7 +47,7 @@ def load(
     last = 0
     for kind in KEYS:
         (folder / kind).mkdir()
-    for number, part in enumerate(_parts(events)):
+    for number, part in enumerate(parts(events)):
         written = write_events(bootstrap_servers, topics, part)
         for kind in KEYS:
             rows = event_table(kind, [event for event in part if event["type"] == kind])
@@ -76,7 +76,8 @@ def write_events(bootstrap_servers: str, topics: Mapping[str, str], events: Iter
     return counts
 
 
-def _parts(events: Iterable[Event]) -> Iterator[list[Event]]:
+def parts(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Yield the events in lists, so many at once."""
     left = iter(events)
     while part := list(islice(left, _AT_ONCE)):
         yield part
