@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from bench.nexmark.compare import Answer, differences, newest
+from bench.nexmark.compare import RELATIVE, Answer, differences, newest
 from bench.results import read_messages
 from sparkrelay import KTable
 
@@ -23,8 +23,6 @@ __all__ = ["answer_table", "differing", "rows_of"]
 
 #: Closing events have negative ones.
 _IDS: Final = ("id", "auction", "bidder", "seller")
-#: Sums and averages of doubles depend on the order of what is added.
-_RELATIVE: Final = 1e-9
 #: Of larger answers it is only said that they differ: to say where takes each row as a dictionary.
 _EXPLAINED: Final = 200_000
 _PARSED_AT_ONCE: Final = 100_000
@@ -105,7 +103,7 @@ def _close(found: pa.ChunkedArray, wanted: pa.ChunkedArray) -> bool:
     if not found.is_null().equals(wanted.is_null()):
         return False
     ours, theirs = (np.asarray(pc.fill_null(column, 0.0)) for column in (found, wanted))
-    return bool(np.isclose(ours, theirs, rtol=_RELATIVE, atol=0.0).all())
+    return bool(np.isclose(ours, theirs, rtol=RELATIVE, atol=0.0).all())
 
 
 def _parts(values: Iterable[bytes]) -> Iterator[list[bytes]]:
