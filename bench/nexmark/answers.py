@@ -12,12 +12,9 @@ import pyarrow.json
 
 from bench.nexmark.compare import RELATIVE, Answer, differences, newest
 from bench.results import read_messages
-from sparkrelay import KTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from sparkrelay import KStream
 
 __all__ = ["answer_table", "differing", "rows_of"]
 
@@ -28,16 +25,14 @@ _EXPLAINED: Final = 200_000
 _PARSED_AT_ONCE: Final = 100_000
 
 
-def answer_table(
-    bootstrap_servers: str, sink: str, kind: type[KStream | KTable], schema: pa.Schema
-) -> tuple[pa.Table, int]:
+def answer_table(bootstrap_servers: str, sink: str, schema: pa.Schema, *, table: bool) -> tuple[pa.Table, int]:
     """Read a sink to its end.
 
     Args:
         bootstrap_servers: the broker.
         sink: the topic.
-        kind: what the answer is: of a table the last row of each key counts.
         schema: of the rows that should be there.
+        table: of each key the last row counts.
 
     Returns:
         The rows, without those of closing events, and how many records the sink had.
@@ -53,7 +48,7 @@ def answer_table(
             count += len(messages)
             yield from ((message.key(), message.value()) for message in messages)
 
-    values = newest(records()) if issubclass(kind, KTable) else (value or b"{}" for _, value in records())
+    values = newest(records()) if table else (value or b"{}" for _, value in records())
     return rows_of(values, schema), count
 
 

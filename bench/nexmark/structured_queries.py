@@ -30,7 +30,7 @@ __all__ = ["STRUCTURED_QUERIES", "start_query"]
 _TENS: Final = "10 seconds"
 #: Windows by when a record arrived have a watermark of that.
 _EVENT_TIME: Final = {"q12": "arrived"}
-#: The columns that a table's rows are told apart by; other rows go with their first column as the key.
+#: The columns that are a table's key; other rows have their first column as the key.
 _TABLES: Final = {"q17": ("auction", "day")}
 
 
@@ -63,17 +63,18 @@ def _q5(spark: SparkSession) -> DataFrame:
     """Hot items: every two seconds, the auctions with the most bids of the last ten seconds."""
     windows = spark.table("bid").groupBy("auction", F.window("dateTime", _TENS, "2 seconds").alias("window"))
     counts = windows.agg(F.count("*").alias("num"))
-    most = counts.groupBy("window").agg(F.max("num").alias("num"))
-    hot = counts.join(most, ["window", "num"])
-    return hot.selectExpr("auction", "num", "window.start AS starts", "window.end AS ends")
+    most = counts.groupBy("window").agg(F.max("num").alias("num")).selectExpr("window.end AS ends", "num")
+    ended = counts.selectExpr("auction", "num", "window.start AS starts", "window.end AS ends")
+    return ended.join(most, ["ends", "num"]).select("auction", "num", "starts", "ends")
 
 
 def _q7(spark: SparkSession) -> DataFrame:
     """Highest bids: of every ten seconds, the bids with the highest price."""
-    timed = spark.table("bid").withColumn("window", F.window("dateTime", _TENS))
-    highest = timed.groupBy("window").agg(F.max("price").alias("price"))
-    rows = timed.join(highest, ["window", "price"])
-    return rows.selectExpr("auction", "price", "bidder", "dateTime", "extra", "window.end AS ends")
+    bids = spark.table("bid")
+    highest = bids.groupBy(F.window("dateTime", _TENS).alias("window")).agg(F.max("price").alias("price"))
+    timed = bids.withColumn("ends", F.window("dateTime", _TENS)["end"])
+    rows = timed.join(highest.selectExpr("window.end AS ends", "price"), ["ends", "price"])
+    return rows.select("auction", "price", "bidder", "dateTime", "extra", "ends")
 
 
 def _q8(spark: SparkSession) -> DataFrame:
@@ -81,7 +82,8 @@ def _q8(spark: SparkSession) -> DataFrame:
     window = F.window("dateTime", _TENS).alias("window")
     registered = spark.table("person").groupBy("id", "name", window).agg(F.count("*").alias("people"))
     opened = spark.table("auction").groupBy(F.col("seller").alias("id"), window).agg(F.count("*").alias("auctions"))
-    return registered.join(opened, ["id", "window"]).selectExpr("id", "name", "window.start AS starts")
+    registered = registered.selectExpr("id", "name", "window.start AS starts")
+    return registered.join(opened.selectExpr("id", "window.start AS starts"), ["id", "starts"])
 
 
 _AS_SQL: Final = ("q0", "q1", "q2", "q3", "q10", "q11", "q12", "q13", "q14", "q17", "q20", "q21", "q22", "q23")
