@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.children import BenchError
 from bench.journal import Journal
-from bench.latency import QUERIES
-from bench.parts import PARTS, RELAY_ONLY, WITHOUT_BROKER, Run
+from bench.parts import PARTS, QUERIES_OF, RELAY_ONLY, WITHOUT_BROKER, Run
 from bench.streams_instance import classpath
 from bench.systems import RELAY, STREAMS, SYSTEMS
 from bench.tables import tables
@@ -29,11 +28,21 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: drain latency")
     parser.add_argument("--quick", action="store_true", help="small and once: to see that it works, not to quote")
     parser.add_argument("--only", choices=SYSTEMS, action="append", help="leave the others out; may be repeated")
-    parser.add_argument("--repeats", type=int, help="runs of each variant (3; 1 with --quick)")
-    parser.add_argument("--records", type=int, help="records of one drain pass (2,000,000; 200,000 with --quick)")
+    parser.add_argument("--repeats", type=int, help="runs of each variant (3; 1 with --quick and for nexmark)")
+    parser.add_argument(
+        "--records",
+        type=int,
+        help="records of one drain pass (2,000,000; 200,000 with --quick), events of nexmark (1,000,000; 40,000)",
+    )
     parser.add_argument("--keys", type=int, action="append", help="a size of state (10,000 to 10 M); may be repeated")
     parser.add_argument("--table", type=int, help="rows of the table of lookups (1,000,000; 20,000 with --quick)")
-    parser.add_argument("--query", choices=QUERIES, action="append", help="for latency (totals); may be repeated")
+    parser.add_argument(
+        "--query",
+        choices=[name for names in QUERIES_OF.values() for name in names],
+        metavar="QUERY",
+        action="append",
+        help=f"for latency {', '.join(QUERIES_OF['latency'])} (totals), for nexmark q0 to q23 (all); may be repeated",
+    )
     parser.add_argument("--rate", type=int, action="append", help="records/s for latency (1,000); may be repeated")
     parser.add_argument("--minutes", type=float, help="length of the steady run (12; 1 with --quick)")
     parser.add_argument("--windows", type=int, help="window lengths of flat that count (12; 5 with --quick)")
@@ -44,6 +53,8 @@ def main() -> int:
         parser.error(f"unknown part {min(unknown)!r}; use {', '.join(PARTS)}")
     if "steady" in options.parts and options.only and SYSTEMS[options.only[0]] is STREAMS:
         parser.error("steady measures what runs on Spark: --only relay or --only structured")
+    if unknown := set(options.query or ()) - {name for part in options.parts for name in QUERIES_OF.get(part, ())}:
+        parser.error(f"--query {min(unknown)} is of another part: name latency or nexmark as well")
     alone = [part for part in options.parts if part in RELAY_ONLY]
     if alone and options.only and RELAY not in {SYSTEMS[name] for name in options.only}:
         parser.error(f"{' and '.join(alone)} measure SparkRelay alone: add --only relay")
@@ -59,7 +70,7 @@ def main() -> int:
             return 1
     print()
     print(tables(machine, results))
-    return 0
+    return 1 if any(line.get("exact") is False for line in results) else 0
 
 
 def _run(options: argparse.Namespace, on_figures: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:

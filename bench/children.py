@@ -124,6 +124,29 @@ class Instance:
             raise BenchError(f"{self._name} took {taken} records of {rows}. {self._story()}")
         return batches
 
+    def batches_until_still(self, rows: int, timeout: float) -> list[dict[str, Any]]:
+        """Return the micro-batches until so many records were taken and nothing is left to do, as ``batches_until``.
+
+        For an instance whose orders want it to say when it is ``still``: topics between are part of what is to do.
+
+        Raises:
+            BenchError: it is not within ``timeout`` seconds, or more records were taken.
+        """
+        deadline = time.monotonic() + timeout
+        batches: list[dict[str, Any]] = []
+        taken, still = 0, False
+        while not still or taken < rows:
+            report = self.next_report(deadline - time.monotonic())
+            if report is None:
+                raise BenchError(f"{self._name} took {taken} of {rows} records in {timeout:g} s. {self._story()}")
+            if report["event"] == "batch":
+                batches.append({**report, "cpu_s": self.cpu.seconds()})
+                taken += report["rows"]
+            still = report["event"] == "still"
+        if taken != rows:
+            raise BenchError(f"{self._name} took {taken} records of {rows}. {self._story()}")
+        return batches
+
     def jobs(self, timeout: float = 30.0) -> int:
         """Return how many Spark jobs the instance has run."""
         self._say(b"\n")

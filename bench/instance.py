@@ -8,7 +8,9 @@ and ends when its standard input does: also when the bench itself is killed. Rep
     live    the query takes input: at
     phase   ours has done a part of its start, if the orders want that: name, at
     batch   a micro-batch was committed: id, rows, began, ended, and where its time went: millis
-            (Kafka Streams: what was processed since the last report; millis is empty)
+            (Kafka Streams: what was processed since the last report; millis is empty). Where topics between are
+            part of the query, read is how many records of all topics there were
+    still   nothing was done for a while, and nothing is left to do, if the orders want that (``still``)
     jobs    how many Spark jobs there have been, when a line came in: count
     tasks   what it has, if the orders want that and it changed: at, places (see ``bench.member``)
     restored  records of changelogs that tasks were restored from, if the orders want that: count, began, ended
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Reporter", "Stopping", "run_instance"]
+__all__ = ["Reporter", "Stillness", "Stopping", "run_instance"]
+
+_STILL_S = 2.0
 
 
 class Reporter:
@@ -72,6 +76,28 @@ class Stopping:
         while line := os.read(0, 4096):
             (self.go if b"go" in line else self._asked).set()
         self._event.set()
+
+
+class Stillness:
+    """Reports ``still`` once nothing was done for two seconds, and again when that is so after more work.
+
+    Args:
+        report: takes it.
+        now: seconds, of a clock that is never set back.
+    """
+
+    def __init__(self, report: Callable[[str], None], now: float) -> None:
+        self._report = report
+        self._since = now
+        self._reported = False
+
+    def look(self, now: float, *, busy: bool) -> None:
+        """Note whether there is anything to do now, or was since the last look."""
+        if busy:
+            self._since, self._reported = now, False
+        elif not self._reported and now - self._since >= _STILL_S:
+            self._reported = True
+            self._report("still")
 
 
 def run_instance(body: Callable[[dict[str, Any], Reporter, Stopping], None]) -> int:

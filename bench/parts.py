@@ -10,13 +10,17 @@ from bench.driver import driver
 from bench.expiry import expiry
 from bench.flat import flat
 from bench.joins import JoinWorkload
-from bench.latency import latency
+from bench.latency import QUERIES as LATENCY_QUERIES, latency
 from bench.lookups import LookupWorkload
+from bench.nexmark.drains import drains
+from bench.nexmark.events import generated
+from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
 from bench.start import start
 from bench.state import Sizes, state
 from bench.steady import steady
 from bench.windows import WindowWorkload
 from bench.workload import Workload
+from sparkrelay import spark_session
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
     from bench.systems import System
 
-__all__ = ["PARTS", "RELAY_ONLY", "WITHOUT_BROKER", "Run"]
+__all__ = ["PARTS", "QUERIES_OF", "RELAY_ONLY", "WITHOUT_BROKER", "Run"]
 
 Lines = list[dict[str, Any]]
 
@@ -62,6 +66,10 @@ class Run:
     def table(self) -> int:
         """Rows of the table of lookups."""
         return self.options.table or (20_000 if self.quick else 1_000_000)
+
+    def queries(self, part: str) -> list[str]:
+        """Those that are asked for and that a part has; none if none is named."""
+        return [name for name in dict.fromkeys(self.options.query or ()) if name in QUERIES_OF[part]]
 
     def drained(self, servers: str, name: str, workload: Workload) -> Lines:
         """Drain a workload."""
@@ -119,7 +127,7 @@ def _latency(servers: str, run: Run) -> Lines:
         warm_up=seconds,
         repeats=run.repeats,
         rates=run.options.rate or [1000],
-        queries=list(dict.fromkeys(run.options.query or ["totals"])),
+        queries=run.queries("latency") or ["totals"],
         table=run.table,
         on_figures=run.on_figures,
     )
@@ -143,6 +151,25 @@ def _state(servers: str, run: Run) -> Lines:
     return state(servers, sizes=sizes, systems=run.systems, repeats=run.repeats, on_figures=run.on_figures)
 
 
+def _nexmark(servers: str, run: Run) -> Lines:
+    names = run.queries("nexmark") or list(NEXMARK_QUERIES)
+    # For the answers that SQL has: no work while an instance runs.
+    spark = spark_session("nexmark", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        return drains(
+            servers,
+            spark,
+            generated(run.options.records or (40_000 if run.quick else 1_000_000)),
+            [NEXMARK_QUERIES[name] for name in names],
+            systems=run.systems,
+            repeats=run.options.repeats or 1,
+            on_figures=run.on_figures,
+        )
+    finally:
+        spark.stop()
+
+
 PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "drain": _drain,
     "latency": _latency,
@@ -155,7 +182,10 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "expiry": _expiry,
     "flat": _flat,
     "driver": _driver,
+    "nexmark": _nexmark,
 }
+#: The parts that have several queries.
+QUERIES_OF = {"latency": tuple(LATENCY_QUERIES), "nexmark": tuple(NEXMARK_QUERIES)}
 #: What no peer has.
 RELAY_ONLY = ("flat", "driver")
 WITHOUT_BROKER = ("driver",)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from sparkrelay.demo.children import executor_among
 
-__all__ = ["ROLES", "CpuClock", "executor_pid", "family", "heap_mb", "memory_mb"]
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["ROLES", "CpuClock", "MemoryPeak", "executor_pid", "family", "heap_mb", "memory_mb"]
 
 ROLES = ("driver", "jvm", "workers")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -72,6 +77,50 @@ def memory_mb(pid: int) -> dict[str, tuple[float, float]]:
         rss, pss = total[role]
         total[role] = (rss + sizes.get("Rss", 0.0), pss + sizes.get("Pss", 0.0))
     return total
+
+
+class MemoryPeak:
+    """The most memory that a tree of processes has had at once; use it as a context manager while they run.
+
+    It looks every so often, at the beginning, and at the end of the context.
+
+    Args:
+        pid: of the first process of the tree.
+        every_s: seconds between two looks. A look at 5 GB takes some 20 ms.
+
+    Attributes:
+        rss_mb: RSS of all processes together: pages that several have among them count with each.
+        pss_mb: PSS of all processes together, at its own moment.
+    """
+
+    def __init__(self, pid: int, *, every_s: float = 1.0) -> None:
+        self._pid = pid
+        self._every_s = every_s
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench-memory", daemon=True)
+        self.rss_mb = 0.0
+        self.pss_mb = 0.0
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._every_s):
+            self._look()
+
+    def _look(self) -> None:
+        sizes = memory_mb(self._pid).values()
+        self.rss_mb = max(self.rss_mb, sum(rss for rss, _ in sizes))
+        self.pss_mb = max(self.pss_mb, sum(pss for _, pss in sizes))
 
 
 def heap_mb(pid: int) -> dict[str, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -183,6 +184,57 @@ def _driver(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     return [table]
 
 
+def _nexmark(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Make a row for each query, and one for the geometric means of ratios."""
+    names = list(dict.fromkeys(line["variant"] for line in lines))
+    table = _table(
+        f"Nexmark, thousands of events/s, warm, median of {lines[0]['runs']}; x: SparkRelay, the peer = 1; "
+        "MB: most RSS of all processes at once",
+        "query", *(column for name in names for column in _nexmark_columns(name)), "exact",
+    )  # fmt: skip
+    for query in dict.fromkeys(line["query"] for line in lines):
+        of_query = {line["variant"]: line for line in lines if line["query"] == query}
+        cells = [cell for name in names for cell in _nexmark_cells(name, of_query.get(name), of_query.get(_OURS))]
+        table.add_row(query, *cells, _all_exact(of_query))
+    means = [
+        cell
+        for name in names
+        for cell in (("", _geometric_mean(lines, name), "") if name in _NEXMARK_RATIOS else ("", ""))
+    ]
+    table.add_section()
+    table.add_row("geometric mean", *means, "")
+    return [table]
+
+
+_OURS = "SparkRelay"
+_NEXMARK_RATIOS = {"Structured Streaming": "to_structured", "Kafka Streams": "to_streams"}
+
+
+def _nexmark_columns(name: str) -> tuple[str, ...]:
+    title = name.replace(" ", "\n")
+    return (title, "x", "MB") if name in _NEXMARK_RATIOS else (title, "MB")
+
+
+def _nexmark_cells(name: str, line: Mapping[str, Any] | None, ours: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if line is None:
+        return ("",) * len(_nexmark_columns(name))
+    rate = f"{line['warm_rps'] / 1000:.1f}" if "warm_rps" in line else "failed"
+    memory = f"{line['rss_mb']:,.0f}" if "rss_mb" in line else ""
+    if name not in _NEXMARK_RATIOS:
+        return rate, memory
+    return rate, _ratio(ours.get(_NEXMARK_RATIOS[name]) if ours else None), memory
+
+
+def _all_exact(lines: Mapping[str, Mapping[str, Any]]) -> str:
+    wrong = [name for name, line in lines.items() if not line["exact"]]
+    return f"no: {', '.join(wrong)}" if wrong else "yes"
+
+
+def _geometric_mean(lines: Sequence[Mapping[str, Any]], peer: str) -> str:
+    ratios = [ratio for line in lines if line["variant"] == _OURS if (ratio := line.get(_NEXMARK_RATIOS[peer]))]
+    return _ratio(statistics.geometric_mean(ratios) if ratios else None)
+
+
 _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "drain": _drain,
     "lookup": _drain,
@@ -195,4 +247,5 @@ _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "steady": _steady,
     "state": _state,
     "driver": _driver,
+    "nexmark": _nexmark,
 }

@@ -13,6 +13,7 @@ import java.util.concurrent.atomic.LongAdder;
 import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.CloseOptions.GroupMembershipOperation;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 
 /**
@@ -26,12 +27,15 @@ public final class Instance {
     private static final ObjectMapper JSON = new ObjectMapper();
     /** More often would cost the bench more than it tells. */
     private static final double LEAST_LOOK_S = 0.05;
+    private static final double STILL_S = 2;
     private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(60);
     private static final PrintStream OUT = System.out;
 
     /** What this instance has processed: how many records, and when the first came, in milliseconds since 1970. */
     private final LongAdder processed = new LongAdder();
     private final AtomicLong first = new AtomicLong();
+    /** How many records of topics between it has processed: they are work, and do not count. */
+    private final LongAdder between = new LongAdder();
 
     private void count() {
         if (first.get() == 0) {
@@ -44,7 +48,10 @@ public final class Instance {
     private int run(JsonNode orders) throws InterruptedException {
         Properties settings = new Properties();
         orders.get("config").properties().forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
-        KafkaStreams streams = new KafkaStreams(Queries.topology(orders, this::count), settings);
+        Topology topology = orders.has("nexmark")
+            ? NexmarkQueries.topology(orders, this::count, between::increment)
+            : Queries.topology(orders, this::count);
+        KafkaStreams streams = new KafkaStreams(topology, settings);
         AtomicReference<Throwable> failure = new AtomicReference<>();
         CountDownLatch ending = new CountDownLatch(1);
         streams.setUncaughtExceptionHandler(error -> {
@@ -60,7 +67,7 @@ public final class Instance {
         report("up", event("at", now()));
         Tasks tasks = orders.path("tasks").asBoolean() ? new Tasks(streams) : null;
         streams.start();
-        look(streams, ending, orders.get("look_s").asDouble(), tasks);
+        look(streams, ending, orders.get("look_s").asDouble(), tasks, orders.path("still").asBoolean());
         CloseOptions close = CloseOptions.timeout(CLOSE_TIMEOUT);
         if (orders.path("leave_group").asBoolean()) {
             close.withGroupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP);
@@ -75,12 +82,15 @@ public final class Instance {
     }
 
     /** Report progress until the end is near. */
-    private void look(KafkaStreams streams, CountDownLatch ending, double lookSeconds, Tasks tasks)
+    private void look(
+            KafkaStreams streams, CountDownLatch ending, double lookSeconds, Tasks tasks, boolean sayStill)
             throws InterruptedException {
         long everyMillis = Math.round(Math.max(LEAST_LOOK_S, lookSeconds) * 1000);
         boolean live = false;
         long reported = 0;
+        long reportedBetween = 0;
         double reportedAt = 0;
+        double workedAt = 0;
         for (int number = 0; !ending.await(everyMillis, TimeUnit.MILLISECONDS); ) {
             if (!live && streams.state() == KafkaStreams.State.RUNNING) {
                 live = true;
@@ -93,12 +103,19 @@ public final class Instance {
                 OUT.flush();
             }
             long count = processed.sum();
+            long countBetween = between.sum();
             double ended = now();
-            if (count > reported) {
+            if (count > reported || countBetween > reportedBetween) {
                 ObjectNode batch = event("began", reported == 0 ? first.get() / 1000.0 : reportedAt);
                 batch.put("id", number++).put("rows", count - reported).put("ended", ended).putObject("millis");
+                batch.put("read", count - reported + countBetween - reportedBetween);
                 report("batch", batch);
                 reported = count;
+                reportedBetween = countBetween;
+                workedAt = ended;
+            } else if (sayStill && workedAt > 0 && ended - workedAt > STILL_S) {
+                workedAt = 0;
+                report("still", event("at", ended));
             }
             reportedAt = ended;
         }

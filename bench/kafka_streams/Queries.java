@@ -165,7 +165,7 @@ final class Queries {
         return one == null || one.compareTo(other) < 0 ? other : one;
     }
 
-    private static <T> Serde<T> json(Class<T> type) {
+    static <T> Serde<T> json(Class<T> type) {
         ObjectReader reader = JSON.readerFor(type);
         ObjectWriter writer = JSON.writerFor(type);
         return Serdes.serdeFrom(

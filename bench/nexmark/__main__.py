@@ -1,6 +1,7 @@
 """``python -m bench.nexmark --events FILE.jsonl --check [QUERY...]``: a line for each query.
 
-Without ``--check`` it measures how fast each query drains the events, over a broker that it starts.
+Without ``--check`` it measures how fast each query drains the events, over a broker that it starts. Beside its peers
+``python -m bench nexmark`` does that.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Answer", "differences", "newest"]
+__all__ = ["RELATIVE", "Answer", "differences", "newest"]
 
 Row = dict[str, Any]
 
 #: Sums and averages of doubles depend on the order of what is added.
-_RELATIVE: Final = 1e-9
+RELATIVE: Final = 1e-9
 _SHOWN: Final = 3
 
 
@@ -81,7 +81,7 @@ def _order(values: tuple[Any, ...]) -> list[tuple[bool, float]]:
 def _equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
     pairs = zip(ours, theirs, strict=True)
     return all(
-        a is b if a is None or b is None else math.isclose(float(a), float(b), rel_tol=_RELATIVE) for a, b in pairs
+        a is b if a is None or b is None else math.isclose(float(a), float(b), rel_tol=RELATIVE) for a, b in pairs
     )
 
 

@@ -14,19 +14,16 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from bench.nexmark.check import answered, closing_events, stamped
 from bench.nexmark.compare import differences
+from bench.nexmark.load import write_events
 from bench.nexmark.query import KEYS
 from bench.nexmark.truth import make_views, truth
 from bench.results import read_messages
 from bench.topics import APPLICATION_PREFIX, run_topics
-from bench.workload import NEVER_DELETED, PARTITIONS, write_values
+from bench.workload import NEVER_DELETED
 from sparkrelay import KafkaStreams, StreamsBuilder
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.keys import key_bytes
-from sparkrelay.records.partition import murmur2_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -85,13 +82,13 @@ def _run(bootstrap_servers: str, spark: SparkSession, events: list[Event], query
             "state.dir": folder,
         }
         with KafkaStreams(topology, config, spark=spark) as streams:
-            wanted = _written(bootstrap_servers, read, events)
+            wanted = write_events(bootstrap_servers, read, events)
             streams.start()
             drain = _Drain(streams)
             drain.wait_for(wanted)
             figures = drain.figures(sum(wanted.values()))
             for closing in closing_events(events[-1]["arrived"]) if query.final else ():
-                more = _written(bootstrap_servers, read, closing)
+                more = write_events(bootstrap_servers, read, closing)
                 wanted = {topic: count + more[topic] for topic, count in wanted.items()}
                 drain.wait_for(wanted)
         records = [
@@ -109,25 +106,6 @@ def _run(bootstrap_servers: str, spark: SparkSession, events: list[Event], query
         **late,
         **({"differs": differing} if differing else {}),
     }
-
-
-def _written(bootstrap_servers: str, topics: Mapping[str, str], events: Iterable[Event]) -> dict[str, int]:
-    """Write the events of some types to their topics; returns how many each got."""
-    counts = {}
-    of_type: dict[str, list[Event]] = {type_: [] for type_ in KEYS}
-    for event in events:
-        of_type[event["type"]].append(event)
-    for type_, topic in topics.items():
-        ours = of_type[type_]
-        keys = key_bytes([pa.array([event[KEYS[type_]] for event in ours], pa.int64())])
-        values = pa.array([json.dumps(event).encode() for event in ours], pa.binary())
-        times = pa.array([event["arrived"] for event in ours], pa.int64())
-        places = murmur2_partitions(keys, PARTITIONS)
-        chosen = [pa.array(places == partition) for partition in range(PARTITIONS)]
-        parts = [(keys.filter(mask), values.filter(mask)) for mask in chosen]
-        write_values(bootstrap_servers, topic, parts, timestamps=[times.filter(mask) for mask in chosen])
-        counts[topic] = len(ours)
-    return counts
 
 
 class _Drain:
