@@ -13,6 +13,7 @@ from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.instance.console import Console
 from sparkrelay.runtime.instance.lifecycle import ALIVE, PENDING_SHUTDOWN, RUNNING, Life, State
 from sparkrelay.runtime.instance.plain_errors import plain_errors
+from sparkrelay.runtime.instance.queryable import Queryable
 from sparkrelay.runtime.instance.starting import Beginning
 from sparkrelay.runtime.instance.termination import default_sigterm, exit_on_sigterm, on_termination
 from sparkrelay.runtime.spark.session import check_session
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 _REFUSED_SECONDS: Final = 5.0
 
 
-class KafkaStreams:
+class KafkaStreams(Queryable):
     """One instance of a pipeline: joins the group of its ``application.id``, takes its share of the tasks, runs them.
 
     Several instances with the same topology and ``application.id``, on any hosts, share the work; when one dies the
@@ -98,6 +99,12 @@ class KafkaStreams:
             show=self._console.show,
         )
         self._processes = self._make_processes(spark)
+        self._queries = parts.InstanceQueries(
+            self._context,
+            processes=lambda: self._processes.all,
+            state=lambda: self._life.state,
+            alive=lambda: self._life.alive,
+        )
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -406,6 +413,7 @@ class KafkaStreams:
             if self._life.cause is None or self._stop_asked:
                 # What failed by itself says why until somebody stops it.
                 self._close_endpoint()
+            self._queries.close()
             self._life.end()
             return
         alive = [thread for thread in self._threads if not thread.ended]

@@ -14,6 +14,7 @@ from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.process.context import RuntimeContext
 from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+from sparkrelay.runtime.queries.instance_queries import InstanceQueries
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executors
 from sparkrelay.runtime.spark.session import local_slots
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "InstanceQueries",
     "RuntimeContext",
     "as_configured",
     "check_client_settings",
