@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
     from sparkrelay.runtime.queries.local_stores import QueryScope
+    from sparkrelay.runtime.queries.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
 
 __all__ = ["Queryable"]
 
@@ -128,6 +129,42 @@ class Queryable:
             SerializationException: a key has other columns or types.
         """
         return self._queries.range(store, from_, to, limit, _scope(isolation, stale, max_lag, partition))
+
+    @plain_errors
+    def query_metadata_for_key(self, store: str, key: Any) -> KeyQueryMetadata:
+        """Return which instances have a key of a store: where its task runs, where its standby copies are (KIP-535).
+
+        It says what the newest assignment says, and goes by Kafka's default partitioner.
+
+        Args:
+            store: the store's name.
+            key: as :meth:`query` has it; a window may be left out.
+
+        Raises:
+            UnknownStateStoreException: there is no such store.
+            SerializationException: the key has other columns or types.
+            StreamsNotStartedException: the instance does not run.
+        """
+        return self._queries.key_metadata(store, key)
+
+    def metadata_for_all_streams_clients(self) -> tuple[StreamsMetadata, ...]:
+        """Return what each instance of the group has that says where it can be asked (``application.server``)."""
+        return tuple(self._queries.group.all())
+
+    def streams_metadata_for_store(self, store: str) -> tuple[StreamsMetadata, ...]:
+        """Return those of :meth:`metadata_for_all_streams_clients` that have a store, or a standby copy of it."""
+        return tuple(
+            one
+            for one in self.metadata_for_all_streams_clients()
+            if store in one.state_store_names or store in one.standby_state_store_names
+        )
+
+    def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
+        """Return how far the copies of this instance are behind: store -> partition -> lag (KIP-535).
+
+        Ends of changelogs are as of the last look, which a standby takes about once a second.
+        """
+        return self._queries.lags()
 
 
 def _scope(isolation: Isolation, stale: bool, max_lag: int | None, partition: int | None) -> QueryScope:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
 
-from sparkrelay.errors import InvalidStateStoreException, StreamsNotStartedException
+from sparkrelay.errors import (
+    InvalidStateStoreException,
+    InvalidStateStorePartitionException,
+    StreamsNotStartedException,
+)
 from sparkrelay.runtime.compile.queryable_stores import QueryableStores
 from sparkrelay.runtime.queries.local_stores import LocalStores, LocalTask, QueryScope
-from sparkrelay.runtime.queries.process_tasks import global_tasks, local_tasks, require_local
+from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
+from sparkrelay.runtime.queries.process_tasks import (
+    global_tasks,
+    group_metadata,
+    local_tasks,
+    partition_lags,
+    require_local,
+)
 from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from sparkrelay.runtime.process.context import RuntimeContext
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.queries.local_stores import TaskRows
+    from sparkrelay.runtime.queries.metadata import GroupMetadata, LagInfo
 
 __all__ = ["InstanceQueries", "as_row"]
 
@@ -58,7 +73,8 @@ class InstanceQueries:
         """Return the row of a key; see ``KafkaStreams.query``."""
         self.require_running()
         keys = self.local.keys(store)
-        rows = self.local.get(keys, keys.columns(key), scope).rows.to_pylist()
+        with self._naming_the_host(keys):
+            rows = self.local.get(keys, keys.columns(key), scope).rows.to_pylist()
         return as_row(rows[0]) if rows else None
 
     def fetch(  # noqa: PLR0917 - as they are needed
@@ -76,7 +92,8 @@ class InstanceQueries:
         require_windows(keys)
         columns = None if key is None else keys.columns(key, keys.plain)
         times = as_milliseconds(from_, "from_"), as_milliseconds(to, "to")
-        return _rows(self.local.fetch(keys, columns, *times, limit, scope))
+        with self._naming_the_host(keys):
+            return _rows(self.local.fetch(keys, columns, *times, limit, scope))
 
     def range(self, store: str, first: Any, last: Any, limit: int | None, scope: QueryScope) -> list[Row]:
         """Return the rows of several keys; see ``KafkaStreams.range``."""
@@ -89,6 +106,47 @@ class InstanceQueries:
             )
         bounds = [None if key is None else keys.columns(key) for key in (first, last)]
         return _rows(self.local.range(keys, bounds[0], bounds[1], limit, scope))
+
+    def key_metadata(self, store: str, key: Any) -> KeyQueryMetadata:
+        """Return which instances have a key; see ``KafkaStreams.query_metadata_for_key``."""
+        self.require_running()
+        keys = self.local.keys(store)
+        # A window says nothing of the partition.
+        partial = keys.window is not None and not keys.fits(key)
+        return self.located(keys, keys.columns(key, keys.plain if partial else keys.schema))
+
+    def located(self, keys: StoreKeys, key: pa.RecordBatch) -> KeyQueryMetadata:
+        """Return which instances have a key."""
+        group = self.group
+        width = group.width(keys.spec.subtopology)
+        partition = keys.partition(key, width) if width else None
+        if partition is None:
+            return KeyQueryMetadata(None, frozenset(), None)
+        return KeyQueryMetadata(*group.hosts_of(keys.spec.subtopology, partition), partition)
+
+    @property
+    def group(self) -> GroupMetadata:
+        """Where the group's tasks are."""
+        return group_metadata(self._processes())
+
+    def lags(self) -> dict[str, dict[int, LagInfo]]:
+        """Return how far the copies here are; see ``KafkaStreams.all_local_store_partition_lags``."""
+        return partition_lags(self._processes())
+
+    @contextlib.contextmanager
+    def _naming_the_host(self, keys: StoreKeys) -> Iterator[None]:
+        """Have who asks at the wrong instance know which one is right."""
+        try:
+            yield
+        except InvalidStateStorePartitionException as error:
+            if error.partition is None:
+                raise
+            host, standbys = self.group.hosts_of(keys.spec.subtopology, error.partition)
+            where = "no instance says by application.server that it can be asked" if host is None else f"{host} has it"
+            copies = f"; standby copies are at {', '.join(map(str, sorted(standbys)))}" if standbys else ""
+            raise InvalidStateStorePartitionException(
+                f"{error}; {where}{copies}", host=None if host is None else str(host), partition=error.partition
+            ) from None
 
     def close(self) -> None:
         """Close what is open."""

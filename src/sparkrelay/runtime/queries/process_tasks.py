@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import InvalidStateStoreException
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalTask
+from sparkrelay.runtime.queries.metadata import GroupMetadata, LagInfo
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.task_state import TaskState
+from sparkrelay.runtime.thread.membership import GroupHosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.task import Task
 
-__all__ = ["global_tasks", "local_tasks", "require_local"]
+__all__ = ["global_tasks", "group_metadata", "local_tasks", "partition_lags", "require_local"]
 
 
 def require_local(processes: Iterable[ProcessThreads]) -> None:
@@ -53,6 +55,33 @@ def local_tasks(processes: Iterable[ProcessThreads]) -> Iterator[LocalTask]:
                     lag=0 if running else _lag(task, copies.get(task.id)),
                     width=task.width,
                 )
+
+
+def partition_lags(processes: Iterable[ProcessThreads]) -> dict[str, dict[int, LagInfo]]:
+    """Return how far each copy of a store's partition is: store -> partition -> lag."""
+    found: dict[str, dict[int, LagInfo]] = {}
+    for process in processes:
+        for thread in process.threads:
+            copies = thread.progress.copies()
+            for task in thread.tasks.all():
+                copy, running = copies.get(task.id), task.state is TaskState.RUNNING
+                offsets = dict(task.copy.offsets if running or copy is None or copy.offsets is None else copy.offsets)
+                ends = dict(task.copy.ends if copy is None else copy.ends)
+                for store, changelog in task.changelogs.items():
+                    at = offsets.get(changelog, 0)
+                    # Who runs a task has all that is in its changelog.
+                    end = at if running else ends.get(changelog)
+                    lag = None if end is None else max(0, end - at)
+                    found.setdefault(store, {})[task.id.partition] = LagInfo(at, end, lag)
+    return found
+
+
+def group_metadata(processes: Iterable[ProcessThreads]) -> GroupMetadata:
+    """Return where the group's tasks are, by the newest assignment that a thread has."""
+    threads = [thread for process in processes for thread in process.threads]
+    layout = next((thread.tasks.layout for thread in threads if thread.tasks.layout is not None), None)
+    hosts = next((thread.hosts for thread in threads if thread.hosts.active or thread.hosts.standby), GroupHosts())
+    return GroupMetadata(layout, hosts)
 
 
 def global_tasks(processes: Iterable[ProcessThreads]) -> Iterator[LocalTask]:

@@ -85,6 +85,14 @@ class StoreKeys:
             raise self._misfit(schema, text, "a key is never null")
         return rows
 
+    def fits(self, key: Any) -> bool:
+        """Return whether a key has a value for each column, the window's among them."""
+        try:
+            self._values(key, self.schema)
+        except SerializationException:
+            return False
+        return True
+
     def partition(self, key: pa.RecordBatch, partitions: int) -> int | None:
         """Return the partition of a key, by Kafka's default partitioner; None if its columns do not decide it."""
         by = self.spec.partitioned_by
