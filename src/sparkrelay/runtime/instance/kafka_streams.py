@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sparkrelay.observe.endpoint import Endpoint
+    from sparkrelay.observe.http_server import HttpServer
     from sparkrelay.runtime.instance.metadata import ThreadMetadata
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
@@ -79,7 +79,8 @@ class KafkaStreams(Queryable):
         self._console = Console(self._config.application_id, quiet=quiet, read=self.snapshot)
         self._life = Life(self._config.application_id, self._console.on_state)
         self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
-        self._endpoint: Endpoint | None = None
+        self._endpoint: HttpServer | None = None
+        self._query_server: HttpServer | None = None
         self._stop_asked = False
         #: The start under way.
         self._beginning: Beginning | None = None
@@ -120,7 +121,7 @@ class KafkaStreams(Queryable):
             UnknownTopicException: a source or sink topic does not exist.
             UnsupportedVersionException: the broker's transactions are too old.
             StateStoreException: ``state.dir`` cannot be used.
-            ConfigException: ``metrics.port`` is in use.
+            ConfigException: ``metrics.port``, or the port of ``application.server``, is in use.
             StreamsException: the instance was started before.
         """
         beginning = Beginning(self._begin, name=f"{self._config.application_id}-start")
@@ -381,11 +382,16 @@ class KafkaStreams(Queryable):
             from sparkrelay.observe.endpoint import serve  # noqa: PLC0415
 
             self._endpoint = serve(self.snapshot, port=self._config.metrics_port, host=self._config.metrics_host)
+        from sparkrelay.runtime.instance.parts import serve_queries  # noqa: PLC0415 - see __init__
+
+        self._query_server = serve_queries(self._queries, self._config)
 
     def _close_endpoint(self) -> None:
-        endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None:
-            endpoint.close()
+        servers = self._endpoint, self._query_server
+        self._endpoint = self._query_server = None
+        for server in servers:
+            if server is not None:
+                server.close()
 
     @property
     def _description(self) -> str:

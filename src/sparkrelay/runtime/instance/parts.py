@@ -15,6 +15,7 @@ from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.process.context import RuntimeContext
 from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
 from sparkrelay.runtime.queries.instance_queries import InstanceQueries
+from sparkrelay.runtime.queries.query_server import serve_queries
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executors
 from sparkrelay.runtime.spark.session import local_slots
@@ -33,6 +34,7 @@ __all__ = [
     "describe_thread",
     "load_assignor",
     "make_processes",
+    "serve_queries",
 ]
 
 

@@ -170,4 +170,4 @@ class Queryable:
 def _scope(isolation: Isolation, stale: bool, max_lag: int | None, partition: int | None) -> QueryScope:
     from sparkrelay.runtime.queries.local_stores import QueryScope  # noqa: PLC0415 - as in KafkaStreams
 
-    return QueryScope(isolation, stale, max_lag, partition)
+    return QueryScope(isolation, stale, max_lag, None if partition is None else frozenset({partition}))

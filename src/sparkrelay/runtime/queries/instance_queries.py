@@ -61,7 +61,7 @@ class InstanceQueries:
         self._processes = processes
         self._state = state
         self._alive = alive
-        self.local = LocalStores(lambda: self.stores, self._tasks)
+        self.local = LocalStores(lambda: self.stores, self.tasks)
 
     @property
     def stores(self) -> QueryableStores:
@@ -163,7 +163,12 @@ class InstanceQueries:
             when = "call start() first" if state == "CREATED" else "it has ended, or ends"
             raise StreamsNotStartedException(f"stores can be queried while the instance runs; it is {state}: {when}")
 
-    def _tasks(self, store: str) -> list[LocalTask]:
+    def is_global(self, store: str) -> bool:
+        """Return whether a store is a global table's, which each instance has whole."""
+        return self.stores.is_global(store)
+
+    def tasks(self, store: str) -> list[LocalTask]:
+        """Return the tasks of this instance that a store is of; raises where they cannot be asked."""
         self.require_running()
         processes = self._processes()
         require_local(processes)

@@ -71,19 +71,24 @@ class QueryScope:
         isolation: ``read_committed``, or ``read_uncommitted`` to see also what an open micro-batch has changed.
         stale: True to let standbys and copies that are being restored answer where the active task does not.
         max_lag: offsets that such a copy may lack; None for any number.
-        partition: the one to look into; None to look where the key belongs.
+        partitions: those to look into; None to look where a key belongs, or into all that are here.
     """
 
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     stale: bool = False
     max_lag: int | None = None
-    partition: int | None = None
+    partitions: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
         if self.isolation not in {"read_committed", "read_uncommitted"}:
             raise ValueError(f"isolation={self.isolation!r} must be 'read_committed' or 'read_uncommitted'")
         if self.max_lag is not None and self.max_lag < 0:
             raise ValueError(f"max_lag={self.max_lag} must be 0 or more")
+
+    def allows(self, task: LocalTask) -> bool:
+        """Return whether a copy may answer."""
+        fresh = self.max_lag is None or (task.lag is not None and task.lag <= self.max_lag)
+        return task.role == ACTIVE or (self.stale and fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class LocalStores:
 
         asked = self.answering(keys, key, scope)
         found = [find(task) for task in asked]
-        if scope.partition is None and not any(one.rows.num_rows for one in found):
+        if scope.partitions is None and not any(one.rows.num_rows for one in found):
             # The producer may have another partitioner than Kafka's default one.
             tasks = self._tasks(keys.spec.store)
             found += [find(task) for task in tasks if task.role == ACTIVE and task.id not in {one.id for one in asked}]
@@ -189,21 +194,24 @@ class LocalStores:
         """
         name = keys.spec.store
         tasks = list(self._tasks(name))
-        wanted = scope.partition
         width = max((task.width for task in tasks), default=0)
-        if wanted is None and key is not None and width:
-            wanted = keys.partition(key, width)
-        own = [task for task in tasks if wanted is None or not width or task.id.partition == wanted]
-        if not own:
-            where = "no partition" if wanted is None else f"not partition {wanted}"
+        wanted = scope.partitions
+        if wanted is None and key is not None and width and (partition := keys.partition(key, width)) is not None:
+            wanted = frozenset({partition})
+        own = [task for task in tasks if wanted is None or not width or task.id.partition in wanted]
+        missing = sorted((wanted or set()) - {task.id.partition for task in own}) if width or not tasks else []
+        if missing or not own:
+            where = f"not partition {', '.join(map(str, missing))}" if missing else "no partition"
             raise InvalidStateStorePartitionException(
                 f"this instance has {where} of store {name!r}"
                 + (f", but {', '.join(str(task.id.partition) for task in tasks)}" if tasks else ""),
-                partition=wanted,
+                partition=missing[0] if missing else None,
             )
-        fit = [task for task in own if task.role == ACTIVE or (scope.stale and self._fresh(task, scope))]
-        if not fit or (wanted is None and key is None and not scope.stale and any(t.role == RESTORING for t in own)):
-            raise self._unavailable(name, own, scope, wanted)
+        fit = [task for task in own if scope.allows(task)]
+        # Who asks for no partition in particular has those that run here; but one that is coming up would be missed.
+        left = [task for task in own if task not in fit and (wanted is not None or task.role != STANDBY)]
+        if not fit or left:
+            raise self._unavailable(name, left or own, scope)
         return sorted(fit, key=lambda task: task.id)
 
     def close(self) -> None:
@@ -227,11 +235,8 @@ class LocalStores:
                 f"columns do not say in which of its {width} partitions it would be; ask the other instances, too"
             )
 
-    def _fresh(self, task: LocalTask, scope: QueryScope) -> bool:
-        return scope.max_lag is None or (task.lag is not None and task.lag <= scope.max_lag)
-
     def _unavailable(
-        self, store: str, own: Sequence[LocalTask], scope: QueryScope, wanted: int | None
+        self, store: str, own: Sequence[LocalTask], scope: QueryScope
     ) -> StateStoreNotAvailableException | InvalidStateStorePartitionException:
         if any(task.role == RESTORING for task in own) or scope.stale:
             lags = ", ".join(f"{t.id} ({t.role}): {'not known' if t.lag is None else t.lag}" for t in own)
@@ -242,7 +247,7 @@ class LocalStores:
             )
         return InvalidStateStorePartitionException(
             f"this instance has only standby copies of what was asked for of store {store!r}; stale=True asks them",
-            partition=wanted,
+            partition=own[0].id.partition,
         )
 
     def _fetch(  # noqa: PLR0917 - as they are needed

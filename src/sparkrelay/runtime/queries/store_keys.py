@@ -70,7 +70,7 @@ class StoreKeys:
             return self.columns((text,), schema)
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             if len(schema) != 1:
                 raise self._misfit(schema, text, "it is no JSON") from None
             # A time or a date need no quotes.
