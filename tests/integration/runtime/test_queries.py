@@ -76,6 +76,11 @@ def test_rows_are_found(instance, topics, make_topic, produce, wait_until):
     assert len(streams.range("shops")) == 23
     assert sorted(row.user for row in streams.range("totals", "u05", "u07")) == ["u05", "u06", "u07"]
     assert len(streams.range("totals", limit=3)) == 3
+    assert streams.store("totals").agg(F.sum("total")).first()[0] == 10 + sum(range(20))
+    frame = streams.store("minutes").where("user = 'ada'").orderBy("window")
+    assert [(row.window.start, row["count"]) for row in frame.collect()] == [
+        (at(minute).astimezone().replace(tzinfo=None), count) for minute, count in ((1, 2), (2, 1))
+    ]
     for low, high in ((None, None), (-3, 2), (-3, -2), (1, None), (None, -1), (None, 4), (-2, None)):
         wanted = [n for n in range(-5, 6) if (low is None or n >= low) and (high is None or n <= high)]
         assert sorted(row.n for row in streams.range("words", low, high)) == wanted

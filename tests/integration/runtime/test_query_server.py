@@ -98,6 +98,9 @@ def test_whoever_is_asked(pair, wait_until):
         # A column that is computed does not hide the one that decides the partition.
         key = urllib.parse.quote(json.dumps(["A", "u03"]))
         assert json.loads(asked(port, f"/stores/shops/{key}")[2]) == {"shop": "A", "user": "u03", "count": 1}
+    for streams in (first, second):
+        assert streams.store("totals", everywhere=True).count() == len(USERS)
+        assert 0 < streams.store("totals").count() < len(USERS)
     owners = {}
     for streams, port in zip((first, second), ports, strict=True):
         for user in USERS:

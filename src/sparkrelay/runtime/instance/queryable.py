@@ -9,8 +9,9 @@ from sparkrelay.runtime.instance.plain_errors import plain_errors
 if TYPE_CHECKING:
     import datetime as dt
 
-    from pyspark.sql import Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
+    from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
     from sparkrelay.runtime.queries.local_stores import QueryScope
     from sparkrelay.runtime.queries.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
@@ -25,6 +26,8 @@ class Queryable:
 
     #: Made when the instance has its processes.
     _queries: InstanceQueries
+    _config: StreamsConfig
+    _spark: SparkSession
 
     @property
     def store_names(self) -> tuple[str, ...]:
@@ -129,6 +132,33 @@ class Queryable:
             SerializationException: a key has other columns or types.
         """
         return self._queries.range(store, from_, to, limit, _scope(isolation, stale, max_lag, partition))
+
+    @plain_errors
+    def store(
+        self,
+        store: str,
+        *,
+        everywhere: bool = False,
+        isolation: Isolation = "read_committed",
+        stale: bool = False,
+        max_lag: int | None = None,
+    ) -> DataFrame:
+        """Return the rows of a store that this instance has, as they are now, as a DataFrame.
+
+        Args:
+            store: the store's name.
+            everywhere: True for the rows of all instances, which those with ``application.server`` are asked for.
+            isolation: as :meth:`query` has it, and what follows.
+            stale: likewise.
+            max_lag: likewise.
+
+        Raises:
+            InvalidStateStoreException: as :meth:`query`, or another instance has more than ``queries.max.rows``.
+        """
+        from sparkrelay.runtime.queries.routing import all_rows  # noqa: PLC0415 - as in KafkaStreams
+
+        scope = _scope(isolation, stale, max_lag, None)
+        return self._spark.createDataFrame(all_rows(self._queries, self._config, store, scope, everywhere=everywhere))
 
     @plain_errors
     def query_metadata_for_key(self, store: str, key: Any) -> KeyQueryMetadata:

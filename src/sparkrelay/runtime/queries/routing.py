@@ -13,18 +13,19 @@ from sparkrelay.errors import (
     InvalidStateStorePartitionException,
     StateStoreNotAvailableException,
 )
+from sparkrelay.protocol import HostInfo
+from sparkrelay.runtime.queries.peers import Peers
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sparkrelay.protocol import HostInfo
+    from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
     from sparkrelay.runtime.queries.local_stores import QueryScope, TaskRows
-    from sparkrelay.runtime.queries.peers import Peers
     from sparkrelay.runtime.queries.store_keys import StoreKeys
 
-__all__ = ["Answer", "Question", "Router"]
+__all__ = ["Answer", "Question", "Router", "all_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,38 @@ class Answer:
     rows: pa.RecordBatch
     tasks: list[dict[str, Any]]
     truncated: bool = False
+
+
+def all_rows(
+    queries: InstanceQueries, config: StreamsConfig, store: str, scope: QueryScope, *, everywhere: bool
+) -> pa.Table:
+    """Return all rows of a store that this instance has, or all there are.
+
+    Raises:
+        StateStoreNotAvailableException: nobody has some of them just now.
+        InvalidStateStoreException: another instance may not send as many as it has.
+    """
+    queries.require_running()
+    keys = queries.local.keys(store)
+    question = Question(
+        keys, scope, lambda at: queries.local.range(keys, None, None, None, at), parameters=_said(scope)
+    )
+    if not everywhere:
+        return pa.Table.from_batches([one.rows for one in question.local(scope)])
+    own = HostInfo.parse(config.application_server) if config.application_server else None
+    peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
+    answer = Router(queries, peers, own).answer(question, limit=None, forwarded=False)
+    if answer.truncated:
+        raise InvalidStateStoreException(
+            f"another instance has more than {config.queries_max_rows} rows of store {store!r}: raise queries.max.rows"
+        )
+    return pa.Table.from_batches([answer.rows])
+
+
+def _said(scope: QueryScope) -> dict[str, str]:
+    """Return a scope as parameters."""
+    said = {"isolation": scope.isolation, "stale": str(scope.stale).lower()}
+    return said if scope.max_lag is None else said | {"max_lag": str(scope.max_lag)}
 
 
 class Router:
