@@ -132,6 +132,11 @@ def _check_optimization(value: str) -> None:
     raise ValueError("; ".join([*words, f"use one of {', '.join(known)}"]))
 
 
+def _check_token(value: str) -> None:
+    if not (value.isascii() and value.isprintable() and " " not in value):
+        raise ValueError("it travels in a header of HTTP: use ASCII letters, digits and signs, without spaces")
+
+
 def _check_replication_factor(value: int) -> None:
     if value == 0:
         raise ValueError("give 1 or more, or -1 for the broker's default")
@@ -166,7 +171,9 @@ class StreamsConfig:
         check=_check_not_empty,
     )
     application_server: str = setting(
-        "", "HOST:PORT published to the group; nothing answers there yet", check=host_and_port
+        "",
+        "HOST:PORT at which this instance answers queries of its stores; the group's other instances learn of it",
+        check=host_and_port,
     )
     client_rack: str = setting("", "rack of this instance; SPARKRELAY_CLIENT_RACK in a machine's environment wins")
     client_tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -329,6 +336,31 @@ class StreamsConfig:
     )
     metrics_host: str = setting(
         "127.0.0.1", "address to serve them at; 0.0.0.0: all of this machine (SparkRelay's own)", check=_check_not_empty
+    )
+
+    # Interactive queries
+    queries_enabled: bool = setting(
+        True,
+        "whether this instance listens at application.server; false: a server of your own does (SparkRelay's own)",
+    )
+    queries_host: str = setting(
+        "", "address to listen at for queries; default: the host of application.server (SparkRelay's own)"
+    )
+    queries_token: str = setting(
+        "",
+        "what who asks must send, as Authorization: Bearer; the same for all instances. Needed beyond this machine "
+        "(SparkRelay's own)",
+        secret=True,
+        check=_check_token,
+    )
+    queries_max_rows: int = setting(
+        10_000, "rows that one answer of many rows has at most (SparkRelay's own)", least=1, most=1_000_000
+    )
+    queries_max_requests: int = setting(
+        16, "queries answered at a time; more get 503 (SparkRelay's own)", least=1, most=1_000
+    )
+    queries_timeout_ms: int = setting(
+        5_000, "how long another instance may take to answer, ms (SparkRelay's own)", least=10, most=50_000
     )
 
     # What goes to the clients underneath

@@ -25,7 +25,12 @@
     │   ├── TaskAssignmentException             an assignment cannot be computed or followed
     │   ├── ApplicationShutdownException        an instance asked the whole application to end
     │   ├── UnsupportedOperationException       asked for what was not computed, such as lags (KIP-924)
-    │   └── IncompatibleTopologyException       two instances of one application differ
+    │   ├── IncompatibleTopologyException       two instances of one application differ
+    │   └── InvalidStateStoreException          a store cannot be queried (KIP-216)
+    │       ├── UnknownStateStoreException          the pipeline has no such store, or it is not to be queried
+    │       ├── InvalidStateStorePartitionException another instance has the key (.host, .partition)
+    │       ├── StateStoreNotAvailableException     not now: it is being restored, or moves (.retry_after)
+    │       └── StreamsNotStartedException          the instance does not run: not yet, or no more
     ├── StateStoreException                 local state
     │   ├── LockException                       somebody else holds the directory
     │   ├── StoreFullException                  the disk or the map is full
@@ -57,6 +62,8 @@ __all__ = [
     "DisconnectException",
     "IllegalTransitionException",
     "IncompatibleTopologyException",
+    "InvalidStateStoreException",
+    "InvalidStateStorePartitionException",
     "JavaException",
     "KafkaException",
     "LockException",
@@ -70,13 +77,16 @@ __all__ = [
     "SerializationException",
     "SparkRelayError",
     "StateStoreException",
+    "StateStoreNotAvailableException",
     "StoreCorruptedException",
     "StoreFullException",
     "StoreOutOfStepException",
     "StreamsException",
+    "StreamsNotStartedException",
     "TaskAssignmentException",
     "TimeoutException",
     "TopologyException",
+    "UnknownStateStoreException",
     "UnknownTopicException",
     "UnsupportedOperationException",
     "UnsupportedVersionException",
@@ -285,6 +295,49 @@ class ApplicationShutdownException(StreamsException):
 
 class IncompatibleTopologyException(StreamsException):
     """Two instances of one application run different topologies, or one does not fit the state that is there."""
+
+
+class InvalidStateStoreException(StreamsException):
+    """A store cannot be queried. See KIP-216."""
+
+
+class UnknownStateStoreException(InvalidStateStoreException):
+    """The pipeline has no such store, or one that holds no rows to be looked at."""
+
+
+class InvalidStateStorePartitionException(InvalidStateStoreException):
+    """What was asked for is not in the partitions of this instance.
+
+    Attributes:
+        host: ``host:port`` of the instance that has it, None if nobody says.
+        partition: which one, None if that is not known.
+    """
+
+    def __init__(self, message: str, *, host: str | None = None, partition: int | None = None) -> None:
+        super().__init__(message)
+        self.host = host
+        self.partition = partition
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_store_partition, (str(self), self.host, self.partition)
+
+
+def _rebuild_store_partition(message: str, host: str | None, partition: int | None) -> Exception:
+    return InvalidStateStorePartitionException(message, host=host, partition=partition)
+
+
+class StateStoreNotAvailableException(InvalidStateStoreException):
+    """A store cannot be queried just now: its task is being restored, or moves.
+
+    Attributes:
+        retry_after: seconds after which asking again makes sense.
+    """
+
+    retry_after = 1
+
+
+class StreamsNotStartedException(InvalidStateStoreException):
+    """The instance does not run: it is not started yet, or has ended."""
 
 
 class StateStoreException(SparkRelayError):

@@ -40,8 +40,8 @@ _FULL_DISK: Final = ("No space left", "File too large", "Disk quota exceeded", "
 class Environment:
     """An open LMDB environment of this process. Threads take turns; a forked child must open its own."""
 
-    def __init__(self, path: Path, *, map_limit: int) -> None:
-        """Open or make the environment.
+    def __init__(self, path: Path, *, map_limit: int, readonly: bool = False) -> None:
+        """Open or make the environment; one that is only to be read must be there.
 
         Raises:
             StateStoreException: the directory cannot be used; StoreFullException, StoreCorruptedException likewise.
@@ -63,6 +63,8 @@ class Environment:
                 metasync=False,
                 # Random reads of a few bytes: reading ahead would only fill the page cache.
                 readahead=False,
+                readonly=readonly,
+                create=not readonly,
             )
             # Readers that were killed would keep freed pages from being used again.
             self._env.reader_check()
@@ -97,6 +99,21 @@ class Environment:
             with self.turn:
                 self._check()
                 handle = self._guarded(lambda: self._env.open_db(name.encode()))
+            self._databases[name] = handle
+        return handle
+
+    def existing(self, name: str) -> Any | None:
+        """Return the handle of a named table, None if there is none yet; as :meth:`database`, for who only reads."""
+        handle = self._databases.get(name)
+        if handle is None:
+            with self.turn:
+                self._check()
+                try:
+                    handle = self._guarded(lambda: self._env.open_db(name.encode(), create=False))
+                except StateStoreException as error:
+                    if isinstance(error.__cause__, lmdb.NotFoundError):
+                        return None
+                    raise
             self._databases[name] = handle
         return handle
 

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["StoreFile"]
+__all__ = ["HEADER", "JOURNAL", "META", "STORE_PREFIX", "StoreFile"]
 
 T = TypeVar("T")
 
-_META: Final = "#meta"
-_JOURNAL: Final = "#journal"
-_STORE_PREFIX: Final = "s:"
-_HEADER: Final = b"header"
+META: Final = "#meta"
+JOURNAL: Final = "#journal"
+STORE_PREFIX: Final = "s:"
+HEADER: Final = b"header"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
@@ -47,8 +47,8 @@ class StoreFile:
     def __init__(self, path: Path, environment: Environment) -> None:
         self.path = path
         self._environment = environment
-        self._meta = environment.database(_META)
-        self._journal = environment.database(_JOURNAL)
+        self._meta = environment.database(META)
+        self._journal = environment.database(JOURNAL)
         self._clean_lock = FileLock(path / _CLEANLINESS_LOCK)
 
     @classmethod
@@ -115,11 +115,11 @@ class StoreFile:
             return self._environment.write(run)
 
     def _load(self, transaction: Any) -> TaskHeader:
-        data = transaction.get(_HEADER, db=self._meta)
+        data = transaction.get(HEADER, db=self._meta)
         return TaskHeader() if data is None else TaskHeader.decode(data, f"the header of the state in {self.path}")
 
     def _save(self, transaction: Any, header: TaskHeader) -> None:
-        transaction.put(_HEADER, header.encode(), db=self._meta)
+        transaction.put(HEADER, header.encode(), db=self._meta)
 
     def _put(self, transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
         rows.put(transaction, table, keys, values)
@@ -166,7 +166,7 @@ class StoreFile:
         # Backwards, so that a key which two legs changed ends with its oldest value.
         for entry in reversed(header.journals):
             changes, _ = journal.read(transaction, self._journal, entry)
-            table = self._environment.opened(_STORE_PREFIX + entry.store)
+            table = self._environment.opened(STORE_PREFIX + entry.store)
             self._put(transaction, table, changes.column(0), changes.column(1))
             journal.drop(transaction, self._journal, entry)
         return replace(header, journals=())
@@ -177,7 +177,7 @@ class StoreFile:
             self._table(entry.store)
 
     def _table(self, store: str) -> Any:
-        return self._environment.database(_STORE_PREFIX + store)
+        return self._environment.database(STORE_PREFIX + store)
 
     # -- clean close ----------------------------------------------------------------------------------------------
 

@@ -12,11 +12,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+import pyarrow as pa
+
 from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog
 from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import UnknownStateStoreException
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+from sparkrelay.runtime.compile.queryable_stores import QueryableStores
 from sparkrelay.runtime.compile.schemas import plain_format
 from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
@@ -24,11 +28,10 @@ from sparkrelay.runtime.spark.session import local_slots
 from sparkrelay.runtime.topics.configured_topology import as_configured
 from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.topic_names import TopicNames
+from sparkrelay.runtime.worker.operators.shown_rows import shown_rows, shown_span
 from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
-from sparkrelay.testing.stored_rows import stored_rows
 from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic
-from sparkrelay.topology import Delay, StreamJoin, Transformation
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -107,6 +110,7 @@ class TopologyTestDriver:
             compiler = LegCompiler(target, settings, legs, names=names, client=client, frames=frames)
             self._plans = PreparedLegs(compiler, topology.upstream_first)
             self._global_plans = PreparedLegs(compiler, topology.global_tables)
+            self._stores = QueryableStores(topology, (self._plans, self._global_plans))
             self._tasks = DriverTasks(
                 config=settings,
                 layout=lay_out(topology, names, topics, dead_letters=letters),
@@ -192,28 +196,20 @@ class TopologyTestDriver:
         Raises:
             ValueError: the pipeline has no such store.
         """
-        spec = self._plans.state(name) or self._global_plans.state(name)
-        legs = (*self._topology.legs, *self._topology.global_tables)
-        for step in (leg.emitting for leg in legs if leg.emitting is not None and leg.store == name):
-            held = f"the {'state' if isinstance(step, Transformation) else 'keys'} of {step.text}"
-            if isinstance(step, StreamJoin):
-                held = "the rows of a join, of both streams"
-            if isinstance(step, Delay):
-                held = f"the rows that wait in front of {step.text}"
-            raise ValueError(f"store {name!r} holds {held}; look at what comes out of it")
-        if spec is None:
-            stores = {leg.aggregation.store for leg in legs if leg.aggregation is not None}
-            raise ValueError(f"the pipeline has no store {name!r}, but {_list(stores)}")
-        if spec.ranks_changes:
-            raise ValueError(f"store {name!r} holds all rows of each key, and not their places; look at what comes out")
+        try:
+            spec = self._stores.spec(name)
+        except UnknownStateStoreException as error:
+            raise ValueError(str(error)) from None
         self.process()
         rows = []
-        is_global = spec.subtopology in {leg.subtopology for leg in self._topology.global_tables}
+        is_global = self._stores.is_global(name)
         tasks = [self._tasks.global_table(name)] if is_global else self._tasks.directories(spec.subtopology)
         for directory in tasks:
             store = TaskStore.open(directory, create=False)
             try:
-                rows += stored_rows(spec, store)
+                start, stop = shown_span(spec, store.header.expired_by(spec.store))
+                if batches := list(store.scan(spec.store, start=start, stop=stop)):
+                    rows += shown_rows(spec, pa.concat_batches(batches)).to_pylist()
             finally:
                 store.close(clean=False)
         return rows

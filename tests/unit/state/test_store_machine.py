@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore
 from sparkrelay.state.changelog import MARKER_KEY
+from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.types import TopicPartition
 
 # Leg -> store and topic: a and b read one topic, a and c write one store.
@@ -229,6 +230,20 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.read(name, pa.array(KEYS, pa.binary())).to_pylist() == [
                 self.now[name].get(key) for key in KEYS
             ]
+        # Another process has one of its own; in this one there is one environment.
+        reader = StoreReader(self.path, self.store._environment)
+        known = self.committed, self.base if self.pending else self.now
+        for committed, model in (known, (None, self.base), (UNCOMMITTED, self.now)):
+            for name in STORES:
+                shown = reader.read(name, lambda seen: seen.get(pa.array(KEYS)).to_pylist(), committed=committed)
+                assert shown == [model[name].get(key) for key in KEYS]
+                for start, stop in ((b"", None), (b"\x00", b"l"), (b"x" * 511, b"\xff")):
+                    found = reader.read(name, lambda snapshot: snapshot.between(start, stop), committed=committed)  # noqa: B023 - called at once
+                    rows = sorted(model[name].items())
+                    inside = [(k, v) for k, v in rows if k >= start and (stop is None or k < stop)]
+                    assert list(zip(*found.to_pydict().values(), strict=True)) == inside
+                    few = reader.read(name, lambda snapshot: snapshot.between(start, stop, 2), committed=committed)  # noqa: B023
+                    assert few.num_rows == min(2, len(inside))
         header = self.store.header
         assert header.batch == self.batch
         assert dict(header.positions) == self.positions

@@ -119,6 +119,11 @@ class GlobalTables:
         return {p: offset for task in self._tasks.values() for p, offset in task.position.offsets.items()}
 
     @property
+    def tasks(self) -> list[Task]:
+        """The copies, as tasks of this process. Any thread may ask, and not touch them."""
+        return list(self._tasks.values())
+
+    @property
     def complete(self) -> bool:
         """True once the copies have all that there was when they were opened."""
         return not self._unproven and not self.left

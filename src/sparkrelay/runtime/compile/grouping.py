@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls, read_aggregates
 from sparkrelay.runtime.compile.catalyst import as_column, projected_sql
 from sparkrelay.runtime.compile.rankings import check_order, held_rows, with_places
@@ -26,14 +27,14 @@ from sparkrelay.topology import NamedAggregate
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
     from sparkrelay.runtime.contract.specs import WatermarkSpec
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["brief", "contents", "held_states", "key_text", "projected", "spread"]
+__all__ = ["brief", "contents", "held_states", "key_text", "partitioned_by", "projected", "spread"]
 
 #: Characters of the words for what a store holds.
 _LONGEST_CONTENTS = 2000
@@ -213,7 +214,31 @@ def spread(leg: Leg, legs: Sequence[Leg]) -> str:
     """
     if not leg.source.internal:
         return f"{SPREAD_BY}the message key"
+    return f"{SPREAD_BY}{', '.join(_repartition_key(leg, legs))}"
+
+
+def partitioned_by(leg: Leg, legs: Sequence[Leg], keys: Collection[str]) -> tuple[str, ...] | None:
+    """Return the grouping columns that the message keys are made of which decide where a group is.
+
+    Args:
+        leg: the one that keeps the store.
+        legs: of the topology.
+        keys: the grouping columns that are columns of the source as they were.
+
+    Returns:
+        None where they are not all among ``keys``.
+    """
+    if leg.source.internal:
+        columns = _repartition_key(leg, legs)
+    elif isinstance(leg.source.key, OneColumn):
+        columns = (leg.source.key.column_name("key"),)
+    else:
+        return None
+    return columns if set(columns) <= set(keys) else None
+
+
+def _repartition_key(leg: Leg, legs: Sequence[Leg]) -> tuple[str, ...]:
     writers = (writer.sink for writer in legs if writer.sink is not None and writer.sink.internal)
     key = next(sink.key for sink in writers if sink.topic in leg.source.topics)
     assert isinstance(key, tuple), "a repartition topic is written by columns"
-    return f"{SPREAD_BY}{', '.join(key)}"
+    return key

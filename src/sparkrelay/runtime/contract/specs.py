@@ -181,6 +181,8 @@ class StateSpec(StoreSpec):
         joined: True where a join of tables reads it, and needs to know when rows were deleted.
         answers: where answers of a join by a foreign key come in: which of them count; else None.
         history_ms: of a table of newest rows: for how long it also knows the rows before them; None: not at all.
+        partitioned_by: the grouping columns that decide in which task a group is, as the keys of messages are made of
+            them; None where they are not all there as they were.
     """
 
     keys: tuple[str, ...]
@@ -195,6 +197,7 @@ class StateSpec(StoreSpec):
     joined: bool = False
     answers: AnswersSpec | None = None
     history_ms: int | None = None
+    partitioned_by: tuple[str, ...] | None = None
 
     @property
     def changes(self) -> bool:

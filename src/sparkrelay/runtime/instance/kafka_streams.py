@@ -13,6 +13,7 @@ from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.instance.console import Console
 from sparkrelay.runtime.instance.lifecycle import ALIVE, PENDING_SHUTDOWN, RUNNING, Life, State
 from sparkrelay.runtime.instance.plain_errors import plain_errors
+from sparkrelay.runtime.instance.queryable import Queryable
 from sparkrelay.runtime.instance.starting import Beginning
 from sparkrelay.runtime.instance.termination import default_sigterm, exit_on_sigterm, on_termination
 from sparkrelay.runtime.spark.session import check_session
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sparkrelay.observe.endpoint import Endpoint
+    from sparkrelay.observe.http_server import HttpServer
     from sparkrelay.runtime.instance.metadata import ThreadMetadata
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 _REFUSED_SECONDS: Final = 5.0
 
 
-class KafkaStreams:
+class KafkaStreams(Queryable):
     """One instance of a pipeline: joins the group of its ``application.id``, takes its share of the tasks, runs them.
 
     Several instances with the same topology and ``application.id``, on any hosts, share the work; when one dies the
@@ -78,7 +79,8 @@ class KafkaStreams:
         self._console = Console(self._config.application_id, quiet=quiet, read=self.snapshot)
         self._life = Life(self._config.application_id, self._console.on_state)
         self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
-        self._endpoint: Endpoint | None = None
+        self._endpoint: HttpServer | None = None
+        self._query_server: HttpServer | None = None
         self._stop_asked = False
         #: The start under way.
         self._beginning: Beginning | None = None
@@ -97,7 +99,14 @@ class KafkaStreams:
             ),
             show=self._console.show,
         )
+        self._spark = spark
         self._processes = self._make_processes(spark)
+        self._queries = parts.InstanceQueries(
+            self._context,
+            processes=lambda: self._processes.all,
+            state=lambda: self._life.state,
+            alive=lambda: self._life.alive,
+        )
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -113,7 +122,7 @@ class KafkaStreams:
             UnknownTopicException: a source or sink topic does not exist.
             UnsupportedVersionException: the broker's transactions are too old.
             StateStoreException: ``state.dir`` cannot be used.
-            ConfigException: ``metrics.port`` is in use.
+            ConfigException: ``metrics.port``, or the port of ``application.server``, is in use.
             StreamsException: the instance was started before.
         """
         beginning = Beginning(self._begin, name=f"{self._config.application_id}-start")
@@ -374,11 +383,16 @@ class KafkaStreams:
             from sparkrelay.observe.endpoint import serve  # noqa: PLC0415
 
             self._endpoint = serve(self.snapshot, port=self._config.metrics_port, host=self._config.metrics_host)
+        from sparkrelay.runtime.instance.parts import serve_queries  # noqa: PLC0415 - see __init__
+
+        self._query_server = serve_queries(self._queries, self._config)
 
     def _close_endpoint(self) -> None:
-        endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None:
-            endpoint.close()
+        servers = self._endpoint, self._query_server
+        self._endpoint = self._query_server = None
+        for server in servers:
+            if server is not None:
+                server.close()
 
     @property
     def _description(self) -> str:
@@ -406,6 +420,7 @@ class KafkaStreams:
             if self._life.cause is None or self._stop_asked:
                 # What failed by itself says why until somebody stops it.
                 self._close_endpoint()
+            self._queries.close()
             self._life.end()
             return
         alive = [thread for thread in self._threads if not thread.ended]

@@ -14,6 +14,8 @@ from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.process.context import RuntimeContext
 from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+from sparkrelay.runtime.queries.instance_queries import InstanceQueries
+from sparkrelay.runtime.queries.query_server import serve_queries
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executors
 from sparkrelay.runtime.spark.session import local_slots
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "InstanceQueries",
     "RuntimeContext",
     "as_configured",
     "check_client_settings",
     "describe_thread",
     "load_assignor",
     "make_processes",
+    "serve_queries",
 ]
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.slot.cleaner import Cleaner
     from sparkrelay.runtime.slot.process_slot import ProcessSlot
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.types import TaskId
 
@@ -127,6 +128,16 @@ class ProcessThreads:
     def process_id(self) -> str:
         """The identity that the slot carries."""
         return str(self.slot.process_id)
+
+    @property
+    def global_tasks(self) -> list[Task]:
+        """The tasks that keep the global tables, once these are complete."""
+        return [] if self._global is None else self._global.tasks
+
+    @property
+    def global_plans(self) -> PreparedLegs | None:
+        """The prepared legs of global tables, if there are some."""
+        return self._global_plans
 
     @property
     def ended(self) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.global_tables import GlobalTables
+    from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.topics import Topics
 
 __all__ = ["GlobalStreamThread"]
@@ -103,6 +104,11 @@ class GlobalStreamThread:
     def ended(self) -> bool:
         """True once the thread has ended, and its stores are closed."""
         return self._ended
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tables' tasks, once they are complete. Any thread may ask, and not touch them."""
+        return self._tables.tasks if self._settled.is_set() and not self._ended else []
 
     @property
     def failed(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.consumer import Consumer
@@ -13,25 +14,38 @@ from sparkrelay.runtime.group.group_assignor import StreamsGroupAssignor
 from sparkrelay.runtime.group.scheduled_rebalance import ScheduledRebalance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.assignment import TaskAssignor
     from sparkrelay.config import StreamsConfig
     from sparkrelay.consumer.base.assignor import GroupMetadata
-    from sparkrelay.protocol import AssignmentInfo
+    from sparkrelay.protocol import AssignmentInfo, HostInfo
     from sparkrelay.runtime.group.assignment_log import AssignmentLog
     from sparkrelay.runtime.thread.task_set import TaskSet
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.topology import Topology
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["StreamsMembership"]
+__all__ = ["GroupHosts", "StreamsMembership"]
 
 log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 0.1
 #: How long a LeaveGroup may take; else it finds out by the session timeout.
 _LEAVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHosts:
+    """Which input partitions the tasks of each instance have that says where it can be queried (KIP-535).
+
+    Attributes:
+        active: of tasks that run there.
+        standby: of standby copies.
+    """
+
+    active: Mapping[HostInfo, Sequence[TopicPartition]] = field(default_factory=dict)
+    standby: Mapping[HostInfo, Sequence[TopicPartition]] = field(default_factory=dict)
 
 
 class StreamsMembership:
@@ -81,6 +95,8 @@ class StreamsMembership:
         self._joined = False
         #: The name that the broker gave us at the last assignment. Any thread may read it.
         self.member_id = ""
+        #: Where the group's tasks and their copies can be queried, by the newest assignment. Any thread may read it.
+        self.hosts = GroupHosts()
 
     @property
     def stable(self) -> bool:
@@ -223,6 +239,7 @@ class StreamsMembership:
         self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
         self.member_id = metadata.member_id
+        self.hosts = GroupHosts(info.partitions_by_host, info.standby_partitions_by_host)
         self._follow_up.on_assignment(time.monotonic())
         self._scheduled_rebalance.on_assignment(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby

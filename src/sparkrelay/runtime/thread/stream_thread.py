@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.batch.progress import ThreadProgress
     from sparkrelay.runtime.tasks.in_service import InService
     from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread
-    from sparkrelay.runtime.thread.membership import StreamsMembership
+    from sparkrelay.runtime.thread.membership import GroupHosts, StreamsMembership
     from sparkrelay.runtime.thread.task_set import TaskSet
     from sparkrelay.types import TopicPartition
 
@@ -145,6 +145,11 @@ class StreamThread:
     def member_id(self) -> str:
         """The name that the broker gave its group member; empty before it has joined."""
         return self._membership.member_id
+
+    @property
+    def hosts(self) -> GroupHosts:
+        """Where the group's tasks can be queried, by the newest assignment."""
+        return self._membership.hosts
 
     @property
     def state(self) -> str:

@@ -264,6 +264,11 @@ class TaskSet:
         return list(self._tasks.values())
 
     @property
+    def layout(self) -> TaskLayout | None:
+        """Every task of the application, as of the newest assignment; None before the first. Any thread may ask."""
+        return self._layout
+
+    @property
     def all_up(self) -> bool:
         """True if every active task is in service."""
         return all(task.state in {TaskState.RUNNING, TaskState.STANDBY} for task in self._tasks.values())

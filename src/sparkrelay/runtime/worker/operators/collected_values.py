@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
     from sparkrelay.state.view import StoreView
 
-__all__ = ["CollectedRows", "TaskCollection", "collected_results", "collected_rows", "has_collected"]
+__all__ = ["CollectedRows", "TaskCollection", "collected_results", "collected_rows", "collected_spans", "has_collected"]
 
 _COLLECTED: Final = b"\x02"
 _LONGEST_GROUP: Final = 256
@@ -307,6 +307,18 @@ def collected_results(
         found = _stored(len(encoded), at, suffixes.filter(here), values.filter(here), in_order=aggregate.in_order)
         results[index] = _result(codec, index, found, encoded, most)
     return results
+
+
+def collected_spans(encoded: pa.Array, ends: pa.Array | None) -> list[tuple[bytes, bytes]]:
+    """Return the ranges ``[start, stop)`` of a store's keys in which all collected values of groups stand.
+
+    Args:
+        encoded: message keys of groups.
+        ends: what the store's keys begin with, of groups in windows that end.
+    """
+    fronts = side_by_side(*([] if ends is None else [ends]), _group_fronts(encoded))
+    # Numbers of aggregates are below this.
+    return [(front, front + b"\xff\xff") for front in fronts.to_pylist()]
 
 
 def _result(codec: AggregateCodec, index: int, values: Values, encoded: pa.Array, most: int) -> pa.Array:

@@ -1,0 +1,69 @@
+"""The stores of a pipeline whose rows can be looked at, and why others cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import UnknownStateStoreException
+from sparkrelay.topology import Delay, StreamJoin, Transformation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.topology import Topology
+
+__all__ = ["QueryableStores"]
+
+
+class QueryableStores:
+    """What a pipeline's stores hold."""
+
+    def __init__(self, topology: Topology, plans: Iterable[PreparedLegs]) -> None:
+        """Take the topology, and its legs as they were prepared: those of tasks, and of global tables."""
+        self._legs = (*topology.legs, *topology.global_tables)
+        self._plans = tuple(plans)
+        self._global = {leg.store for leg in topology.global_tables}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stores whose rows can be looked at, in order."""
+        return tuple(
+            sorted(
+                leg.aggregation.store
+                for leg in self._legs
+                # Else it holds all rows of each key, and not their places.
+                if leg.aggregation is not None and not (leg.aggregation.ranking is not None and leg.source.changes)
+            )
+        )
+
+    def is_global(self, name: str) -> bool:
+        """Return whether a store is a global table's, which each process has whole."""
+        return name in self._global
+
+    def spec(self, name: str) -> StateSpec:
+        """Return what the step does that keeps a store.
+
+        Raises:
+            UnknownStateStoreException: there is no such store, or it holds no rows to be looked at.
+        """
+        for step in (leg.emitting for leg in self._legs if leg.emitting is not None and leg.store == name):
+            held = f"the {'state' if isinstance(step, Transformation) else 'keys'} of {step.text}"
+            if isinstance(step, StreamJoin):
+                held = "the rows of a join, of both streams"
+            if isinstance(step, Delay):
+                held = f"the rows that wait in front of {step.text}"
+            raise UnknownStateStoreException(f"store {name!r} holds {held}; look at what comes out of it")
+        spec = self._spec(name)
+        if spec is None:
+            known = ", ".join(map(repr, self.names)) or "nothing"
+            raise UnknownStateStoreException(f"the pipeline has no store {name!r}, but {known}")
+        if spec.ranks_changes:
+            raise UnknownStateStoreException(
+                f"store {name!r} holds all rows of each key, and not their places; look at what comes out"
+            )
+        return spec
+
+    def _spec(self, name: str) -> StateSpec | None:
+        return next((spec for plans in self._plans if (spec := plans.state(name)) is not None), None)

@@ -1,0 +1,413 @@
+"""The stores of the tasks that one process has: which of them may answer, and what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import (
+    InvalidStateStorePartitionException,
+    StateStoreException,
+    StateStoreNotAvailableException,
+    StoreOutOfStepException,
+)
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.queries.store_keys import StoreKeys
+from sparkrelay.runtime.queries.store_search import key_spans, of_group, row_of, rows_between, windows_of
+from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
+from sparkrelay.state.environment import DATA_FILE
+from sparkrelay.state.reader import UNCOMMITTED, StoreReader
+from sparkrelay.state.rows import as_binary
+from sparkrelay.state.watermarks import ENDLESS, NO_TIME, over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sparkrelay.runtime.compile.queryable_stores import QueryableStores
+    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.state.reader import StoreSnapshot
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["ACTIVE", "RESTORING", "STANDBY", "LocalStores", "LocalTask", "QueryScope", "TaskRows"]
+
+ACTIVE: Final = "active"
+STANDBY: Final = "standby"
+RESTORING: Final = "restoring"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTask:
+    """A task that this process has, as it is now.
+
+    Attributes:
+        directory: its state.
+        role: ``active``, ``standby``, or ``restoring``: it is to run here and is not in service yet.
+        committed: of an active one: its last batch that is known as committed.
+        changelogs: store -> changelog partition.
+        lag: offsets that its copy lacks; None where that is not known.
+        width: how many tasks its subtopology has; 0 where nobody knows, as of a global table.
+    """
+
+    id: TaskId
+    directory: str
+    role: str
+    committed: int | None
+    changelogs: dict[str, TopicPartition] = field(default_factory=dict)
+    lag: int | None = 0
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScope:
+    """Which copies may answer, and with what.
+
+    Attributes:
+        isolation: ``read_committed``, or ``read_uncommitted`` to see also what an open micro-batch has changed.
+        stale: True to let standbys and copies that are being restored answer where the active task does not.
+        max_lag: offsets that such a copy may lack; None for any number.
+        partitions: those to look into; None to look where a key belongs, or into all that are here.
+    """
+
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    stale: bool = False
+    max_lag: int | None = None
+    partitions: frozenset[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.isolation not in {"read_committed", "read_uncommitted"}:
+            raise ValueError(f"isolation={self.isolation!r} must be 'read_committed' or 'read_uncommitted'")
+        if self.max_lag is not None and self.max_lag < 0:
+            raise ValueError(f"max_lag={self.max_lag} must be 0 or more")
+
+    def allows(self, task: LocalTask) -> bool:
+        """Return whether a copy may answer."""
+        fresh = self.max_lag is None or (task.lag is not None and task.lag <= self.max_lag)
+        return task.role == ACTIVE or (self.stale and fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    """What one task's copy says.
+
+    Attributes:
+        task: the copy.
+        rows: in the order of the store's keys.
+        position: changelog offset where the copy stands; None where it has no changelog.
+        watermark: the store's, ms since 1970; None if it has none.
+    """
+
+    task: LocalTask
+    rows: pa.RecordBatch
+    position: int | None = None
+    watermark: int | None = None
+
+
+class LocalStores:
+    """Reads stores; any thread may call it."""
+
+    def __init__(self, stores: Callable[[], QueryableStores], tasks: Callable[[str], Sequence[LocalTask]]) -> None:
+        """Take what there is.
+
+        Args:
+            stores: gives those of the pipeline.
+            tasks: gives this process's tasks that a store is of, by its name; raises if it cannot be asked.
+        """
+        self._stores = stores
+        self._tasks = tasks
+        self._readers: dict[str, StoreReader] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def keys(self, store: str) -> StoreKeys:
+        """Return what keys a store has.
+
+        Raises:
+            UnknownStateStoreException: there is no such store.
+        """
+        return StoreKeys(self._stores().spec(store))
+
+    def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope) -> TaskRows:
+        """Return the row of a key, or none; raises as :meth:`answering`."""
+
+        def find(task: LocalTask) -> TaskRows:
+            return self._read(keys.spec, task, scope, lambda snapshot: row_of(keys.spec, snapshot, key))
+
+        asked = self.answering(keys, key, scope)
+        found = [find(task) for task in asked]
+        if scope.partitions is None and not any(one.rows.num_rows for one in found):
+            # The producer may have another partitioner than Kafka's default one.
+            tasks = self._tasks(keys.spec.store)
+            found += [find(task) for task in tasks if task.role == ACTIVE and task.id not in {one.id for one in asked}]
+            self._require_all(keys, key, tasks, found)
+        return next((one for one in found if one.rows.num_rows), found[0])
+
+    def fetch(  # noqa: PLR0917 - as they are needed
+        self,
+        keys: StoreKeys,
+        key: pa.RecordBatch | None,
+        from_ms: int | None,
+        to_ms: int | None,
+        limit: int | None,
+        scope: QueryScope,
+    ) -> list[TaskRows]:
+        """Return windows of a key, or of all, that begin between two times, both included; raises as `answering`."""
+        found: list[TaskRows] = []
+        for task in self.answering(keys, key, scope):
+            left = None if limit is None else limit - sum(one.rows.num_rows for one in found)
+            found.append(self._fetch(keys, task, key, (from_ms, to_ms), left, scope))
+        return found
+
+    def range(
+        self,
+        keys: StoreKeys,
+        first: pa.RecordBatch | None,
+        last: pa.RecordBatch | None,
+        limit: int | None,
+        scope: QueryScope,
+    ) -> list[TaskRows]:
+        """Return the rows from one key to another, both included, task by task; raises as :meth:`answering`."""
+        spec = keys.spec
+        found: list[TaskRows] = []
+        for task in self.answering(keys, None, scope):
+            left = None if limit is None else limit - sum(one.rows.num_rows for one in found)
+            if spec.history_ms is not None or keys.window is not None:
+                span = None
+                some = self._pages(spec, task, scope, span, left, _between(keys, first, last))
+            else:
+                spans = [of_group(spec, span) for span in key_spans(keys, first, last)]
+                some = self._chained(spec, task, scope, spans, left)
+            found.append(some)
+        return found
+
+    def answering(self, keys: StoreKeys, key: pa.RecordBatch | None, scope: QueryScope) -> list[LocalTask]:
+        """Return the tasks that are to be asked: where a key is, or those of all partitions that are here.
+
+        Raises:
+            InvalidStateStorePartitionException: the key is in no partition that this process has.
+            StateStoreNotAvailableException: it is, but its task does not answer just now, or is too far behind.
+        """
+        name = keys.spec.store
+        tasks = list(self._tasks(name))
+        width = max((task.width for task in tasks), default=0)
+        wanted = scope.partitions
+        if wanted is None and key is not None and width and (partition := keys.partition(key, width)) is not None:
+            wanted = frozenset({partition})
+        own = [task for task in tasks if wanted is None or not width or task.id.partition in wanted]
+        missing = sorted((wanted or set()) - {task.id.partition for task in own}) if width or not tasks else []
+        if missing or not own:
+            where = f"not partition {', '.join(map(str, missing))}" if missing else "no partition"
+            raise InvalidStateStorePartitionException(
+                f"this instance has {where} of store {name!r}"
+                + (f", but {', '.join(str(task.id.partition) for task in tasks)}" if tasks else ""),
+                partition=missing[0] if missing else None,
+            )
+        fit = [task for task in own if scope.allows(task)]
+        # Who asks for no partition in particular has those that run here; but one that is coming up would be missed.
+        left = [task for task in own if task not in fit and (wanted is not None or task.role != STANDBY)]
+        if not fit or left:
+            raise self._unavailable(name, left or own, scope)
+        return sorted(fit, key=lambda task: task.id)
+
+    def close(self) -> None:
+        """Close every store that is open here; nothing is read any more."""
+        with self._lock:
+            self._closed = True
+            readers, self._readers = list(self._readers.values()), {}
+        for reader in readers:
+            reader.close()
+
+    def _require_all(
+        self, keys: StoreKeys, key: pa.RecordBatch, tasks: Sequence[LocalTask], found: Sequence[TaskRows]
+    ) -> None:
+        """Refuse to call a key missing that may be in another instance, as its columns do not say where it is."""
+        width = max((task.width for task in tasks), default=0)
+        if any(one.rows.num_rows for one in found) or not width or keys.partition(key, width) is not None:
+            return
+        if len({one.task.id.partition for one in found}) < width:
+            raise InvalidStateStorePartitionException(
+                f"store {keys.spec.store!r} has no such key in the partitions of this instance, and the grouping "
+                f"columns do not say in which of its {width} partitions it would be; ask the other instances, too"
+            )
+
+    def _unavailable(
+        self, store: str, own: Sequence[LocalTask], scope: QueryScope
+    ) -> StateStoreNotAvailableException | InvalidStateStorePartitionException:
+        if any(task.role == RESTORING for task in own) or scope.stale:
+            lags = ", ".join(f"{t.id} ({t.role}): {'not known' if t.lag is None else t.lag}" for t in own)
+            how = "" if scope.stale else "; stale=True asks a copy that is behind"
+            return StateStoreNotAvailableException(
+                f"store {store!r} does not answer just now, because the copies here are not in service or lag behind "
+                f"more than allowed ({lags} offsets); try again soon{how}"
+            )
+        return InvalidStateStorePartitionException(
+            f"this instance has only standby copies of what was asked for of store {store!r}; stale=True asks them",
+            partition=own[0].id.partition,
+        )
+
+    def _fetch(  # noqa: PLR0917 - as they are needed
+        self,
+        keys: StoreKeys,
+        task: LocalTask,
+        key: pa.RecordBatch | None,
+        times: tuple[int | None, int | None],
+        limit: int | None,
+        scope: QueryScope,
+    ) -> TaskRows:
+        spec = keys.spec
+        if key is not None and spec.watermark is not None and not spec.watermark.sessions:
+
+            def find(snapshot: StoreSnapshot) -> pa.RecordBatch:
+                found, count = [], 0
+                for row in windows_of(keys, snapshot, key, *times):
+                    if limit is not None and count >= limit:
+                        break
+                    found.append(row)
+                    count += row.num_rows
+                return pa.concat_batches(found) if found else _none(spec)
+
+            return self._read(spec, task, scope, find)
+        span = None
+        if spec.watermark is not None and times[0] is not None:
+            # A window ends after it has begun.
+            span = over(times[0]), ENDLESS
+        return self._pages(spec, task, scope, span, limit, _windows(keys, key, times))
+
+    def _chained(
+        self,
+        spec: StateSpec,
+        task: LocalTask,
+        scope: QueryScope,
+        spans: Sequence[tuple[bytes, bytes]],
+        limit: int | None,
+    ) -> TaskRows:
+        found: TaskRows | None = None
+        for span in spans:
+            left = None if limit is None else limit - (0 if found is None else found.rows.num_rows)
+            some = self._pages(spec, task, scope, span, left, None)
+            rows = some.rows if found is None else pa.concat_batches([found.rows, some.rows])
+            found = TaskRows(task, rows, some.position, some.watermark)
+        return found or TaskRows(task, _none(spec))
+
+    def _pages(  # noqa: PLR0917 - as they are needed
+        self,
+        spec: StateSpec,
+        task: LocalTask,
+        scope: QueryScope,
+        span: tuple[bytes, bytes | None] | None,
+        limit: int | None,
+        keep: Callable[[pa.RecordBatch], pa.Array] | None,
+    ) -> TaskRows:
+        """Read page by page, each of one moment: no transaction is open for long."""
+        parts: list[pa.RecordBatch] = []
+        at: bytes | None = b""
+        answer = TaskRows(task, _none(spec))
+        while at is not None and (limit is None or sum(part.num_rows for part in parts) < limit):
+            following: list[bytes | None] = []
+
+            def find(
+                snapshot: StoreSnapshot, at: bytes = at, following: list[bytes | None] = following
+            ) -> pa.RecordBatch:
+                start, stop = shown_span(spec, snapshot.expired)
+                if span is not None:
+                    start, stop = max(start, span[0]), span[1]
+                most = limit if keep is None else None
+                rows, goes_on = rows_between(spec, snapshot, max(start, at), stop, most)
+                following[:] = [goes_on]
+                return rows
+
+            answer = self._read(spec, task, scope, find)
+            rows = answer.rows if keep is None or not answer.rows.num_rows else answer.rows.filter(keep(answer.rows))
+            parts.append(rows)
+            (at,) = following
+        rows = pa.concat_batches(parts) if parts else answer.rows
+        return TaskRows(task, rows if limit is None else rows.slice(0, limit), answer.position, answer.watermark)
+
+    def _read(
+        self, spec: StateSpec, task: LocalTask, scope: QueryScope, find: Callable[[StoreSnapshot], pa.RecordBatch]
+    ) -> TaskRows:
+        def look(snapshot: StoreSnapshot) -> TaskRows:
+            changelog = task.changelogs.get(spec.store)
+            return TaskRows(
+                task,
+                find(snapshot),
+                None if changelog is None else snapshot.header.changelog.get(changelog, 0),
+                None if snapshot.watermark == NO_TIME else snapshot.watermark,
+            )
+
+        committed = UNCOMMITTED if scope.isolation == "read_uncommitted" else task.committed
+        try:
+            try:
+                return self._reader(task.directory).read(spec.store, look, committed=committed)
+            except StoreOutOfStepException:
+                # It was made anew since.
+                self._forget(task.directory)
+                return self._reader(task.directory).read(spec.store, look, committed=committed)
+        except StateStoreException as error:
+            self._forget(task.directory)
+            raise StateStoreNotAvailableException(
+                f"store {spec.store!r} of task {task.id} cannot be read just now: {error}"
+            ) from error
+
+    def _reader(self, directory: str) -> StoreReader:
+        with self._lock:
+            if self._closed:
+                raise StateStoreNotAvailableException("the instance is ending")
+            found = self._readers.get(directory)
+            if found is None:
+                gone = [path for path in self._readers if not Path(path, DATA_FILE).exists()]
+                for path in gone:
+                    self._readers.pop(path).close()
+                found = self._readers[directory] = StoreReader.open(Path(directory))
+            return found
+
+    def _forget(self, directory: str) -> None:
+        with self._lock:
+            reader = self._readers.pop(directory, None)
+        if reader is not None:
+            with contextlib.suppress(StateStoreException):
+                reader.close()
+
+
+def _windows(
+    keys: StoreKeys, key: pa.RecordBatch | None, times: tuple[int | None, int | None]
+) -> Callable[[pa.RecordBatch], pa.Array]:
+    """Return what finds the rows of a key whose windows begin between two times."""
+    wanted = None if key is None else as_binary(key_bytes(key.columns))[0]
+
+    def keep(rows: pa.RecordBatch) -> pa.Array:
+        begun = pc.struct_field(rows.column(keys.window), "start").cast(pa.timestamp("us", "UTC"))
+        kept = begun.is_valid()
+        for ms, compare in zip(times, (pc.greater_equal, pc.less_equal), strict=True):
+            if ms is not None:
+                kept = pc.and_(kept, pc.fill_null(compare(begun, pa.scalar(ms * 1000, begun.type)), False))
+        if wanted is not None:
+            own = as_binary(key_bytes([rows.column(name) for name in keys.plain.names]))
+            kept = pc.and_(kept, pc.fill_null(pc.equal(own, wanted), False))
+        return kept
+
+    return keep
+
+
+def _between(
+    keys: StoreKeys, first: pa.RecordBatch | None, last: pa.RecordBatch | None
+) -> Callable[[pa.RecordBatch], pa.Array] | None:
+    """Return what finds the rows of keys in a range, where they do not stand together."""
+    spans = key_spans(keys, first, last)
+    if first is None and last is None:
+        return None
+
+    def keep(rows: pa.RecordBatch) -> pa.Array:
+        encoded = as_binary(key_bytes([rows.column(name) for name in keys.schema.names]))
+        return pa.array([any(start <= key < stop for start, stop in spans) for key in encoded.to_pylist()], pa.bool_())
+
+    return keep
+
+
+def _none(spec: StateSpec) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], row_schema(spec))

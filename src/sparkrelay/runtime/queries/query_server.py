@@ -1,0 +1,284 @@
+"""Interactive queries over HTTP: ``application.server`` of an instance.
+
+    GET /stores                                      what stores there are
+    GET /stores/STORE/KEY                            the row of a key; of several columns a JSON array
+    GET /stores/STORE/KEY?from=TIME&to=TIME          its windows that begin between two times
+    GET /stores/STORE?from=KEY&to=KEY&limit=N        many rows; of a store with windows the bounds are times
+
+With ``stale=true`` (and ``max_lag=N``) standby copies answer too, ``isolation=read_uncommitted`` shows what a
+micro-batch under way has changed, ``partition=N`` says where to look. Rows come as JSON, many as lines of it, or as an
+Arrow stream where ``Accept`` asks for one. The header ``SparkRelay-Tasks`` says who has answered.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+
+from sparkrelay.errors import (
+    ConfigException,
+    InvalidStateStoreException,
+    InvalidStateStorePartitionException,
+    RecordException,
+    SparkRelayError,
+    StateStoreNotAvailableException,
+    StreamsNotStartedException,
+    UnknownStateStoreException,
+)
+from sparkrelay.observe.http_server import HttpServer
+from sparkrelay.protocol import HostInfo
+from sparkrelay.records.json.writer import columns_to_json
+from sparkrelay.runtime.queries.instance_queries import require_windows
+from sparkrelay.runtime.queries.local_stores import QueryScope
+from sparkrelay.runtime.queries.peers import ANSWER_HEADER, ARROW, FORWARDED_HEADER, TRUNCATED_HEADER, Peers
+from sparkrelay.runtime.queries.routing import Answer, Question, Router
+from sparkrelay.runtime.worker.operators.shown_rows import row_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.queries.instance_queries import InstanceQueries
+    from sparkrelay.runtime.queries.store_keys import StoreKeys
+
+__all__ = ["QueryApplication", "serve_queries"]
+
+log = logging.getLogger(__name__)
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
+_JSON: Final = "application/json; charset=utf-8"
+_LINES: Final = "application/x-ndjson; charset=utf-8"
+_LONGEST_QUERY: Final = 16_384
+_LONGEST_HEADER: Final = 32_768
+_KNOWN: Final = frozenset({"from", "to", "limit", "isolation", "stale", "max_lag", "partition"})
+_STATUS: Final[Mapping[int, str]] = {
+    200: "200 OK",
+    400: "400 Bad Request",
+    401: "401 Unauthorized",
+    404: "404 Not Found",
+    405: "405 Method Not Allowed",
+    414: "414 URI Too Long",
+    421: "421 Misdirected Request",
+    500: "500 Internal Server Error",
+    501: "501 Not Implemented",
+    503: "503 Service Unavailable",
+}
+
+
+def serve_queries(queries: InstanceQueries, config: StreamsConfig) -> HttpServer | None:
+    """Answer queries at ``application.server`` until the server is closed; None where the settings want none.
+
+    Raises:
+        ConfigException: nobody can listen there, or everybody could ask there.
+    """
+    if not (config.application_server and config.queries_enabled):
+        return None
+    own = HostInfo.parse(config.application_server)
+    host = (config.queries_host or own.host).strip("[]")
+    if host not in _LOOPBACK and not config.queries_token:
+        raise ConfigException(
+            f"at {host}:{own.port} (application.server, queries.host) everybody in the network could ask what the "
+            "stores hold: set queries.token, the same for all instances, or queries.host=127.0.0.1 behind a proxy of "
+            "your own, or queries.enabled=false if another server listens there"
+        )
+    try:
+        return HttpServer(
+            QueryApplication(queries, config),
+            host=host,
+            port=own.port,
+            name="sparkrelay-queries",
+            most_connections=4 * config.queries_max_requests,
+        )
+    except OSError as error:
+        raise ConfigException(
+            f"setting 'application.server' has the value {config.application_server!r}, but {host}:{own.port} cannot "
+            f"be listened at: {error.strerror or error}. Each instance of a machine needs a port of its own; where the "
+            "name is not one of this machine's addresses, queries.host says where to listen, and queries.enabled=false "
+            "leaves the port to a server of your own"
+        ) from error
+
+
+class QueryApplication:
+    """The WSGI application; called on a thread of each connection's own."""
+
+    def __init__(self, queries: InstanceQueries, config: StreamsConfig) -> None:
+        """Take whom to ask, and the bounds."""
+        self._queries = queries
+        own = HostInfo.parse(config.application_server) if config.application_server else None
+        self._own = own
+        self._token = config.queries_token
+        self._most = config.queries_max_rows
+        self._turns = threading.BoundedSemaphore(config.queries_max_requests)
+        peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
+        self._router = Router(queries, peers, own)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request."""
+        status, headers, body = self._answered(environ)
+        if status in {421, 503}:
+            headers = [*headers, ("Retry-After", str(StateStoreNotAvailableException.retry_after))]
+        start_response(_STATUS[status], [*headers, ("Content-Length", str(len(body))), ("Cache-Control", "no-store")])
+        return [body]
+
+    def _answered(self, environ: dict[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
+        if environ.get("REQUEST_METHOD") != "GET":
+            return _error(405, "stores are only read: GET", ("Allow", "GET"))
+        if not self._permitted(environ):
+            return _error(401, "Authorization: Bearer <queries.token> is wanted", ("WWW-Authenticate", "Bearer"))
+        if len(environ.get("QUERY_STRING", "")) + len(environ.get("PATH_INFO", "")) > _LONGEST_QUERY:
+            return _error(414, f"a question has at most {_LONGEST_QUERY} characters")
+        if not self._turns.acquire(blocking=False):
+            return _error(503, "too many queries at a time (queries.max.requests); try again soon")
+        try:
+            return self._answer(environ)
+        except UnknownStateStoreException as error:
+            return _error(404, str(error))
+        except InvalidStateStorePartitionException as error:
+            return _error(421 if _forwarded(environ) else 503, str(error))
+        except (StateStoreNotAvailableException, StreamsNotStartedException) as error:
+            return _error(503, str(error))
+        except (RecordException, ValueError, TypeError) as error:
+            return _error(400, str(error))
+        except InvalidStateStoreException as error:
+            return _error(501, str(error))
+        except SparkRelayError as error:
+            log.warning("a query cannot be answered: %s", error)
+            return _error(500, str(error))
+        except Exception:
+            log.exception("a query cannot be answered")
+            return _error(500, "the instance's log says why")
+        finally:
+            self._turns.release()
+
+    def _permitted(self, environ: Mapping[str, Any]) -> bool:
+        if self._token:
+            given = str(environ.get("HTTP_AUTHORIZATION", "")).encode("latin-1", "replace")
+            return hmac.compare_digest(given, f"Bearer {self._token}".encode())
+        # No page of a browser on this machine is to ask under a name of its own that leads here.
+        name = str(environ.get("HTTP_HOST", "localhost")).lower()
+        name = name if name.endswith("]") else name.rpartition(":")[0] or name
+        return name in _LOOPBACK or (self._own is not None and name == self._own.host.lower())
+
+    def _answer(self, environ: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
+        path = str(environ.get("PATH_INFO", "")).encode("latin-1", "replace").decode("utf-8", "strict")
+        first, _, rest = path.removeprefix("/").partition("/")
+        name, slash, key = rest.partition("/")
+        if first != "stores":
+            return _error(404, "there are /stores, /stores/STORE and /stores/STORE/KEY")
+        if not name:
+            return 200, [("Content-Type", _LINES)], self._stores()
+        given = parse_qsl(str(environ.get("QUERY_STRING", "")), keep_blank_values=True, max_num_fields=20)
+        parameters = dict(given)
+        if unknown := sorted(parameters.keys() - _KNOWN):
+            raise ValueError(f"unknown parameter {unknown[0]!r}; there are {', '.join(sorted(_KNOWN))}")
+        self._queries.require_running()
+        keys = self._queries.local.keys(name)
+        limit = min(_number(parameters, "limit", self._most), self._most)
+        scope = _scope(parameters)
+        question, many = self._question(keys, key if slash else None, parameters, scope, limit)
+        answer = self._router.answer(question, limit=limit, forwarded=_forwarded(environ))
+        return _rendered(answer, many=many, arrow=ARROW in str(environ.get("HTTP_ACCEPT", "")))
+
+    def _question(
+        self, keys: StoreKeys, text: str | None, parameters: dict[str, str], scope: QueryScope, limit: int
+    ) -> tuple[Question, bool]:
+        """Return what is asked, and whether there may be several rows."""
+        local, bounds = self._queries.local, (parameters.get("from"), parameters.get("to"))
+        # One more than may be sent says that there are more.
+        most = limit + 1
+        if keys.window is not None and (text is None or bounds != (None, None) or len(keys.plain) == 0):
+            times = _milliseconds(bounds[0]), _milliseconds(bounds[1])
+            key = None if text is None else keys.from_text(text, keys.plain)
+            return Question(
+                keys, scope, lambda at: local.fetch(keys, key, *times, most, at), key, text, parameters
+            ), True
+        if text is not None:
+            if bounds != (None, None):
+                require_windows(keys)
+            key = keys.from_text(text)
+            return Question(keys, scope, lambda at: [local.get(keys, key, at)], key, text, parameters), False
+        first, last = (None if bound is None else keys.from_text(bound) for bound in bounds)
+        question = Question(keys, scope, lambda at: local.range(keys, first, last, most, at), None, None, parameters)
+        return question, True
+
+    def _stores(self) -> bytes:
+        lines = []
+        for name in self._queries.stores.names:
+            keys = self._queries.local.keys(name)
+            columns = {field.name: str(field.type) for field in row_schema(keys.spec)}
+            line: dict[str, Any] = {"store": name, "key": keys.schema.names, "window": keys.window, "columns": columns}
+            lines.append(json.dumps(line | {"global": self._queries.is_global(name)}))
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _rendered(answer: Answer, *, many: bool, arrow: bool) -> tuple[int, list[tuple[str, str]], bytes]:
+    tasks = json.dumps(answer.tasks)
+    if len(tasks) > _LONGEST_HEADER:
+        tasks = json.dumps([{"tasks": len(answer.tasks)}])
+    headers = [(ANSWER_HEADER, tasks)]
+    if answer.truncated:
+        headers.append((TRUNCATED_HEADER, "true"))
+    if arrow:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, answer.rows.schema) as writer:
+            writer.write_batch(answer.rows)
+        return 200, [("Content-Type", ARROW), *headers], sink.getvalue().to_pybytes()
+    lines: list[bytes] = columns_to_json(answer.rows).to_pylist()
+    if many:
+        return 200, [("Content-Type", _LINES), *headers], b"".join(line + b"\n" for line in lines)
+    if not lines:
+        status, more, body = _error(404, "the store has no such key")
+        return status, [*more, *headers], body
+    return 200, [("Content-Type", _JSON), *headers], lines[0] + b"\n"
+
+
+def _scope(parameters: Mapping[str, str]) -> QueryScope:
+    stale = parameters.get("stale", "false")
+    if stale not in {"true", "false"}:
+        raise ValueError(f"stale={stale!r} must be true or false")
+    partition = parameters.get("partition")
+    if partition is not None and not all(part.isdecimal() and len(part) < 10 for part in partition.split(",")):
+        raise ValueError(f"partition={partition!r} must be a number, or several with commas between")
+    return QueryScope(
+        parameters.get("isolation", "read_committed"),  # type: ignore[arg-type]  # it is checked there
+        stale=stale == "true",
+        max_lag=_number(parameters, "max_lag", None),
+        partitions=None if partition is None else frozenset(map(int, partition.split(","))),
+    )
+
+
+def _number(parameters: Mapping[str, str], name: str, default: Any) -> Any:
+    text = parameters.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or len(text) > 18:
+        raise ValueError(f"{name}={text!r} must be a whole number, 0 or more")
+    return int(text)
+
+
+def _milliseconds(text: str | None) -> int | None:
+    """Return a time in milliseconds since 1970, which may be written so, or as ISO-8601."""
+    if text is None:
+        return None
+    if text.removeprefix("-").isdecimal() and len(text) <= 18:
+        return int(text)
+    try:
+        return int(pa.scalar(text).cast(pa.timestamp("ms", "UTC")).value)
+    except pa.ArrowInvalid:
+        raise ValueError(
+            f"{text!r} is no time: write it as 2026-01-01T10:00:00Z, or in milliseconds since 1970"
+        ) from None
+
+
+def _forwarded(environ: Mapping[str, Any]) -> bool:
+    return f"HTTP_{FORWARDED_HEADER.upper().replace('-', '_')}" in environ
+
+
+def _error(status: int, text: str, *headers: tuple[str, str]) -> tuple[int, list[tuple[str, str]], bytes]:
+    return status, [("Content-Type", _JSON), *headers], json.dumps({"error": text}).encode() + b"\n"

@@ -1,0 +1,228 @@
+"""Who answers a query: this instance, the one whose task has the rows, or a standby copy. One hop, and no loops."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparkrelay.errors import (
+    InvalidStateStoreException,
+    InvalidStateStorePartitionException,
+    StateStoreNotAvailableException,
+)
+from sparkrelay.protocol import HostInfo
+from sparkrelay.runtime.queries.peers import Peers
+from sparkrelay.runtime.worker.operators.shown_rows import row_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.queries.instance_queries import InstanceQueries
+    from sparkrelay.runtime.queries.local_stores import QueryScope, TaskRows
+    from sparkrelay.runtime.queries.store_keys import StoreKeys
+
+__all__ = ["Answer", "Question", "Router", "all_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a store.
+
+    Attributes:
+        keys: of the store.
+        scope: which copies may answer.
+        key: all columns of a key, or those without the window; None for many keys.
+        text: the key as it came.
+        parameters: the rest as it came, but for what says who is to answer.
+        local: asks this instance's stores.
+    """
+
+    keys: StoreKeys
+    scope: QueryScope
+    local: Callable[[QueryScope], Sequence[TaskRows]]
+    key: pa.RecordBatch | None = None
+    text: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Answer:
+    """Rows, and where they come from.
+
+    Attributes:
+        rows: of the store.
+        tasks: of each task that had a part in it where it stands.
+        truncated: True if there are more.
+    """
+
+    rows: pa.RecordBatch
+    tasks: list[dict[str, Any]]
+    truncated: bool = False
+
+
+def all_rows(
+    queries: InstanceQueries, config: StreamsConfig, store: str, scope: QueryScope, *, everywhere: bool
+) -> pa.Table:
+    """Return all rows of a store that this instance has, or all there are.
+
+    Raises:
+        StateStoreNotAvailableException: nobody has some of them just now.
+        InvalidStateStoreException: another instance may not send as many as it has.
+    """
+    queries.require_running()
+    keys = queries.local.keys(store)
+    question = Question(
+        keys, scope, lambda at: queries.local.range(keys, None, None, None, at), parameters=_said(scope)
+    )
+    if not everywhere:
+        return pa.Table.from_batches([one.rows for one in question.local(scope)])
+    own = HostInfo.parse(config.application_server) if config.application_server else None
+    peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
+    answer = Router(queries, peers, own).answer(question, limit=None, forwarded=False)
+    if answer.truncated:
+        raise InvalidStateStoreException(
+            f"another instance has more than {config.queries_max_rows} rows of store {store!r}: raise queries.max.rows"
+        )
+    return pa.Table.from_batches([answer.rows])
+
+
+def _said(scope: QueryScope) -> dict[str, str]:
+    """Return a scope as parameters."""
+    said = {"isolation": scope.isolation, "stale": str(scope.stale).lower()}
+    return said if scope.max_lag is None else said | {"max_lag": str(scope.max_lag)}
+
+
+class Router:
+    """Finds who answers; any thread may call it."""
+
+    def __init__(self, queries: InstanceQueries, peers: Peers, own: HostInfo | None) -> None:
+        """Take who may be asked.
+
+        Args:
+            queries: this instance.
+            peers: the others.
+            own: where this one can be asked.
+        """
+        self._queries = queries
+        self._peers = peers
+        self._own = own
+
+    def answer(self, question: Question, *, limit: int | None, forwarded: bool) -> Answer:
+        """Return the answer to a question.
+
+        Args:
+            question: what is asked.
+            limit: how many rows at most.
+            forwarded: True if another instance has sent it on to this one, which then asks nobody.
+
+        Raises:
+            InvalidStateStorePartitionException: it was forwarded, and the rows are not here.
+            StateStoreNotAvailableException: nobody answers just now.
+        """
+        if forwarded or self._queries.is_global(question.keys.spec.store):
+            return self._merged(question, [self._here(question, question.scope)], limit)
+        if question.key is not None:
+            return self._one(question, limit)
+        return self._all(question, limit)
+
+    def _one(self, question: Question, limit: int | None) -> Answer:
+        """Ask for one key: here, else where its task runs, else at its standby copies if these may answer."""
+        try:
+            return self._merged(question, [self._here(question, question.scope)], limit)
+        except (InvalidStateStorePartitionException, StateStoreNotAvailableException) as error:
+            found = self._queries.located(question.keys, question.key)
+            if found.partition is None:
+                return self._anywhere(question, limit)
+            hosts = [] if found.active_host is None else [found.active_host]
+            if question.scope.stale:
+                hosts += sorted(found.standby_hosts)
+            return self._merged(question, [self._first(question, hosts, error)], limit)
+
+    def _anywhere(self, question: Question, limit: int | None) -> Answer:
+        """Ask for a key whose columns do not say where it is: everybody, until one has it."""
+        answers = self._every_partition(question)
+        for answer in answers:
+            if answer.rows.num_rows:
+                return self._merged(question, [answer], limit)
+        return self._merged(question, answers, limit)
+
+    def _all(self, question: Question, limit: int | None) -> Answer:
+        return self._merged(question, self._every_partition(question), limit)
+
+    def _every_partition(self, question: Question) -> list[Answer]:
+        """Ask for all partitions, each where its task runs or, if that may be, at a standby copy."""
+        subtopology, scope = question.keys.spec.subtopology, question.scope
+        group = self._queries.group
+        wanted = scope.partitions or frozenset(range(group.width(subtopology)))
+        if not wanted:
+            raise StateStoreNotAvailableException("this instance has no assignment yet; try again soon")
+        here = {task.id.partition for task in self._queries.tasks(question.keys.spec.store) if scope.allows(task)}
+        answers, left = [], wanted - here
+        if mine := wanted & here:
+            answers.append(self._here(question, replace(scope, partitions=mine)))
+        by_hosts: dict[tuple[HostInfo, ...], set[int]] = defaultdict(set)
+        for partition in left:
+            active, standby = group.hosts_of(subtopology, partition)
+            hosts = [] if active is None else [active]
+            by_hosts[(*hosts, *(sorted(standby) if scope.stale else ()))].add(partition)
+        for candidates, partitions in sorted(by_hosts.items()):
+            missing = StateStoreNotAvailableException(
+                f"nobody who can be asked has partition {', '.join(map(str, sorted(partitions)))} of store "
+                f"{question.keys.spec.store!r} just now; try again soon"
+            )
+            listed = ",".join(map(str, sorted(partitions)))
+            answers.append(self._first(question, candidates, missing, {"partition": listed}))
+        return answers
+
+    def _first(
+        self,
+        question: Question,
+        hosts: Iterable[HostInfo],
+        error: InvalidStateStoreException,
+        more: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Return what the first of several instances says that answers.
+
+        Raises:
+            StateStoreNotAvailableException: none does.
+        """
+        said = [str(error)]
+        schema = row_schema(question.keys.spec)
+        for host in hosts:
+            if host == self._own:
+                continue
+            try:
+                found = self._peers.ask(
+                    host, question.keys.spec.store, question.text, {**question.parameters, **(more or {})}, schema
+                )
+            except InvalidStateStoreException as refused:
+                said.append(str(refused))
+                continue
+            return Answer(found.rows, found.tasks, found.truncated)
+        raise StateStoreNotAvailableException("; ".join(said))
+
+    def _here(self, question: Question, scope: QueryScope) -> Answer:
+        found = question.local(scope)
+        rows = pa.concat_batches([one.rows for one in found])
+        return Answer(rows, [self._described(one) for one in found])
+
+    def _merged(self, question: Question, answers: Sequence[Answer], limit: int | None) -> Answer:
+        schema = row_schema(question.keys.spec)
+        batches = [answer.rows for answer in answers]
+        rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
+        tasks = [task for answer in answers for task in answer.tasks]
+        truncated = any(answer.truncated for answer in answers)
+        if limit is not None and rows.num_rows > limit:
+            rows, truncated = rows.slice(0, limit), True
+        return Answer(rows, tasks, truncated)
+
+    def _described(self, found: TaskRows) -> dict[str, Any]:
+        task = found.task
+        described: dict[str, Any] = {"task": str(task.id), "partition": task.id.partition, "role": task.role}
+        if self._own is not None:
+            described["host"] = str(self._own)
+        return described | {"position": found.position, "lag": task.lag, "watermark": found.watermark}

@@ -1,0 +1,147 @@
+"""What users call a key of a store, and the bytes that it is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.records.partition import murmur2_partitions
+from sparkrelay.records.typed import json_to_columns
+from sparkrelay.runtime.worker.operators.shown_rows import key_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkrelay.runtime.contract.specs import StateSpec
+
+__all__ = ["StoreKeys", "as_milliseconds"]
+
+
+class StoreKeys:
+    """The keys of one store: its grouping columns, one of which may be a window."""
+
+    def __init__(self, spec: StateSpec) -> None:
+        """Take what the store's step does."""
+        self.spec = spec
+        self.schema = key_schema(spec)
+        #: The column that is a window, None if there is none.
+        self.window = next((field.name for field in self.schema if _is_window(field.type)), None)
+        if spec.watermark is not None:
+            self.window = spec.watermark.window
+        #: The columns without it.
+        self.plain = pa.schema([field for field in self.schema if field.name != self.window])
+
+    def columns(self, key: Any, schema: pa.Schema | None = None) -> pa.RecordBatch:
+        """Return a key as its columns.
+
+        Args:
+            key: its value, where it has one column; else the values in order, or by the columns' names.
+            schema: which columns; all of them if not said.
+
+        Raises:
+            SerializationException: it has other columns, or a value of another type.
+        """
+        schema = self.schema if schema is None else schema
+        arrays = []
+        for field, value in zip(schema, self._values(key, schema), strict=True):
+            if value is None and len(schema) == 1:
+                raise self._misfit(schema, key, "a key is never null")
+            try:
+                _check_times(value)
+                arrays.append(pa.array([value], field.type))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise self._misfit(schema, key, f"{field.name}: {error}") from None
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def from_text(self, text: str, schema: pa.Schema | None = None) -> pa.RecordBatch:
+        """Return a key that came as text: a string as it is, another value as JSON, several as a JSON array or object.
+
+        Raises:
+            SerializationException: it has other columns, or a value of another type.
+        """
+        schema = self.schema if schema is None else schema
+        if len(schema) == 1 and pa.types.is_string(schema.field(0).type):
+            return self.columns((text,), schema)
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            if len(schema) != 1:
+                raise self._misfit(schema, text, "it is no JSON") from None
+            # A time or a date need no quotes.
+            value = text
+        if len(schema) == 1 and not (isinstance(value, dict) and set(value) == set(schema.names)):
+            value = [value]
+        named = dict(zip(schema.names, self._values(value, schema), strict=True))
+        rows, bad = json_to_columns(pa.array([json.dumps(named).encode()]), schema)
+        if bad:
+            raise self._misfit(schema, text, bad[0].reason)
+        if len(schema) == 1 and rows.column(0).null_count:
+            raise self._misfit(schema, text, "a key is never null")
+        return rows
+
+    def fits(self, key: Any) -> bool:
+        """Return whether a key has a value for each column, the window's among them."""
+        try:
+            self._values(key, self.schema)
+        except SerializationException:
+            return False
+        return True
+
+    def partition(self, key: pa.RecordBatch, partitions: int) -> int | None:
+        """Return the partition of a key, by Kafka's default partitioner; None if its columns do not decide it."""
+        by = self.spec.partitioned_by
+        if by is None or not set(by) <= set(key.schema.names):
+            return None
+        return int(murmur2_partitions(key_bytes([key.column(name) for name in by]), partitions)[0])
+
+    def _values(self, key: Any, schema: pa.Schema) -> Sequence[Any]:
+        if isinstance(key, Mapping):
+            if set(key) != set(schema.names):
+                raise self._misfit(schema, key, f"it has the columns {', '.join(map(str, key)) or 'none'}")
+            return [key[name] for name in schema.names]
+        values = key if isinstance(key, (tuple, list)) else (key,)
+        if len(values) != len(schema):
+            raise self._misfit(schema, key, f"it has {len(values)} values")
+        return values
+
+    def _misfit(self, schema: pa.Schema, key: Any, why: str) -> SerializationException:
+        columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        return SerializationException(
+            f"{str(key)[:200]!r} is no key of store {self.spec.store!r}, which has the columns {columns}: {why}"
+        )
+
+
+def as_milliseconds(time: dt.datetime | int | None, what: str) -> int | None:
+    """Return a time in milliseconds since 1970.
+
+    Raises:
+        ValueError: it has no time zone.
+    """
+    if time is None or (isinstance(time, int) and not isinstance(time, bool)):
+        return time
+    if not isinstance(time, dt.datetime):
+        raise TypeError(f"{what}={time!r} must be a datetime, or milliseconds since 1970")
+    _check_times(time)
+    return round((time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(milliseconds=1))
+
+
+def _check_times(value: Any) -> None:
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        raise ValueError(f"{value!r} has no time zone; add tzinfo=datetime.UTC, or another one")
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            _check_times(inner)
+
+
+def _is_window(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_struct(kind)
+        and [field.name for field in kind] == ["start", "end"]
+        and all(pa.types.is_timestamp(field.type) for field in kind)
+    )

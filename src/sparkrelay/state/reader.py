@@ -1,0 +1,185 @@
+"""Reading a task's state from another process than those that write it: what interactive queries ask.
+
+A reader opens LMDB read-only, and each call is one short transaction: it sees one moment of the store and holds no
+writer up. While a micro-batch is open its changes stand in the table already; its journal has the values before them.
+So what is committed is the table with those values laid over it, read in the same transaction. Which journals are of
+committed batches the store itself learns late, with the next batch; so whoever asks says up to which batch all is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import StateStoreException
+from sparkrelay.state import cleanliness, journal, rows
+from sparkrelay.state.environment import DATA_FILE, Environment
+from sparkrelay.state.header import TaskHeader
+from sparkrelay.state.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell
+from sparkrelay.state.store_file import HEADER, JOURNAL, META, STORE_PREFIX
+from sparkrelay.state.watermarks import LATEST, NO_TIME, end_of, over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["UNCOMMITTED", "StoreReader", "StoreSnapshot"]
+
+T = TypeVar("T")
+
+#: In the place of a batch: everything that is applied counts, also what may be taken back.
+UNCOMMITTED: Final = 1 << 62
+_MAP_LIMIT: Final = 1 << 46
+_SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+class StoreReader:
+    """The state of one task, open to be read. Made by :meth:`open`; threads of a process take turns."""
+
+    def __init__(self, path: Path, environment: Environment) -> None:
+        self.path = path
+        self._environment = environment
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a task's state; one process has it open once.
+
+        Raises:
+            StoreCorruptedException: it was written before the machine's last start and not closed cleanly.
+            StateStoreException: there is none, or it cannot be read.
+        """
+        try:
+            there = (path / DATA_FILE).exists()
+            if there:
+                cleanliness.check(path)
+        except OSError as error:
+            raise StateStoreException(f"the state in {path} cannot be read ({error.strerror})") from error
+        if not there:
+            raise StateStoreException(f"there is no state in {path}")
+        return cls(path, Environment(path, map_limit=_MAP_LIMIT, readonly=True))
+
+    def close(self) -> None:
+        """Close; a read under way on another thread ends first."""
+        self._environment.close()
+
+    def read(self, store: str, find: Callable[[StoreSnapshot], T], *, committed: int | None) -> T:
+        """Return what is found in a store at one moment.
+
+        Args:
+            store: its name.
+            find: looks; the snapshot is not to be used afterwards.
+            committed: the last batch that is known as committed; later ones do not show. None: none that the store
+                itself does not know of. ``UNCOMMITTED``: all that is applied shows.
+
+        Raises:
+            StoreOutOfStepException: the state was removed or made anew since it was opened.
+            StateStoreException: it cannot be read.
+        """
+        tables = (self._environment.existing(META), self._environment.existing(JOURNAL))
+        table = self._environment.existing(STORE_PREFIX + store)
+
+        def look(transaction: Any) -> T:
+            meta, journals = tables
+            data = None if meta is None else transaction.get(HEADER, db=meta)
+            what = f"the header of the state in {self.path}"
+            header = TaskHeader() if data is None else TaskHeader.decode(data, what)
+            return find(StoreSnapshot(transaction, table, journals, header, store, committed))
+
+        return self._environment.read(look)
+
+
+class StoreSnapshot:
+    """One store at one moment, as of a batch."""
+
+    def __init__(  # noqa: PLR0917 - as they come
+        self, transaction: Any, table: Any, journals: Any, header: TaskHeader, store: str, committed: int | None
+    ) -> None:
+        self._transaction = transaction
+        self._table = table
+        self.header = header
+        limit = header.batch if committed is None else committed
+        own = [entry for entry in header.journals if entry.store == store]
+        shown = [entry for entry in own if entry.batch <= limit]
+        #: The store's watermark, ms since 1970; ``NO_TIME`` if there is none.
+        self.watermark = max([header.watermarks.get(store, NO_TIME), *(entry.watermark for entry in shown)])
+        #: By when windows have ended that do not show any more, ms since 1970.
+        self.expired = max([header.expired.get(store, NO_TIME), *(entry.expired for entry in shown)])
+        changes = [journal.read(transaction, journals, entry)[0] for entry in own if entry.batch > limit]
+        self._changed = pa.concat_batches(changes) if changes else None
+
+    def get(self, keys: pa.Array) -> pa.Array:
+        """Return the value of each key, null where there is none."""
+        keys = rows.as_binary(keys)
+        if self._table is None:
+            return pa.nulls(len(keys), pa.binary())
+        values = rows.get(self._transaction, self._table, keys)
+        if self._changed is None:
+            return values
+        # Of a key that two legs have changed, the first one's journal has what was there before the batch.
+        places = pc.index_in(keys, value_set=self._changed.column("key"))
+        return pc.if_else(places.is_valid(), self._changed.column("old").take(places), values)
+
+    def between(self, start: bytes = b"", stop: bytes | None = None, most: int | None = None) -> pa.RecordBatch:
+        """Return ``key, value`` of the first ``most`` keys in ``[start, stop)``, in the order of bytes.
+
+        Keys beyond 510 bytes that begin alike come in no particular order among those that ``most`` leaves out.
+        """
+        old = self._changed_between(start, stop)
+        pairs: list[tuple[bytes, bytes]] = []
+        for key, value in self._stored(start, stop):
+            if most is not None and len(pairs) == most:
+                break
+            if key not in old:
+                pairs.append((key, value))
+        pairs += [(key, value) for key, value in old.items() if value is not None]
+        pairs = sorted(pairs)[:most]
+        return pa.record_batch([[key for key, _ in pairs], [value for _, value in pairs]], schema=_SCHEMA)
+
+    def ranges(self, spans: Iterable[tuple[bytes, bytes]]) -> pa.RecordBatch:
+        """Return ``key, value`` of what lies in several ranges ``[start, stop)``, one behind the other."""
+        found = [self.between(start, stop) for start, stop in spans]
+        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], _SCHEMA)
+
+    def ends(self, after_ms: int) -> Iterator[int]:
+        """Yield the ends of windows later than this, ms since 1970; of some of them nothing may show."""
+        if self._table is None:
+            return
+        with self._transaction.cursor(db=self._table) as cursor:
+            while cursor.set_range(over(after_ms)):
+                after_ms = end_of(cursor.key())
+                if after_ms >= LATEST:
+                    return
+                yield after_ms
+
+    def _changed_between(self, start: bytes, stop: bytes | None) -> dict[bytes, bytes | None]:
+        """Return the keys of open batches in a range, and what they had before."""
+        if self._changed is None:
+            return {}
+        keys = self._changed.column("key")
+        inside = pc.greater_equal(keys, pa.scalar(start, pa.binary()))
+        if stop is not None:
+            inside = pc.and_(inside, pc.less(keys, pa.scalar(stop, pa.binary())))
+        some = self._changed.filter(inside)
+        found: dict[bytes, bytes | None] = {}
+        for key, old in zip(some.column("key").to_pylist(), some.column("old").to_pylist(), strict=True):
+            found.setdefault(key, old)
+        return found
+
+    def _stored(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what stands in the table; long keys keep only their beginning's place in the order."""
+        if self._table is None:
+            return
+        if not start and stop != b"" and (value := self._transaction.get(spell(b""), db=self._table)) is not None:
+            yield read_spelt(value)
+        beyond = None if stop is None else stop[:PREFIX_BYTES]
+        with self._transaction.cursor(db=self._table) as cursor:
+            found = cursor.set_range(start[:PREFIX_BYTES]) if start else cursor.first()
+            while found and (beyond is None or cursor.key()[: len(beyond)] <= beyond):
+                key, value = cursor.item()
+                if len(key) == SPELT_BYTES:
+                    key, value = read_spelt(value)
+                if key and key >= start and (stop is None or key < stop):
+                    yield key, value
+                found = cursor.next()

@@ -1,0 +1,133 @@
+"""One of two instances is killed while both are asked: standby copies answer, and each answer is a committed value."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+
+import pytest
+from tests.chaos.instances import SESSION_TIMEOUT_MS, Instance
+from tests.short_spark import SHORT_LIVED
+
+from sparkrelay.devkafka.ports import free_port
+
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+PARTITIONS = 4
+USERS = [f"u{number}" for number in range(12)]
+
+
+def asked(port, path):
+    """Return status, who answered, and the row; 0 if nobody did."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/stores/counts{path}", timeout=30) as answer:
+            return answer.status, json.loads(answer.headers["SparkRelay-Tasks"]), answer.read().splitlines()
+    except urllib.error.HTTPError as error:
+        with error:
+            assert error.code != 503 or error.headers["Retry-After"]
+            return error.code, [], []
+    except OSError:
+        return 0, [], []
+
+
+class Asking:
+    """Asks one instance for every key, again and again, on a thread."""
+
+    def __init__(self, port, parameters):
+        self.port, self.parameters = port, parameters
+        #: Key -> counts in the order in which they came, and by whom.
+        self.seen = {user: [] for user in USERS}
+        self.roles, self.refused = set(), set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._over.is_set():
+            for user in USERS:
+                status, tasks, rows = asked(self.port, f"/{user}{self.parameters}")
+                if status == 200:
+                    self.seen[user].append(json.loads(rows[0])["count"])
+                    self.roles |= {task["role"] for task in tasks}
+                else:
+                    self.refused.add(status)
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def crew(kafka, tmp_path, make_topic):
+    """Two instances, and the topic that they read."""
+    topics = {"rows": make_topic("rows", PARTITIONS), "counts": make_topic("counts", PARTITIONS)}
+    application, made = f"queries-{uuid.uuid4().hex[:8]}", {}
+    for number in range(2):
+        port = free_port()
+        config = {
+            "application.id": application,
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "application.server": f"127.0.0.1:{port}",
+            "state.dir": str(tmp_path / f"state-{number}"),
+            "num.standby.replicas": 1,
+            "acceptable.recovery.lag": 0,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 300,
+        }
+        settings = {
+            "topics": topics,
+            "config": config,
+            "spark": {"spark.master": "local[2]", **SHORT_LIVED},
+            "ways": "as it comes",
+        }
+        made[port] = Instance(tmp_path, f"instance-{number}", settings, tmp_path / "faults", script="query_instance.py")
+    yield made, topics["rows"]
+    for instance in made.values():
+        instance.close()
+
+
+def test_standby_copies_answer_for_who_is_killed(crew, produce, wait_until):
+    made, source = crew
+    (first, one), (second, other) = made.items()
+    one.start()
+    other.start()
+
+    def write():
+        # Ten of each key in a transaction: only whole tens are ever committed.
+        produce(source, [(user, {"n": 1}) for user in USERS for _ in range(10)], transactional_id=source)
+
+    def counts(port, parameters=""):
+        return sorted(json.loads(row)["count"] for row in asked(port, parameters)[2])
+
+    write()
+    wait_until(lambda: all(len(i.tasks()["active"]) * 2 == PARTITIONS for i in (one, other)), "they do not share")
+    for port in (first, second):
+        wait_until(lambda port=port: counts(port) == [10] * len(USERS), f"not all rows at {port}")
+    wait_until(lambda: all(len(i.tasks()["standby"]) * 2 == PARTITIONS for i in (one, other)), "copies lag")
+    with Asking(second, "?stale=true") as stale, Asking(second, "") as strict:
+        wait_until(lambda: all(stale.seen.values()) and all(strict.seen.values()), "nobody answers")
+        one.kill()
+        # At once, long before the group has noticed; what was answered before does not count.
+        stale.roles.clear()
+        before = {user: len(seen) for user, seen in stale.seen.items()}
+        wait_until(lambda: all(len(stale.seen[user]) > n + 1 for user, n in before.items()), "no copy answers")
+        assert "standby" in stale.roles
+        write()
+        wait_until(lambda: len(other.tasks()["active"]) == PARTITIONS, "they are not taken over")
+        wait_until(lambda: counts(second) == [20] * len(USERS), "the second ten never came")
+        wait_until(
+            lambda: all(20 in seen for seen in (*stale.seen.values(), *strict.seen.values())), "they do not show"
+        )
+    for seen in (*stale.seen.values(), *strict.seen.values()):
+        assert set(seen) <= {10, 20}
+    assert strict.roles == {"active"}
+    assert stale.refused == set(), "a copy was always there"
+    assert strict.refused <= {503}
+    for seen in strict.seen.values():
+        assert seen == sorted(seen), "what was committed is not forgotten"

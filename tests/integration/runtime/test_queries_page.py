@@ -1,0 +1,45 @@
+"""The section of docs/how-to.md about queries, as it stands there, against a real instance."""
+
+import datetime as dt
+import json
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.devkafka.ports import free_port
+
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to.md").read_text()
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def test_the_page_s_queries(instance, make_topic, produce, wait_until):
+    text = PAGE.split("\n## Ask what a store holds\n")[1].split("\n## ")[0]
+    names = {"dt": dt}
+    for script in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(script, "how-to.md", "exec"), names)
+    source, port = make_topic("clicks"), free_port()
+    builder = StreamsBuilder()
+    clicks = builder.stream(source, key=String("user"), value=Json("time timestamp"))
+    clicks.groupBy("user").agg(F.count("*").alias("n"), name="clicks").to(make_topic("n"))
+    clicks.groupBy("user", F.window("time", "1 minute")).count(name="minutes").to(make_topic("minutes"))
+    settings = names["asked_over_http"](f"127.0.0.1:{port}")
+    del settings["application.id"], settings["bootstrap.servers"]
+    streams = instance(builder, settings)
+    streams.start()
+    produce(source, [("ada", {"time": f"2026-01-01T00:0{n}:30Z"}) for n in range(3)])
+    wait_until(lambda: streams.state == "RUNNING" and streams.query("clicks", "ada"), f"{streams.status}")
+    wait_until(lambda: streams.query("clicks", "ada").n == 3, "the rows never came")
+    row, some, minutes, frame = names["ask"](streams)
+    assert row.asDict() == {"user": "ada", "n": 3}
+    assert some == [row] == frame
+    assert [one["count"] for one in minutes] == [1, 1, 1]
+    (path,) = re.findall(r"8081(/stores/minutes/ada\S*)'", text)
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}")
+    request.add_header("Authorization", f"Bearer {settings['queries.token']}")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert [json.loads(line)["count"] for line in answer] == [1, 1, 1]

@@ -1,0 +1,186 @@
+"""Queries over HTTP of two real instances: whoever is asked, who has the rows answers; standby copies where allowed."""
+
+import json
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.devkafka.ports import free_port
+from sparkrelay.errors import ConfigException, InvalidStateStorePartitionException
+
+from .conftest import active
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+PARTITIONS = 4
+TOKEN = "s3cret-of-queries"
+USERS = [f"u{number:02}" for number in range(20)]
+
+
+def pipeline(source, make_topic):
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("shop string, amount int, time timestamp"))
+    stream.groupBy("user").agg(F.sum("amount").alias("total"), name="totals").to(make_topic("totals", PARTITIONS))
+    stream.withWatermark("time", "1 hour").groupBy("user", F.window("time", "1 minute")).count(name="minutes").to(
+        make_topic("minutes", PARTITIONS)
+    )
+    stream.groupBy(F.upper("shop").alias("shop"), "user").count(name="shops").to(make_topic("shops", PARTITIONS))
+    return builder
+
+
+def asked(port, path, token=TOKEN, **headers):
+    """Return the status, the headers and the body."""
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+def caught_up(streams):
+    return all(one.offset_lag == 0 for one in streams.all_local_store_partition_lags()["totals"].values())
+
+
+def lines(body):
+    return [json.loads(line) for line in body.splitlines()]
+
+
+@pytest.fixture
+def pair(instance, make_topic, produce, wait_until):
+    """Two instances of one application, each with half of the tasks and a standby copy of the others."""
+    source = make_topic("orders", PARTITIONS)
+    builder, ports, made = pipeline(source, make_topic), (free_port(), free_port()), []
+    for port in ports:
+        settings = {"application.server": f"127.0.0.1:{port}", "num.standby.replicas": 1, "queries.token": TOKEN}
+        made.append(instance(builder, {**settings, "acceptable.recovery.lag": 0}))
+        made[-1].start()
+    produce(source, [(u, {"shop": "a", "amount": n, "time": "2026-01-01T00:00:30Z"}) for n, u in enumerate(USERS)])
+
+    def shared():
+        halves = [active(streams) for streams in made]
+        return all(halves) and sum(map(len, halves)) == PARTITIONS and not set.intersection(*halves)
+
+    wait_until(shared, "the tasks are not shared")
+    wait_until(lambda: len(lines(asked(ports[0], "/stores/totals")[2])) == len(USERS), "the rows never came")
+    return ports, made
+
+
+def test_whoever_is_asked(pair, wait_until):
+    """One hop to who has the rows; many rows come from both."""
+    ports, (first, second) = pair
+    for port in ports:
+        status, headers, body = asked(port, "/stores/totals/u07")
+        assert (status, json.loads(body)) == (200, {"user": "u07", "total": 7})
+        (task,) = json.loads(headers["SparkRelay-Tasks"])
+        assert (task["role"], task["lag"]) == ("active", 0)
+        assert asked(port, "/stores/totals/nobody")[0] == 404
+        status, headers, body = asked(port, "/stores/totals?limit=5")
+        assert (status, len(lines(body)), headers["SparkRelay-Truncated"]) == (200, 5, "true")
+        status, headers, body = asked(port, "/stores/totals?from=u03&to=u05")
+        assert sorted(row["user"] for row in lines(body)) == ["u03", "u04", "u05"]
+        assert len({task["host"] for task in json.loads(headers["SparkRelay-Tasks"])}) == 2
+        _, _, body = asked(port, "/stores/totals", Accept="application/vnd.apache.arrow.stream")
+        table = pa.ipc.open_stream(body).read_all()
+        assert sorted(table.column("user").to_pylist()) == USERS
+        path = "/stores/minutes/u03?from=2026-01-01T00:00:00Z&to=2026-01-01T00:00:00Z"
+        assert [row["count"] for row in lines(asked(port, path)[2])] == [1]
+        assert len(lines(asked(port, "/stores/minutes")[2])) == len(USERS)
+        # A column that is computed does not hide the one that decides the partition.
+        key = urllib.parse.quote(json.dumps(["A", "u03"]))
+        assert json.loads(asked(port, f"/stores/shops/{key}")[2]) == {"shop": "A", "user": "u03", "count": 1}
+    for streams in (first, second):
+        assert streams.store("totals", everywhere=True).count() == len(USERS)
+        assert 0 < streams.store("totals").count() < len(USERS)
+    owners = {}
+    for streams, port in zip((first, second), ports, strict=True):
+        for user in USERS:
+            found = streams.query_metadata_for_key("totals", user)
+            owners.setdefault(user, set()).add(found.active_host.port)
+            assert len(found.standby_hosts) == 1
+            if found.active_host.port == port:
+                assert streams.query("totals", user)["user"] == user
+            else:
+                with pytest.raises(InvalidStateStorePartitionException, match=f"{found.active_host} has it"):
+                    streams.query("totals", user)
+                wait_until(lambda s=streams, u=user: s.query("totals", u, stale=True) is not None, "no standby")
+        assert {one.host_info.port for one in streams.metadata_for_all_streams_clients()} == set(ports)
+        lags = streams.all_local_store_partition_lags()["totals"]
+        assert sorted(lags) == list(range(PARTITIONS))
+        wait_until(lambda s=streams: caught_up(s), "it lags")
+    assert all(len(ports) == 1 for ports in owners.values())
+    # A forwarded question goes no further.
+    user = next(user for user in USERS if second.query_metadata_for_key("totals", user).active_host.port == ports[1])
+    headers = {"SparkRelay-Forwarded": "another"}
+    assert asked(ports[0], f"/stores/totals/{user}", **headers)[0] == 421
+    assert asked(ports[0], f"/stores/totals/{user}?stale=true", **headers)[0] == 200
+
+
+def test_what_is_refused(pair, caplog, capfd):
+    """Each in words; and the token is nowhere to be read."""
+    ports, (streams, _) = pair
+    for path, status, words in (
+        ("/stores/none/x", 404, "no store 'none'"),
+        ("/nothing", 404, "there are /stores"),
+        ("/stores/totals/x?color=red", 400, "unknown parameter 'color'"),
+        ("/stores/totals/x?stale=yes", 400, "true or false"),
+        ("/stores/totals/x?max_lag=-1", 400, "whole number"),
+        ("/stores/totals?isolation=dirty", 400, "read_uncommitted"),
+        ("/stores/shops/x", 400, "it is no JSON"),
+        ("/stores/minutes?from=tomorrow", 400, "is no time"),
+        ("/stores/totals/x?from=1", 501, "has no windows"),
+        ("/stores/totals/" + "x" * 20_000, 414, "at most"),
+    ):
+        found, _, body = asked(ports[0], path)
+        assert (found, words in json.loads(body)["error"]) == (status, True), body
+    for token in (None, "", TOKEN[:-1], TOKEN + "x"):
+        assert asked(ports[0], "/stores", token)[0] == 401
+    assert {line["store"] for line in lines(asked(ports[0], "/stores")[2])} == {"totals", "minutes", "shops"}
+    seen = caplog.text + "".join(capfd.readouterr()) + repr(streams) + repr(streams._config) + streams.describe()
+    assert TOKEN not in seen
+
+
+def test_who_stops_is_not_asked_any_more(pair, wait_until):
+    """The other one takes over and answers for everything; meanwhile its copies do, where that is allowed."""
+    ports, (first, second) = pair
+    seen, stopped = [], threading.Event()
+
+    def ask():
+        while not stopped.is_set():
+            seen.extend((user, *asked(ports[0], f"/stores/totals/{user}?stale=true")[::2]) for user in USERS[:4])
+
+    wait_until(
+        lambda: all(one.offset_lag == 0 for one in first.all_local_store_partition_lags()["totals"].values()), ""
+    )
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        assert second.stop(60)
+        wait_until(lambda: len(active(first)) == PARTITIONS, "it was not taken over")
+    finally:
+        stopped.set()
+        asking.join()
+    assert {(user, status, body) for user, status, body in seen} == {
+        (user, 200, json.dumps({"user": user, "total": n}, separators=(",", ":")).encode() + b"\n")
+        for n, user in enumerate(USERS[:4])
+    }
+    assert len(lines(asked(ports[0], "/stores/totals")[2])) == len(USERS)
+    with pytest.raises(OSError):
+        asked(ports[1], "/stores")
+
+
+def test_nobody_else_may_ask_without_a_token(instance, make_topic):
+    """Who listens beyond this machine needs a token, or says that somebody else listens."""
+    builder = pipeline(make_topic("orders", PARTITIONS), make_topic)
+    streams = instance(builder, {"application.server": f"0.0.0.0:{free_port()}"})
+    with pytest.raises(ConfigException, match=r"set queries\.token"):
+        streams.start()
