@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import WatermarkSpec
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["brief", "contents", "held_states", "key_text", "projected", "spread"]
+__all__ = ["brief", "contents", "held_states", "key_text", "partitioned_by", "projected", "spread"]
 
 #: Characters of the words for what a store holds.
 _LONGEST_CONTENTS = 2000
@@ -211,9 +211,14 @@ def spread(leg: Leg, legs: Sequence[Leg]) -> str:
         leg: the one that keeps the store.
         legs: of the topology.
     """
+    return f"{SPREAD_BY}{', '.join(partitioned_by(leg, legs)) or 'the message key'}"
+
+
+def partitioned_by(leg: Leg, legs: Sequence[Leg]) -> tuple[str, ...]:
+    """Return the columns that say in which partition of a repartition topic a row is; none for a user's topic."""
     if not leg.source.internal:
-        return f"{SPREAD_BY}the message key"
+        return ()
     writers = (writer.sink for writer in legs if writer.sink is not None and writer.sink.internal)
     key = next(sink.key for sink in writers if sink.topic in leg.source.topics)
     assert isinstance(key, tuple), "a repartition topic is written by columns"
-    return f"{SPREAD_BY}{', '.join(key)}"
+    return key

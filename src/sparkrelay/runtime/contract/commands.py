@@ -73,6 +73,7 @@ class TaskCommand:
             of it must take the same for too far ahead; 0: the worker's own clock counts.
         now_ms: what timers and expiries of processing time go by, in milliseconds since 1970: the driver's clock when
             the batch was chosen; None: the worker's own counts.
+        describe: the changelog topics that are to say again what their stores hold.
     """
 
     task: TaskId
@@ -93,6 +94,7 @@ class TaskCommand:
     event_time_limits: Mapping[str, int] = field(default_factory=dict)
     clock_ms: int = 0
     now_ms: int | None = None
+    describe: frozenset[str] = frozenset()
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:

@@ -163,6 +163,7 @@ class StateSpec(StoreSpec):
         joined: True where a join of tables reads it, and needs to know when rows were deleted.
         answers: where answers of a join by a foreign key come in: which of them count; else None.
         history_ms: of a table of newest rows: for how long it also knows the rows before them; None: not at all.
+        partitioned_by: the columns by which a repartition topic in front of it is partitioned; none: the message key.
     """
 
     keys: tuple[str, ...]
@@ -177,6 +178,7 @@ class StateSpec(StoreSpec):
     joined: bool = False
     answers: AnswersSpec | None = None
     history_ms: int | None = None
+    partitioned_by: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

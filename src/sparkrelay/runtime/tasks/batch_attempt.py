@@ -33,6 +33,7 @@ class BatchAttempt:
         behind: input topics that had more than it takes when it began.
         clock_ms: the machine's clock then, milliseconds since 1970, if its rows must be the same in every try; else 0.
         now_ms: what timers and expiries of processing time go by: the clock when it was chosen, ms since 1970.
+        describe: changelog topics that are to say with it what their stores hold.
         intended: True if a commit says what it takes, so that every owner of the task runs it alike.
     """
 
@@ -47,6 +48,7 @@ class BatchAttempt:
     clock_ms: int = 0
     now_ms: int | None = None
     intended: bool = False
+    describe: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, intent: BatchIntent, failures: int) -> Self:
