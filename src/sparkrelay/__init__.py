@@ -12,6 +12,7 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
+    from sparkrelay.datasources.register import register_data_sources
     from sparkrelay.records.formats import Integer, Json, Long, Raw, String
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
     from sparkrelay.runtime.instance.quick_session import spark_session
@@ -38,6 +39,7 @@ __all__ = [
     "TaskId",
     "TopicPartition",
     "Topology",
+    "register_data_sources",
     "spark_session",
 ]
 
@@ -54,6 +56,7 @@ _HOMES = {
     "StreamsBuilder": "sparkrelay.topology",
     "String": "sparkrelay.records.formats",
     "Topology": "sparkrelay.topology",
+    "register_data_sources": "sparkrelay.datasources.register",
     "spark_session": "sparkrelay.runtime.instance.quick_session",
 }
 

@@ -29,6 +29,7 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 * prepare: once on a machine, so that instances start in less time
 * plan: show what would move if instances joined or left
 * dead-letters: look at the records that an application has left out, and write them back
+* state: look into the tables of an application
 * reset: start an application over; without --execute it only shows what it would do
 * simulate: study task assignors in simulated groups
 * assign: answer assignment requests, one JSON object a line
@@ -47,6 +48,7 @@ app.command("sparkrelay.cli.simulate:simulate", name="simulate")
 app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.plan:plan", name="plan")
+app.command("sparkrelay.cli.state:state", name="state")
 app.command("sparkrelay.cli.reset:reset", name="reset")
 app.command("sparkrelay.cli.dead_letters:dead_letters", name="dead-letters")
 app.command("sparkrelay.cli.prepare:prepare", name="prepare")

@@ -29,8 +29,7 @@ __all__ = ["MARKER_KEY", "SCHEMA_KEY", "Marker", "decode_marker", "encode_change
 #: Key of marker records. Compaction keeps the newest, which is the only one that counts.
 MARKER_KEY = b"\x00\xffsparkrelay.marker"
 
-#: Key of the record that says what the store holds, once releases write it: this one passes over it, whatever it says.
-#: A release that does not know it would take it for a row; so whoever writes it comes after those that pass over it.
+#: Key of the record that says what the store holds (``runtime.contract.store_descriptions``); a restore passes over it.
 SCHEMA_KEY = MARKER_KEY + b"\x01schema"
 
 _ESCAPED = MARKER_KEY + b"\x00"

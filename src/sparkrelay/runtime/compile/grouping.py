@@ -212,9 +212,17 @@ def spread(leg: Leg, legs: Sequence[Leg]) -> str:
         leg: the one that keeps the store.
         legs: of the topology.
     """
+    return f"{SPREAD_BY}{', '.join(repartitioned_by(leg, legs)) or 'the message key'}"
+
+
+def repartitioned_by(leg: Leg, legs: Sequence[Leg]) -> tuple[str, ...]:
+    """Return the columns that say in which partition of a repartition topic a row is; none for a user's topic."""
     if not leg.source.internal:
-        return f"{SPREAD_BY}the message key"
-    return f"{SPREAD_BY}{', '.join(_repartition_key(leg, legs))}"
+        return ()
+    writers = (writer.sink for writer in legs if writer.sink is not None and writer.sink.internal)
+    key = next(sink.key for sink in writers if sink.topic in leg.source.topics)
+    assert isinstance(key, tuple), "a repartition topic is written by columns"
+    return key
 
 
 def partitioned_by(leg: Leg, legs: Sequence[Leg], keys: Collection[str]) -> tuple[str, ...] | None:
@@ -229,16 +237,9 @@ def partitioned_by(leg: Leg, legs: Sequence[Leg], keys: Collection[str]) -> tupl
         None where they are not all among ``keys``.
     """
     if leg.source.internal:
-        columns = _repartition_key(leg, legs)
+        columns = repartitioned_by(leg, legs)
     elif isinstance(leg.source.key, OneColumn):
         columns = (leg.source.key.column_name("key"),)
     else:
         return None
     return columns if set(columns) <= set(keys) else None
-
-
-def _repartition_key(leg: Leg, legs: Sequence[Leg]) -> tuple[str, ...]:
-    writers = (writer.sink for writer in legs if writer.sink is not None and writer.sink.internal)
-    key = next(sink.key for sink in writers if sink.topic in leg.source.topics)
-    assert isinstance(key, tuple), "a repartition topic is written by columns"
-    return key

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
-from sparkrelay.runtime.compile.grouping import contents, held_states, partitioned_by, spread
+from sparkrelay.runtime.compile.grouping import contents, held_states, partitioned_by, repartitioned_by, spread
 from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.compile.watermarks import interval_ms, watermark_spec
@@ -122,6 +122,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         joined=any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
         history_ms=history_ms,
         partitioned_by=partitioned_by(leg, legs, [field.name for field in keys if field.name not in computed]),
+        repartitioned_by=repartitioned_by(leg, legs),
     )
     return spec, {**held, **computed}
 

@@ -90,6 +90,7 @@ class TaskCommand:
         now_ms: what timers and expiries of processing time go by, in milliseconds since 1970: the driver's clock when
             the batch was chosen; None: the worker's own counts.
         left_out: records that the batch goes on without, by partition and offset.
+        describe: the changelog topics that are to say again what their stores hold.
     """
 
     task: TaskId
@@ -111,6 +112,7 @@ class TaskCommand:
     clock_ms: int = 0
     now_ms: int | None = None
     left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = field(default_factory=dict)
+    describe: frozenset[str] = frozenset()
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:

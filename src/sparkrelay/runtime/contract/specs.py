@@ -183,6 +183,7 @@ class StateSpec(StoreSpec):
         history_ms: of a table of newest rows: for how long it also knows the rows before them; None: not at all.
         partitioned_by: the grouping columns that decide in which task a group is, as the keys of messages are made of
             them; None where they are not all there as they were.
+        repartitioned_by: the columns by which a repartition topic in front of it is partitioned; none: the message key.
     """
 
     keys: tuple[str, ...]
@@ -198,6 +199,7 @@ class StateSpec(StoreSpec):
     answers: AnswersSpec | None = None
     history_ms: int | None = None
     partitioned_by: tuple[str, ...] | None = None
+    repartitioned_by: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

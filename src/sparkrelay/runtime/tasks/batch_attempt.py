@@ -35,6 +35,7 @@ class BatchAttempt:
         clock_ms: the machine's clock then, milliseconds since 1970, if its rows must be the same in every try; else 0.
         now_ms: what timers and expiries of processing time go by: the clock when it was chosen, ms since 1970.
         left_out: records that it goes on without, by partition and offset.
+        describe: changelog topics that are to say with it what their stores hold.
         intended: True if a commit says what it takes, so that every owner of the task runs it alike.
     """
 
@@ -50,6 +51,7 @@ class BatchAttempt:
     now_ms: int | None = None
     left_out: dict[TopicPartition, dict[int, LeftOut]] = field(default_factory=dict)
     intended: bool = False
+    describe: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, intent: BatchIntent, failures: int) -> Self:

@@ -19,6 +19,7 @@ from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 from sparkrelay.runtime.tasks.position import LocalCopy, Position
 from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, topics_behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
+from sparkrelay.runtime.tasks.store_descriptions import StoreDescriptions
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
 from sparkrelay.state.watermarks import LATEST
 from sparkrelay.state_machine import StateMachine
@@ -60,6 +61,7 @@ class Task:
 
     Attributes:
         cuts: where those may be cut.
+        descriptions: when they are to say what their stores hold.
         producer: that of the open transaction; None before the first one and for a standby.
         task_epoch: number of this owner of the task; the store refuses batches of any other.
         hindered: times in a row that the broker's silence kept it from being initialized or served.
@@ -74,6 +76,7 @@ class Task:
         "copy",
         "cut",
         "cuts",
+        "descriptions",
         "directory",
         "due_times",
         "event_time_limits",
@@ -462,6 +465,7 @@ class Task:
             self.attempt.left_out = {}
         self.attempt.ranges = ranges
         self.attempt.tries += 1
+        self.attempt.describe = self.descriptions.due(self.copy.listed, self.cuts.before)
 
     def batch_intended(self, producer: ProducerIdentity) -> None:
         """Take it that every owner of the task knows by now what the batch takes."""
@@ -493,6 +497,7 @@ class Task:
             clock_ms=self.attempt.clock_ms,
             now_ms=self.attempt.now_ms,
             left_out=self.attempt.left_out,
+            describe=self.attempt.describe,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:
@@ -512,8 +517,12 @@ class Task:
         topics = {partition.topic for partition in self.attempt.ranges}
         self.event_time_limits.committed(states, self.attempt.limits, topics)
         for state in states:
-            if state.expired is not None and state.store in self.changelogs and state.store in self.cut:
-                changelog = self.changelogs[state.store]
+            changelog = self.changelogs.get(state.store)
+            if changelog is None:
+                continue
+            if changelog.topic in self.attempt.describe:
+                self.descriptions.committed(changelog, self.copy.listed[changelog])
+            if state.expired is not None and state.store in self.cut:
                 self.cuts.committed(
                     changelog, self.copy.listed[changelog], expired=state.expired, last_end=state.last_end
                 )
@@ -579,6 +588,7 @@ class Task:
         self.due_times = DueTimes(self.clocked)
         self.event_time_limits = EventTimeLimits()
         self.written_times = WrittenTimes(self.timed_sinks)
+        self.descriptions = StoreDescriptions()
 
     def _behind(self, positions: Mapping[TopicPartition, int], ranges: Ranges) -> frozenset[str]:
         """Return the topics that have more than a micro-batch of those ranges takes."""

@@ -321,7 +321,7 @@ class StreamThread:
             for task in self.tasks.running():
                 offsets = task.position.offsets.items()
                 before |= {p: offset for p, offset in offsets if p.topic in self.tasks.internal_topics and offset > 0}
-                before |= task.cuts.before
+                before |= task.descriptions.kept(task.cuts.before)
             self._membership.purge(before)
         except AuthorizationException:
             raise

@@ -19,6 +19,7 @@ from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
+from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
@@ -32,7 +33,7 @@ from sparkrelay.runtime.worker.operators.state import (
 )
 from sparkrelay.runtime.worker.operators.watermarks import event_times_ms
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
-from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
+from sparkrelay.state.changelog import SCHEMA_KEY, Marker, encode_changelog, encode_marker
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -188,7 +189,10 @@ def _publish(
 
 
 def _send_changelog(transaction: LentTransaction, state: StoreSpec, command: TaskCommand, applied: Applied) -> None:
-    """Send the changed state, closed by a marker that says which input it has seen."""
+    """Send the changed state, closed by a marker that says which input it has seen.
+
+    Where the command says so, what the store holds stands in front of that.
+    """
     if state.changelog is None:
         return
     partition = TopicPartition(state.changelog, command.task.partition)
@@ -197,9 +201,10 @@ def _send_changelog(transaction: LentTransaction, state: StoreSpec, command: Tas
     marker = encode_marker(
         Marker(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired, entry.sources)
     )
+    ends = [(SCHEMA_KEY, describe_store(state)), marker] if state.changelog in command.describe else [marker]
     keys, values = (
-        pa.concat_arrays([column, pa.array([end], pa.binary())])
-        for column, end in zip(encode_changelog(applied.keys, applied.values), marker, strict=True)
+        pa.concat_arrays([column, pa.array(end, pa.binary())])
+        for column, end in zip(encode_changelog(applied.keys, applied.values), zip(*ends, strict=True), strict=True)
     )
     transaction.send(partition, keys, values, now_ms)
 

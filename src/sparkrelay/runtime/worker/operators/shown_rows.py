@@ -9,7 +9,7 @@ import pyarrow as pa
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.runtime.worker.operators.distinct_values import stored_groups
+from sparkrelay.runtime.worker.operators.distinct_values import has_distinct, stored_groups
 from sparkrelay.runtime.worker.operators.state import stored_results
 from sparkrelay.state import versions
 from sparkrelay.state.watermarks import ENDLESS, over
@@ -17,7 +17,7 @@ from sparkrelay.state.watermarks import ENDLESS, over
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
 
-__all__ = ["key_schema", "row_schema", "shown_rows", "shown_span"]
+__all__ = ["key_schema", "lie_apart", "row_schema", "shown_rows", "shown_span"]
 
 
 def row_schema(spec: StateSpec) -> pa.Schema:
@@ -42,12 +42,21 @@ def shown_span(spec: StateSpec, expired_ms: int) -> tuple[bytes, bytes | None]:
     return (b"", None) if spec.watermark is None else (over(expired_ms), ENDLESS)
 
 
+def lie_apart(spec: StateSpec) -> bool:
+    """Return whether what a row is made of stands in several places, so that all of the store is wanted at once."""
+    return has_distinct(spec) or spec.history_ms is not None
+
+
 def shown_rows(spec: StateSpec, stored: pa.RecordBatch) -> pa.RecordBatch:
     """Return grouping columns and results of every group, in the order of the store's keys.
 
     Args:
         spec: of the step that keeps the store.
-        stored: ``key, value`` of the store, with all that is of these groups.
+        stored: ``key, value`` of the store, in the order of keys, with all that is of these groups.
+
+    Raises:
+        StoreCorruptedException: a value is none of such a store.
+        SerializationException: a key is none, or a result would be too long.
     """
     schema = row_schema(spec)
     groups = stored_groups(spec, stored) if spec.history_ms is None else _newest(stored)

@@ -154,8 +154,9 @@ def next_in_changelog(task: TaskCommand, changelog: str | None, state: StateRepo
     if changelog is None or state is None:
         return {}
     partition = TopicPartition(changelog, task.task.partition)
-    # Behind a record for each key there is a marker.
-    return {partition: next_sequence(task.sequences.get(partition, 0), state.keys_changed + 1)}
+    # Behind a record for each key there is a marker, and in front of that what the store is, where that is to be said.
+    count = state.keys_changed + (2 if changelog in task.describe else 1)
+    return {partition: next_sequence(task.sequences.get(partition, 0), count)}
 
 
 def state_report(entry: JournalEntry) -> StateReport:

@@ -1,0 +1,201 @@
+"""The rows of a table out of a partition of its changelog: the last record of each key, decoded as the store's are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.datasources.cluster import Span
+from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, SparkRelayError
+from sparkrelay.runtime.worker.operators.shown_rows import lie_apart, shown_rows, shown_span
+from sparkrelay.state.changelog import MARKER_KEY, SCHEMA_KEY, split
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.state.changelog import Marker
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["Fetcher", "changelog_rows", "record_name", "require_rows"]
+
+_COLUMNS: Final = frozenset({"key", "value", "offset"})
+#: Keys of records that are no state.
+_OURS: Final = pa.array([MARKER_KEY, SCHEMA_KEY], pa.binary())
+#: So many records are gathered before those that have a successor among them are left out.
+_GATHERED: Final = 1 << 20
+_ROWS_AT_ONCE: Final = 1 << 16
+#: What bytes that nobody here wrote may raise.
+_UNREADABLE: Final = (SparkRelayError, pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError)
+
+
+class Fetcher(Protocol):
+    """Reads ranges of records: a ``BoundedFetcher``, or one of files."""
+
+    def fetch(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], *, columns: Collection[str] | None = None
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """Yield the records of ``[from, to)`` of each partition."""
+
+    def log_start(self, partition: TopicPartition) -> int:
+        """Return the offset at which a partition's log begins."""
+
+
+def changelog_rows(
+    fetcher: Fetcher, spec: StateSpec, span: Span, message_keys: pa.Array | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a partition of a table has where its changelog ends.
+
+    Args:
+        fetcher: reads the changelog.
+        spec: what it says of the store.
+        span: what of the partition to read: all of it, for any of its records may be a key's last one.
+        message_keys: encoded keys; rows of others may be left out. None: all are wanted.
+
+    Raises:
+        SerializationException: a record is none of such a store; names topic, partition and offset.
+        OffsetOutOfRangeException: the partition is shorter than thought.
+    """
+    try:
+        newest, marker = _newest(fetcher, spec, span, message_keys)
+    except OffsetOutOfRangeException:
+        first = fetcher.log_start(span.partition)
+        if first <= span.start:
+            raise
+        # Cut meanwhile. What lay in front has expired.
+        span = Span(span.partition, min(first, span.stop), span.stop)
+        newest, marker = _newest(fetcher, spec, span, message_keys)
+    start, stop = shown_span(spec, NO_TIME if marker is None else marker.expired)
+    if start:
+        newest = newest.filter(pc.greater_equal(newest.column("key"), pa.scalar(start, pa.binary())))
+    if stop is not None:
+        newest = newest.filter(pc.less(newest.column("key"), pa.scalar(stop, pa.binary())))
+    if lie_apart(spec):
+        newest = newest.sort_by("key").combine_chunks()
+    most = newest.num_rows if lie_apart(spec) else _ROWS_AT_ONCE
+    for batch in newest.to_batches(max_chunksize=max(most, 1)):
+        yield from _decoded(spec, span.partition, batch)
+
+
+def require_rows(spec: StateSpec) -> None:
+    """Check that rows can be made by what a changelog says of its store.
+
+    Raises:
+        SparkRelayError: an aggregate is none that there is.
+    """
+    nothing = pa.record_batch([pa.array([], pa.binary()), pa.array([], pa.binary())], ["key", "value"])
+    shown_rows(spec, nothing)
+
+
+def record_name(partition: TopicPartition, offset: int) -> str:
+    """Return what errors call a record."""
+    return f"topic {partition.topic!r}, partition {partition.partition}, offset {offset}"
+
+
+def _newest(
+    fetcher: Fetcher, spec: StateSpec, span: Span, message_keys: pa.Array | None
+) -> tuple[pa.Table, Marker | None]:
+    """Return ``key, value, offset`` of the last record of each key that has a value, and the last marker."""
+    gathered = _LastOfEachKey()
+    last = None
+    for partition, batch in fetcher.fetch({span.partition: (span.start, span.stop)}, columns=_COLUMNS):
+        if not batch.num_rows:
+            continue
+        offsets = batch.column("offset")
+        keys, values, marker = split(batch.column("key"), batch.column("value"), partial(_named, partition, offsets))
+        offsets = offsets.filter(pc.invert(pc.is_in(batch.column("key"), value_set=_OURS)))
+        last = marker or last
+        if message_keys is not None and (own := _own_keys(spec, keys, message_keys)) is not None:
+            keys, values, offsets = keys.filter(own), values.filter(own), offsets.filter(own)
+        gathered.add(pa.record_batch([keys, values, offsets], ["key", "value", "offset"]))
+    return gathered.table(), last
+
+
+def _named(partition: TopicPartition, offsets: pa.Array, index: int) -> str:
+    return record_name(partition, offsets[index].as_py())
+
+
+def _own_keys(spec: StateSpec, keys: pa.Array, message_keys: pa.Array) -> pa.Array | None:
+    """Return which of the store's keys are of those message keys; None where that is not seen from their bytes."""
+    if lie_apart(spec) or spec.merges:
+        return None
+    encoded = keys if spec.watermark is None else pc.binary_slice(keys, 8)
+    return pc.is_in(encoded, value_set=message_keys)
+
+
+class _LastOfEachKey:
+    """Keeps the last record of each key. Records that have a successor are left out now and then, not one by one."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._limit = _GATHERED
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take records, which come behind those before."""
+        self._parts.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= self._limit:
+            table = self._compacted(pa.Table.from_batches(self._parts))
+            self._parts, self._rows = table.to_batches(), table.num_rows
+            self._limit = max(_GATHERED, 2 * self._rows)
+
+    def table(self) -> pa.Table:
+        """Return the records of keys that are there."""
+        schema = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64())])
+        table = self._compacted(pa.Table.from_batches(self._parts, schema))
+        return table.filter(table.column("value").is_valid())
+
+    @staticmethod
+    def _compacted(table: pa.Table) -> pa.Table:
+        numbered = table.select(["key"]).append_column("row", pa.array(np.arange(table.num_rows)))
+        last = numbered.group_by("key", use_threads=False).aggregate([("row", "max")]).column("row_max")
+        if len(last) == table.num_rows:
+            return table
+        kept = np.zeros(table.num_rows, dtype=bool)
+        kept[last.to_numpy()] = True
+        return table.filter(pa.array(kept))
+
+
+def _decoded(spec: StateSpec, partition: TopicPartition, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    try:
+        rows = _checked(spec, batch)
+    except _UNREADABLE as error:
+        raise _refusal(spec, partition, batch, error) from error
+    if rows.num_rows:
+        yield rows
+
+
+def _checked(spec: StateSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = shown_rows(spec, batch.select(["key", "value"]))
+    # Text that is not UTF-8 is for nobody.
+    rows.validate(full=True)
+    return rows
+
+
+def _refusal(
+    spec: StateSpec, partition: TopicPartition, batch: pa.RecordBatch, error: Exception
+) -> SerializationException:
+    """Name the first record that cannot be read, or between which ones it is."""
+    while batch.num_rows > 1:
+        middle = batch.num_rows // 2
+        for half in (batch.slice(0, middle), batch.slice(middle)):
+            try:
+                _checked(spec, half)
+            except _UNREADABLE as found:
+                batch, error = half, found
+                break
+        else:
+            break
+    offsets = batch.column("offset")
+    first, last = pc.min(offsets).as_py(), pc.max(offsets).as_py()
+    where = record_name(partition, first) + ("" if first == last else f" to {last}")
+    return SerializationException(
+        f"{where}: no row of this store is made of the record: {error}. Something else than its application wrote it, "
+        "or it is damaged"
+    )

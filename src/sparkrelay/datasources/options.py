@@ -1,0 +1,43 @@
+"""The options of a data source: those that it knows, and none that it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import ConfigException
+from sparkrelay.settings import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+__all__ = ["Options"]
+
+
+class Options:
+    """Options by their names in lower case, as Spark passes them on; those of Kafka's client begin with ``kafka.``.
+
+    Raises:
+        ConfigException: one is unknown.
+    """
+
+    def __init__(self, options: Mapping[str, str], what: str, known: Collection[str]) -> None:
+        self._options = {key.lower(): value for key, value in options.items()}
+        self._what = what
+        lower = {name.lower() for name in known}
+        for key in self._options:
+            if key not in lower and not key.startswith("kafka."):
+                raise ConfigException(f"{what} has no option {key!r}{nearest(key, known)}")
+
+    def get(self, name: str, otherwise: str) -> str:
+        """Return an option."""
+        return self._options.get(name.lower(), otherwise)
+
+    def required(self, name: str) -> str:
+        """Return an option that must be there.
+
+        Raises:
+            ConfigException: it is not.
+        """
+        if name.lower() not in self._options:
+            raise ConfigException(f'{self._what} needs option("{name}", ...)')
+        return self._options[name.lower()]

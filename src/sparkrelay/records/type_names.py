@@ -1,0 +1,93 @@
+"""Spark's names of types: Arrow types as the JSON that Spark writes of a schema, and back.
+
+Only types that rows of stores have. Nothing that such a JSON names is imported, as Spark does with types of users.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["fields_json", "fields_of", "type_json", "type_of"]
+
+_PLAIN: Final = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "interval day to second": pa.duration("us"),
+    "void": pa.null(),
+}
+_NAMES: Final = {kind: name for name, kind in _PLAIN.items()}
+_DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+
+
+def type_json(kind: pa.DataType) -> Any:
+    """Return the JSON of a type, as ``DataType.jsonValue`` has it.
+
+    Raises:
+        ValueError: it is no type of Spark's that a store may hold.
+    """
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": fields_json(kind)}
+    if pa.types.is_map(kind):
+        key, item = type_json(kind.key_type), type_json(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": item, "valueContainsNull": kind.item_field.nullable}
+    if pa.types.is_list(kind):
+        field = kind.value_field
+        return {"type": "array", "elementType": type_json(field.type), "containsNull": field.nullable}
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if kind not in _NAMES:
+        raise ValueError(f"Spark has no name for {kind}")
+    return _NAMES[kind]
+
+
+def fields_json(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
+    """Return the JSON of columns, as that of a ``StructType`` has them."""
+    return [
+        {"name": field.name, "type": type_json(field.type), "nullable": field.nullable, "metadata": {}}
+        for field in fields
+    ]
+
+
+def type_of(said: Any) -> pa.DataType:
+    """Return the type that some JSON is of.
+
+    Raises:
+        ValueError: it is of none that is known here.
+        TypeError: as above.
+        LookupError: as above.
+    """
+    if isinstance(said, str):
+        if match := _DECIMAL.fullmatch(said):
+            return pa.decimal128(int(match[1]), int(match[2]))
+        if said not in _PLAIN:
+            raise ValueError(f"no type is called {said!r}")
+        return _PLAIN[said]
+    if said["type"] == "struct":
+        return pa.struct(fields_of(said["fields"]))
+    if said["type"] == "map":
+        item = pa.field("value", type_of(said["valueType"]), nullable=said["valueContainsNull"])
+        return pa.map_(pa.field("key", type_of(said["keyType"]), nullable=False), item)
+    if said["type"] == "array":
+        return pa.list_(pa.field("element", type_of(said["elementType"]), nullable=said["containsNull"]))
+    raise ValueError(f"no type is called {said['type']!r}")
+
+
+def fields_of(said: Any) -> list[pa.Field]:
+    """Return the columns that some JSON is of; raises as :func:`type_of` does."""
+    return [pa.field(one["name"], type_of(one["type"]), nullable=one["nullable"]) for one in said]

@@ -1,0 +1,206 @@
+"""Rows out of changelogs are those of the stores, whatever these hold: on the test driver."""
+
+import datetime as dt
+import random
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Window, functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.client.file_log import FileFetcher
+from sparkrelay.datasources.changelog_rows import changelog_rows
+from sparkrelay.datasources.cluster import Span
+from sparkrelay.datasources.tables import Store, description
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.encode import encode
+from sparkrelay.testing import TopologyTestDriver
+from sparkrelay.types import TopicPartition
+
+pytestmark = pytest.mark.integration
+
+START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+ROW = Json("n long, x double, d decimal(10,2), s string, time timestamp, tags array<string>")
+PARTITIONS = 2
+
+
+def rows(seed, count):
+    draw = random.Random(seed)
+    for _ in range(count):
+        at = START + dt.timedelta(seconds=draw.randrange(600))
+        yield (
+            draw.choice(["ada", "bob", "cid", "dan", "eve" * 100]),
+            {
+                "n": draw.randrange(5),
+                "x": draw.choice([None, 0.5, 1.25, -3.0]),
+                "d": str(draw.randrange(1000) / 100),
+                "s": draw.choice(["a", "bb", None, "ü"]),
+                "time": at,
+                "tags": draw.choice([[], ["x"], ["x", "y"]]),
+            },
+        )
+
+
+def store_of(driver, name):
+    topic = f"topology-test-driver-{name}-changelog"
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    return Store(name, topic, tuple(Span(p, 0, driver._log.end(p)) for p in partitions))
+
+
+def read(driver, name, message_keys=None):
+    """Return the rows that the changelog of a store says it has."""
+    fetcher, store = FileFetcher({"sparkrelay.log.directory": str(driver._log._directory)}), store_of(driver, name)
+    spec = description(fetcher, store).spec
+    found = (batch for span in store.spans for batch in changelog_rows(fetcher, spec, span, message_keys))
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def in_order(found):
+    return sorted(found, key=repr)
+
+
+def stream(builder):
+    return builder.stream("rows", key=String("user"), value=ROW)
+
+
+def simple(builder):
+    stream(builder).groupBy("user").agg(
+        F.count("*").alias("count"),
+        F.sum("n").alias("sum"),
+        F.avg("d").alias("avg"),
+        F.min("s").alias("min"),
+        F.stddev("x").alias("deviation"),
+        F.max_by("s", "n").alias("by"),
+        F.first("x", ignorenulls=True).alias("first"),
+        F.approx_count_distinct("s").alias("about"),
+    )
+
+
+def collected(builder):
+    stream(builder).groupBy("n").agg(
+        F.count_distinct("user").alias("users"),
+        F.collect_list("s").alias("list"),
+        F.collect_set("s").alias("set"),
+        F.listagg("s", ", ").alias("text"),
+        F.mode("s").alias("mode"),
+        F.percentile("x", [0.25, 0.5]).alias("p"),
+        F.sum_distinct("n").alias("once"),
+    )
+
+
+def windows(builder):
+    (
+        stream(builder)
+        .withWatermark("time", "20 seconds")
+        .groupBy("user", F.window("time", "1 minute"))
+        .agg(F.count("*").alias("count"), F.collect_set("n").alias("set"))
+    )
+
+
+def kept_windows(builder):
+    late = stream(builder).withWatermark("time", "20 seconds")
+    late.groupBy(F.window("time", "1 minute"), "user").agg(F.avg("x").alias("avg"), retention="3 minutes")
+
+
+def sessions(builder):
+    late = stream(builder).withWatermark("time", "2 minutes")
+    late.groupBy("user", F.session_window("time", "5 seconds")).agg(F.count("*").alias("count"))
+
+
+def newest(builder):
+    builder.table("rows", key=String("user"), value=ROW, name="agg")
+
+
+def history(builder):
+    builder.table("rows", key=String("user"), value=ROW, name="agg", history="1 minute")
+
+
+def ranked(builder):
+    by_n = Window.partitionBy("n").orderBy(F.desc("x"), F.col("user"))
+    stream(builder).withColumn("place", F.row_number().over(by_n)).where("place <= 3")
+
+
+def table_groups(builder):
+    users = builder.table("rows", key=String("user"), value=ROW, name="users")
+    users.groupBy("n").agg(F.count("*").alias("count"), F.avg("d").alias("avg"), F.collect_set("s").alias("set"))
+
+
+SHAPES = [simple, collected, windows, kept_windows, sessions, newest, history, ranked, table_groups]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_changelog_has_the_rows_of_its_store(spark, shape):
+    builder = StreamsBuilder()
+    shape(builder)
+    topology = builder.build()
+    (name,) = {leg.store for leg in topology.legs if leg.store is not None and leg.store != "users"}
+    with TopologyTestDriver(topology, spark=spark, partitions=PARTITIONS, batch="all") as driver:
+        topic = driver.create_input_topic("rows")
+        for part in range(4):
+            for index, (user, row) in enumerate(rows(part, 30)):
+                topic.pipe_input(user, row, part * 10_000 + index)
+            if shape in {newest, history, table_groups}:
+                topic.pipe_input("ada", None, part * 10_000 + 5_000)
+            expected = driver.store(name)
+            assert expected
+            assert in_order(read(driver, name)) == in_order(expected)
+        driver.restart(from_changelog=True)
+        assert in_order(read(driver, name)) == in_order(driver.store(name))
+
+
+def test_stores_without_rows_say_so(spark):
+    builder = StreamsBuilder()
+    stream(builder).dropDuplicates(["user"]).to("firsts")
+    topology = builder.build()
+    (name,) = {leg.store for leg in topology.legs if leg.store is not None}
+    with TopologyTestDriver(topology, spark=spark, partitions=PARTITIONS, batch="all") as driver:
+        driver.create_input_topic("rows").pipe_input("ada", {"n": 1})
+        driver.process()
+        fetcher = FileFetcher({"sparkrelay.log.directory": str(driver._log._directory)})
+        assert description(fetcher, store_of(driver, name)).why_not == "the keys that a stream has had"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"ada", b"\x01\x01\x00"),
+        (b"ada", b"\x01"),
+        (b"ada", b"\x01" + b"\xff" * 40),
+        (b"\xff\xfe", None),
+    ],
+)
+@pytest.mark.parametrize("shape", [simple, newest])
+def test_what_is_no_row_is_named(spark, shape, key, value):
+    builder = StreamsBuilder()
+    shape(builder)
+    topology = builder.build()
+    (name,) = {leg.store for leg in topology.legs if leg.store is not None}
+    with TopologyTestDriver(topology, spark=spark, partitions=PARTITIONS, batch="all") as driver:
+        topic = driver.create_input_topic("rows")
+        for user, row in rows(1, 20):
+            topic.pipe_input(user, row, 1)
+        driver.process()
+        store = store_of(driver, name)
+        at = store.spans[1].partition
+        if value is None:
+            (good,) = driver._log.read(at, 0, 1, {"value"}).column("value").to_pylist()
+            value = good
+        (forged,) = encode(pa.array([key], pa.binary()), pa.array([value], pa.binary()), timestamps=1)
+        driver._log.append(at, bytes(forged.data))
+        end = driver._log.end(at) - 1
+        with pytest.raises(SerializationException, match=rf"'{at.topic}', partition 1, offset {end}:"):
+            read(driver, name)
+
+
+def test_rows_of_some_keys_are_read_alone(spark):
+    builder = StreamsBuilder()
+    simple(builder)
+    topology = builder.build()
+    (name,) = {leg.store for leg in topology.legs if leg.store is not None}
+    with TopologyTestDriver(topology, spark=spark, partitions=PARTITIONS, batch="all") as driver:
+        topic = driver.create_input_topic("rows")
+        for user, row in rows(1, 20):
+            topic.pipe_input(user, row, 1)
+        expected = [row for row in driver.store(name) if row["user"] == "ada"]
+        assert expected
+        assert read(driver, name, pa.array([b"ada"], pa.binary())) == expected
