@@ -12,7 +12,7 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
-    from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+    from sparkrelay.records.formats import Avro, Integer, Json, Long, Raw, String
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
     from sparkrelay.runtime.instance.quick_session import spark_session
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Avro",
     "BatchId",
     "GlobalKTable",
     "Integer",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Avro": "sparkrelay.records.formats",
     "GlobalKTable": "sparkrelay.topology",
     "Integer": "sparkrelay.records.formats",
     "Json": "sparkrelay.records.formats",

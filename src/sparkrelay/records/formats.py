@@ -6,10 +6,15 @@ A format says what the bytes are. Which Arrow code reads or writes them is decid
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Format", "Integer", "Json", "Long", "OneColumn", "Raw", "String"]
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
+
+__all__ = ["Avro", "Format", "Integer", "Json", "Long", "OneColumn", "Raw", "String"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +80,52 @@ class Json(Format):
     def __post_init__(self) -> None:
         if isinstance(self.schema, str) and not self.schema.strip():
             raise ValueError('Json(""): name at least one field, such as Json("user string, amount double")')
+
+
+@dataclass(frozen=True, slots=True)
+class Avro(Format):
+    """One Avro record a record: its binary form alone, as ``BinaryMessageEncoder`` without a header writes it.
+
+    Attributes:
+        schema: the schema, as JSON text or as what ``json.load`` makes of it. A record's fields are the columns; a
+            schema of another type is one column, ``key`` or ``value``. Columns have the types that Spark's
+            ``from_avro`` gives them.
+
+    Usage::
+
+        orders = builder.stream("orders", key=String("user"), value=Avro(open("order.avsc").read()))
+        orders.where("amount > 100").to("large", value=Avro(open("order.avsc").read()))
+    """
+
+    schema: Any = None
+
+    def __post_init__(self) -> None:
+        if self.schema is None:
+            raise ValueError("Avro() needs a schema, such as Avro(open('order.avsc').read())")
+        given = self.schema
+        if isinstance(given, Mapping | list):
+            given = json.dumps(given)
+        if not isinstance(given, str) or not given.strip():
+            raise ValueError(f"Avro({self.schema!r}): the schema must be JSON text, or a dict")
+        try:
+            parse_schema(given)
+            # Blank space says nothing, and instances must agree on the schema.
+            text = json.dumps(json.loads(given), separators=(",", ":")) if given.strip()[0] in '{["' else given.strip()
+        except SerializationException as error:
+            raise ValueError(f"Avro(...): {error}") from error
+        object.__setattr__(self, "schema", text)
+
+    @property
+    def type_name(self) -> str:
+        """What the schema is called: a record by its name."""
+        return type_name(parse_schema(self.schema))
+
+    @property
+    def is_record(self) -> bool:
+        """True if the schema is a record's, whose fields are the columns."""
+        return isinstance(parse_schema(self.schema), AvroRecord)
+
+    def column_names(self, place: str) -> tuple[str, ...]:
+        """Return the columns' names for a place, ``"key"`` or ``"value"``."""
+        kind = parse_schema(self.schema)
+        return tuple(field.name for field in kind.fields) if isinstance(kind, AvroRecord) else (place,)

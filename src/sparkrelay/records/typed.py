@@ -15,7 +15,6 @@ by record, which is slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,8 +22,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.printable import printable
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
+from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.formats import Integer, Long, OneColumn, Raw, String
 from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
@@ -49,22 +48,6 @@ PLAIN_TYPES: Final[Mapping[type[OneColumn], pa.DataType]] = {
 _BLOCK: Final = 1 << 20
 _SMALL_GROUP: Final = 32
 _NO_COLUMN: Final = "\0"
-
-
-@dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A value that its format cannot read.
-
-    Attributes:
-        index: its row.
-        reason: what is wrong, for people; control characters of the quoted value are escaped.
-    """
-
-    index: int
-    reason: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", printable(self.reason))
 
 
 def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch, list[BadRecord]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Format, Json
+from sparkrelay.records.formats import Avro, Format, Json
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.lineage import Lineage
@@ -207,6 +207,12 @@ def _topics(topics: Any, call_site: CallSite) -> tuple[str, ...]:
 
 
 def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
+    if isinstance(key, Avro) and method != "stream":
+        raise TopologyException(
+            f"{call_site}: key=Avro(...) of {method}() is not there: equal keys may have different bytes, as schemas "
+            "change, and a table goes by bytes. Read it with stream(), and keep a table of it: "
+            'builder.stream(...).groupBy("id").agg(F.last("name"))'
+        )
     if isinstance(key, Json):
         raise TopologyException(
             f'{call_site}: key=Json(...) of {method}() is not there yet; read it as String("key") and take it apart '
@@ -228,8 +234,8 @@ def _format(method: str, place: str, form: Any, call_site: CallSite) -> Format |
         return form
     hint = " (an instance, with parentheses)" if isinstance(form, type) else ""
     raise TopologyException(
-        f"{call_site}: {place}= of {method}() takes a format such as String(), Json(schema) or Raw(){hint}, not "
-        f"{form!r}"
+        f"{call_site}: {place}= of {method}() takes a format such as String(), Json(schema), Avro(schema) or "
+        f"Raw(){hint}, not {form!r}"
     )
 
 

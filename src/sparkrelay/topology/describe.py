@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sparkrelay.records.formats import Avro
 from sparkrelay.topology.stateful_steps import TableJoin
 from sparkrelay.topology.structure import Lookup
 
@@ -101,6 +102,11 @@ def format_text(form: Format | None) -> str | None:
     return f"{type(form).__name__}({', '.join(words)})"
 
 
+def _short_text(form: Format | None) -> str | None:
+    """Return a format in a few words: Avro schemas have pages."""
+    return f"Avro({form.type_name})" if isinstance(form, Avro) else format_text(form)
+
+
 def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
     """Return the paragraphs of a subtopology: each source, and behind it depth first what follows."""
     roots: dict[int, _Part] = {}
@@ -163,7 +169,7 @@ def _written(form: Format | str | tuple[str, ...]) -> str | None:
     """Return what a sink's key or value is written of, in words."""
     if isinstance(form, str):
         return form
-    return ", ".join(form) if isinstance(form, tuple) else format_text(form)
+    return ", ".join(form) if isinstance(form, tuple) else _short_text(form)
 
 
 def _follow(at: _Part, step: Step | Lookup, source: str, shared: dict[tuple[int, int], _Part]) -> _Part:
@@ -187,8 +193,8 @@ def _source_part(source: Source) -> _Part:
     formats = ", ".join(
         f"{place}: {text}"
         for place, text in (
-            ("key", format_text(source.key)),
-            ("value", format_text(source.value)),
+            ("key", _short_text(source.key)),
+            ("value", _short_text(source.value)),
             ("timestamp", source.timestamp),
         )
         if text is not None
