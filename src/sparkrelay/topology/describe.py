@@ -89,12 +89,14 @@ def format_text(form: Format | None) -> str | None:
     """Return a format as it is written, ``String("carrier")``."""
     if form is None:
         return None
-    arguments = [getattr(form, name) for name in getattr(type(form), "__slots__", ())] or [
-        getattr(form, name) for name in form.__dataclass_fields__
-    ]
     words = []
-    for argument in arguments:
-        if isinstance(argument, str):
+    for name, declared in form.__dataclass_fields__.items():
+        argument = getattr(form, name)
+        if not declared.compare:
+            continue
+        if declared.kw_only:
+            words += [] if argument is None else [f"{name}={argument!r}"]
+        elif isinstance(argument, str):
             words.append('"' + " ".join(argument.split()) + '"')
         elif argument is not None:
             # A StructType; its own short form is stable, which repr() of other objects may not be.
@@ -104,7 +106,11 @@ def format_text(form: Format | None) -> str | None:
 
 def _short_text(form: Format | None) -> str | None:
     """Return a format in a few words: Avro schemas have pages."""
-    return f"Avro({form.type_name})" if isinstance(form, Avro) else format_text(form)
+    return (
+        (f"Avro({form.type_name})" if form.schema is not None else format_text(form))
+        if isinstance(form, Avro)
+        else format_text(form)
+    )
 
 
 def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:

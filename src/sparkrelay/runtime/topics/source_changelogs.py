@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.config import REUSE_SOURCE_TOPICS
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts
+from sparkrelay.runtime.topics.registered_schemas import with_registered_schemas
 from sparkrelay.topology.optimization import reusing_source_topics
 
 if TYPE_CHECKING:
@@ -29,7 +30,13 @@ _SETTING: Final = f"topology.optimization={REUSE_SOURCE_TOPICS}"
 
 
 def as_configured(topology: Topology, config: StreamsConfig) -> Topology:
-    """Return a topology as it runs with an instance's settings."""
+    """Return a topology as it runs with an instance's settings.
+
+    Raises:
+        SchemaRegistryException: a schema is the registry's, and that does not answer.
+        TopologyException: it has no such schema.
+    """
+    topology = with_registered_schemas(topology, config)
     if not config.reuses_source_topics:
         return topology
     return reusing_source_topics(topology, from_beginning=config.auto_offset_reset == "earliest")
