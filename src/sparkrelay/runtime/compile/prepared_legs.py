@@ -82,6 +82,9 @@ class PreparedLegs:
 
     def __init__(self, compiler: LegCompiler, legs: Iterable[Leg]) -> None:
         self._compiler = compiler
+        legs = tuple(legs)
+        #: How many schemas of its records each leg's plan knows.
+        self._known_schemas = {leg.id: _known_schemas(leg) for leg in legs}
         self._plans: dict[str, PreparedLeg] = {leg.id: compiler.build(leg) for leg in legs}
         self._waves = assign_waves([plan.leg for plan in self._plans.values()])
         self._unions: dict[tuple[str, ...], DataFrame] = {}
@@ -89,8 +92,6 @@ class PreparedLegs:
         #: Legs whose plans have older rows of a DataFrame, or fewer schemas, than there are.
         self._outdated: set[str] = set()
         self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
-        #: How many schemas of its records each leg's plan knows.
-        self._known_schemas = {plan.leg.id: _known_schemas(plan.leg) for plan in self._plans.values()}
         self._building = threading.Lock()
 
     def state(self, store: str) -> StateSpec | None:
@@ -166,8 +167,10 @@ class PreparedLegs:
             return False
         for leg in [plan.leg for plan in self._plans.values()]:
             if leg.id in self._outdated:
+                # Before it is built: another thread may get more of them meanwhile.
+                known = _known_schemas(leg)
                 self._plans[leg.id] = self._compiler.build(leg)
-                self._known_schemas[leg.id] = _known_schemas(leg)
+                self._known_schemas[leg.id] = known
         self._unions.clear()
         with self._building:
             self._resident = None
