@@ -14,7 +14,21 @@ from typing import Any
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
 
-__all__ = ["Avro", "Format", "Integer", "Json", "Long", "OneColumn", "Raw", "String"]
+__all__ = [
+    "Avro",
+    "Boolean",
+    "Double",
+    "Float",
+    "Format",
+    "Integer",
+    "Json",
+    "Long",
+    "OneColumn",
+    "Raw",
+    "Short",
+    "String",
+    "Uuid",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,31 @@ class Integer(OneColumn):
 @dataclass(frozen=True, slots=True)
 class Long(OneColumn):
     """Eight bytes, big endian, a bigint column: Kafka's LongSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Short(OneColumn):
+    """Two bytes, big endian, a smallint column: Kafka's ShortSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Float(OneColumn):
+    """Four bytes, IEEE 754, big endian, a float column: Kafka's FloatSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Double(OneColumn):
+    """Eight bytes, IEEE 754, big endian, a double column: Kafka's DoubleSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(OneColumn):
+    """One byte, 0 or 1, a boolean column: Kafka's BooleanSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uuid(OneColumn):
+    """The text of a UUID, ``00112233-4455-6677-8899-aabbccddeeff``, a string column: Kafka's UUIDSerializer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.schema import parse_schema
 from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.bad_record import BadRecord
-from sparkrelay.records.formats import Avro, Json, OneColumn, Raw
+from sparkrelay.records.formats import Avro, Json, OneColumn, Raw, Uuid
 from sparkrelay.records.framing import PREFIX_BYTES, UNFRAMED, prefix, schema_ids
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.records.typed import PLAIN_TYPES, json_to_columns, plain_to_column
+from sparkrelay.records.plain import FIXED_WIDTHS, write_fixed, write_uuids
+from sparkrelay.records.typed import json_to_columns, plain_to_column
 
 if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
@@ -53,7 +54,7 @@ def format_to_columns(
         The columns by name, and the bad records in order, which are null in all of them.
     """
     if isinstance(form, OneColumn):
-        column, bad = plain_to_column(values, PLAIN_TYPES[type(form)])
+        column, bad = plain_to_column(values, type(form))
         return {form.column_name(place): column}, bad
     assert schema is not None, form
     if isinstance(form, Json):
@@ -90,7 +91,9 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
     if isinstance(form, Raw):
         return rows.column(0).cast(pa.binary())
     try:
-        return key_bytes([rows.column(0)])
+        if isinstance(form, Uuid):
+            return write_uuids(rows.column(0))
+        return write_fixed(rows.column(0)) if rows.column(0).type in FIXED_WIDTHS else key_bytes([rows.column(0)])
     except SerializationException as error:
         raise SerializationException(f"column {name!r} cannot be written as {form}: {error}") from error
 

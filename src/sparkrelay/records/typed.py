@@ -24,13 +24,14 @@ import pyarrow.json
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
 from sparkrelay.records.bad_record import BadRecord
-from sparkrelay.records.formats import Integer, Long, OneColumn, Raw, String
+from sparkrelay.records.formats import Boolean, Double, Float, Integer, Long, OneColumn, Raw, Short, String, Uuid
 from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
 from sparkrelay.records.json.scan import join_objects
 from sparkrelay.records.json.values import Misfit, row_from_json
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import is_text, key_columns, plain_misfit, plain_misfits
+from sparkrelay.records.plain import FIXED_WIDTHS, misfits_as_uuids, read_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,6 +44,11 @@ PLAIN_TYPES: Final[Mapping[type[OneColumn], pa.DataType]] = {
     String: pa.string(),
     Integer: pa.int32(),
     Long: pa.int64(),
+    Short: pa.int16(),
+    Float: pa.float32(),
+    Double: pa.float64(),
+    Boolean: pa.bool_(),
+    Uuid: pa.string(),
 }
 
 _BLOCK: Final = 1 << 20
@@ -83,23 +89,31 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
     ]
 
 
-def plain_to_column(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[BadRecord]]:
-    """Read what Kafka's own serialisers of strings, bytes, ints and longs write.
+def plain_to_column(values: pa.Array, form: type[OneColumn]) -> tuple[pa.Array, list[BadRecord]]:
+    """Read what Kafka's own serialisers write.
 
     Args:
         values: keys or values of records; null stays null.
-        kind: string, binary, int32 or int64.
+        form: one of ``PLAIN_TYPES``.
 
     Returns:
         The column, and the bad records in order, which are null in it.
     """
-    values = flatten(values)
+    values, kind = flatten(values), PLAIN_TYPES[form]
+    if kind in FIXED_WIDTHS:
+        return read_fixed(values, kind)
     wrong = plain_misfits(values, kind)
     bad = [BadRecord(int(row), plain_misfit(values[int(row)].as_py(), kind)) for row in wrong]
     if bad:
         place = np.arange(len(values))
         values = values.take(pa.array(place, mask=np.isin(place, wrong)))
-    return key_columns(values, pa.schema([("plain", kind)]))[0], bad
+    column = key_columns(values, pa.schema([("plain", kind)]))[0]
+    if form is Uuid and len(unlike := misfits_as_uuids(column)):
+        bad += [BadRecord(int(row), f"is {column[int(row)].as_py()[:60]!r}, which is no UUID") for row in unlike]
+        place = np.arange(len(column))
+        column = column.take(pa.array(place, mask=np.isin(place, unlike)))
+        bad.sort(key=lambda one: one.index)
+    return column, bad
 
 
 def _read_any(values: pa.Array, schema: pa.Schema, parsed: pa.Schema | None) -> tuple[pa.RecordBatch, list[BadRecord]]:

@@ -15,9 +15,8 @@ from sparkrelay.errors import SerializationException
 from sparkrelay.records.encode import encode
 from sparkrelay.records.formats import Avro, Json, OneColumn, Raw
 from sparkrelay.records.formatted import columns_to_format, declared_schema, format_to_columns
-from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.records.typed import PLAIN_TYPES
+from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -202,8 +201,9 @@ def _encoded(format_: Format, value: Any, place: str) -> bytes | None:
         return _as_avro(format_, value, place)
     assert isinstance(format_, OneColumn), format_
     try:
-        data: bytes = key_bytes([pa.array([value], PLAIN_TYPES[type(format_)])])[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        row = pa.RecordBatch.from_arrays([pa.array([value], PLAIN_TYPES[type(format_)])], ["value"])
+        data: bytes = columns_to_format(row, format_)[0].as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, SerializationException) as error:
         raise TypeError(f"{value!r} cannot be written as {format_}: {error}") from error
     return data
 
@@ -233,5 +233,7 @@ def _decoded(format_: Format, data: bytes | None, place: str) -> Any:
         row = {name: column[0].as_py() for name, column in columns.items()}
         return row if format_.is_record else row[place]
     assert isinstance(format_, OneColumn), format_
-    (column,) = key_columns(pa.array([data], pa.binary()), pa.schema([("value", PLAIN_TYPES[type(format_)])]))
+    column, bad = plain_to_column(pa.array([data], pa.binary()), type(format_))
+    if bad:
+        raise SerializationException(f"a record's {place} {bad[0].reason}")
     return column[0].as_py()

@@ -6,7 +6,7 @@ import decimal
 import pytest
 from pyspark.sql import functions as F
 
-from sparkrelay import Avro, StreamsBuilder, String
+from sparkrelay import Avro, Boolean, Double, Float, Short, StreamsBuilder, String, Uuid
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.testing import TopologyTestDriver
 
@@ -112,3 +112,22 @@ def test_columns_that_a_schema_does_not_take_are_refused_when_the_pipeline_is_bu
     builder.stream("in", value=Avro(union)).to("out")
     with pytest.raises(TopologyException, match="field 'a' of the Avro schema is a union of int, string"):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_what_kafka_s_plain_serializers_write(spark):
+    builder = StreamsBuilder()
+    for form in (Short, Float, Double, Boolean, Uuid):
+        name = form.__name__.lower()
+        builder.stream(name, key=form("k"), value=form("v")).to(f"{name}-out", key=form("k"), value=form("v"))
+    shorts = builder.stream("shorts", key=Short("k"))
+    shorts.groupBy("k").count().to("counts")
+    values = {Short: -7, Float: 1.5, Double: -0.1, Boolean: True, Uuid: "00112233-4455-6677-8899-aabbccddeeff"}
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        for form, value in values.items():
+            driver.create_input_topic(form.__name__.lower()).pipe_input(value, value)
+        driver.create_input_topic("shorts").pipe_rows([(1, b""), (1, b""), (2, b"")])
+        for form, value in values.items():
+            (record,) = driver.create_output_topic(f"{form.__name__.lower()}-out").read_records()
+            assert (record.key, record.value) == (value, value)
+        rows = driver.create_output_topic("counts").read_rows()
+        assert sorted((row["k"], row["count"]) for row in rows) == [(1, 2), (2, 1)]

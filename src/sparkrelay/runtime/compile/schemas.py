@@ -17,11 +17,14 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     FractionalType,
     IntegerType,
     IntegralType,
     LongType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -33,7 +36,21 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.errors import SerializationException, TopologyException
-from sparkrelay.records.formats import Avro, Format, Integer, Json, Long, OneColumn, Raw, String
+from sparkrelay.records.formats import (
+    Avro,
+    Boolean,
+    Double,
+    Float,
+    Format,
+    Integer,
+    Json,
+    Long,
+    OneColumn,
+    Raw,
+    Short,
+    String,
+    Uuid,
+)
 from sparkrelay.records.formatted import columns_to_format, declared_schema
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.typed import json_to_columns
@@ -126,7 +143,14 @@ _SPARK_TYPES: Mapping[type[OneColumn], DataType] = {
     String: StringType(),
     Integer: IntegerType(),
     Long: LongType(),
+    Short: ShortType(),
+    Float: FloatType(),
+    Double: DoubleType(),
+    Boolean: BooleanType(),
+    Uuid: StringType(),
 }
+#: Those that a column has as a message key by its type alone.
+_KEYS: Final = (Raw, String, Integer, Long)
 
 
 def format_fields(form: Format, place: str, where: str) -> list[StructField]:
@@ -392,7 +416,7 @@ def unlike(first: StructType, second: StructType, *, in_order: bool) -> str | No
 
 def plain_format(column: StructField) -> OneColumn | None:
     """Return the format that a column's values have as a message key; None if its type has none."""
-    fitting = (form for form, kind in _SPARK_TYPES.items() if isinstance(column.dataType, type(kind)))
+    fitting = (form for form in _KEYS if isinstance(column.dataType, type(_SPARK_TYPES[form])))
     return next((form(column.name) for form in fitting), None)
 
 
@@ -403,7 +427,9 @@ def _check_type(column: StructField, form: OneColumn, place: str, where: str) ->
     if isinstance(column.dataType, type(wanted)):
         return
     name, kind, text = column.name, column.dataType.simpleString(), wanted.simpleString()
-    fitting = [other for other, its in _SPARK_TYPES.items() if isinstance(column.dataType, type(its))]
+    fitting = [
+        other for other, its in _SPARK_TYPES.items() if isinstance(column.dataType, type(its)) and other is not Uuid
+    ]
     remedy = "".join(f", or write it as it is, {place}={format_text(other(name))}" for other in fitting)
     raise TopologyException(
         f"{where} writes column {name!r} ({kind}) as {place}={format_text(form)}, which takes {text}; "

@@ -441,7 +441,7 @@ class PublishSpec(StepSpec):
         topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
         columns: names of the columns that the value is made of, in order.
         key_columns: columns that make the key; empty: the key that travels with the rows.
-        key: format of the key, where it has a schema of its own; None: as ``key_bytes`` writes the columns.
+        key: format of the key; None: as ``key_bytes`` writes the columns.
         value: format of the value; None for a repartition topic, which carries whole rows.
         layout: of a repartition topic: the number of its rows' layout.
         changelog: Kafka's name of the changelog that the leg has written to before, and others write to behind it.

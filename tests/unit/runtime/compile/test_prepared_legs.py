@@ -180,7 +180,7 @@ def test_without_dataframes_nothing_is_asked(compiler):
 def test_a_leg_whose_records_have_new_schemas_is_built_again(compiler):
     legs = made_leg("a", "orders"), made_leg("b", "users")
     asked = []
-    writers = WriterSchemas({1: "one"}, lambda number: asked.append(number))
+    writers = WriterSchemas({1: "one"}, asked.append)
     legs[0].source.value = SimpleNamespace(writers=writers)
     plans = plans_of(compiler, *legs)
     others = plans_of(compiler, *legs)
