@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.records.avro.reader import AvroReader
+from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.codecs import CODEC_NAMES
 from sparkrelay.records.decode import decode
 from sparkrelay.records.encode import encode
@@ -30,6 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PASSES = 5
+ORDER = [
+    {"name": "user", "type": ["null", "string"]},
+    {"name": "amount", "type": "double"},
+    {"name": "item", "type": "long"},
+    {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "note", "type": "string"},
+]
 GOAL = 10_000_000
 
 
@@ -93,6 +102,19 @@ def measure(records: int) -> dict[str, float]:
     assert not bad
     assert read.column("user").equals(users)
     rates[f"read JSON of {texts.nbytes // records} B to string, double"] = records / seconds
+
+    flat = pa.RecordBatch.from_arrays(
+        [users, amounts, items, times, notes], names=["user", "amount", "item", "time", "note"]
+    )
+    schema_text = json.dumps({"type": "record", "name": "Order", "fields": ORDER})
+    seconds, values = best(lambda: columns_to_avro(flat, schema_text), passes=3)
+    rates["write Avro: nullable string, double, bigint, timestamp, string"] = records / seconds
+    for names in (flat.schema.names, ["user", "amount"]):
+        reader = AvroReader(schema_text, None, "value", names)
+        seconds, (read, bad) = best(lambda reader=reader: reader.read(values), passes=3)
+        assert not bad
+        assert read.equals(flat.select(names))
+        rates[f"read Avro of {values.nbytes // records} B, {len(names)} of 5 fields"] = records / seconds
 
     seconds, made = best(lambda: key_bytes([users, times]))
     rates["key bytes of (string, timestamp)"] = records / seconds

@@ -13,7 +13,7 @@ from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from sparkrelay.datasources.register import register_data_sources
-    from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+    from sparkrelay.records.formats import Avro, Boolean, Double, Float, Integer, Json, Long, Raw, Short, String, Uuid
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
     from sparkrelay.runtime.instance.quick_session import spark_session
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Avro",
     "BatchId",
+    "Boolean",
+    "Double",
+    "Float",
     "GlobalKTable",
     "Integer",
     "Json",
@@ -32,6 +36,7 @@ __all__ = [
     "Long",
     "ProcessId",
     "Raw",
+    "Short",
     "SparkRelayError",
     "StreamThreadExceptionResponse",
     "StreamsBuilder",
@@ -39,11 +44,16 @@ __all__ = [
     "TaskId",
     "TopicPartition",
     "Topology",
+    "Uuid",
     "register_data_sources",
     "spark_session",
 ]
 
 _HOMES = {
+    "Avro": "sparkrelay.records.formats",
+    "Boolean": "sparkrelay.records.formats",
+    "Double": "sparkrelay.records.formats",
+    "Float": "sparkrelay.records.formats",
     "GlobalKTable": "sparkrelay.topology",
     "Integer": "sparkrelay.records.formats",
     "Json": "sparkrelay.records.formats",
@@ -52,10 +62,12 @@ _HOMES = {
     "KafkaStreams": "sparkrelay.runtime.instance.kafka_streams",
     "Long": "sparkrelay.records.formats",
     "Raw": "sparkrelay.records.formats",
+    "Short": "sparkrelay.records.formats",
     "StreamThreadExceptionResponse": "sparkrelay.runtime.thread.uncaught_exceptions",
     "StreamsBuilder": "sparkrelay.topology",
     "String": "sparkrelay.records.formats",
     "Topology": "sparkrelay.topology",
+    "Uuid": "sparkrelay.records.formats",
     "register_data_sources": "sparkrelay.datasources.register",
     "spark_session": "sparkrelay.runtime.instance.quick_session",
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -35,6 +36,7 @@ __all__ = [
     "MOST_TAGS",
     "PREFIXES",
     "SECURITY_PREFIXES",
+    "SUBJECT_NAME_STRATEGIES",
     "StreamsConfig",
     "check_application_id",
     "check_client_tags",
@@ -63,6 +65,8 @@ _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: The value of ``topology.optimization`` that has tables use the topic that they are read from as their changelog.
 REUSE_SOURCE_TOPICS: Final = "reuse.ktable.source.topics"
+#: How the name that a registry knows a schema by is made.
+SUBJECT_NAME_STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
 #: Kafka Streams' other ones.
 _OTHER_OPTIMIZATIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -118,6 +122,26 @@ def _check_not_empty(value: str) -> None:
 def _check_topic_name(value: str) -> None:
     if not _TOPIC.fullmatch(value) or value in {".", ".."}:
         raise ValueError("a topic's name has 1 to 249 letters, digits, '.', '_' or '-'")
+
+
+def _check_registry(value: str) -> None:
+    for url in value.split(","):
+        parts = urllib.parse.urlsplit(url.strip())
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("give http://HOST:PORT, or https://")
+        if parts.username or parts.password:
+            raise ValueError("credentials in it would be shown; set basic.auth.user.info instead")
+
+
+def _check_user_info(value: str) -> None:
+    if ":" not in value or not value.isascii() or not value.isprintable():
+        raise ValueError("give USER:PASSWORD")
+
+
+def _check_strategy(value: str) -> None:
+    # Java's clients name classes, io.confluent.kafka.serializers.subject.RecordNameStrategy.
+    if value.rpartition(".")[2] not in SUBJECT_NAME_STRATEGIES:
+        raise ValueError(f"use one of {', '.join(SUBJECT_NAME_STRATEGIES)}")
 
 
 def _check_optimization(value: str) -> None:
@@ -249,6 +273,30 @@ class StreamsConfig:
         "only logged",
         check=_check_topic_name,
     )
+    schema_registry_url: str = setting(
+        "",
+        "http://HOST:PORT[,...] of the schema registry for Avro() and the like; asked by the driver alone",
+        check=_check_registry,
+    )
+    basic_auth_user_info: str = setting(
+        "", "USER:PASSWORD for the schema registry", secret=True, check=_check_user_info
+    )
+    basic_auth_credentials_source: str = setting(
+        "USER_INFO", "accepted, without effect: basic.auth.user.info it is", choices=("USER_INFO",)
+    )
+    schema_registry_ssl_ca_location: str = setting(
+        "", "file with the certificates that the registry's is checked by, PEM; default: the system's"
+    )
+    auto_register_schemas: bool = setting(
+        False, "whether Avro(schema, framed=True) of to() is registered, if it is not (Confluent: true)"
+    )
+    key_subject_name_strategy: str = setting(
+        "TopicNameStrategy",
+        "under which name the registry knows the schemas of keys: TopicNameStrategy, RecordNameStrategy, "
+        "TopicRecordNameStrategy",
+        check=_check_strategy,
+    )
+    value_subject_name_strategy: str = setting("TopicNameStrategy", "the same of values", check=_check_strategy)
     topology_optimization: str = setting(
         "none",
         "reuse.ktable.source.topics, or all: a table that is read from a topic has that as its changelog, and no copy",

@@ -20,7 +20,9 @@
     ├── RecordException                     bytes from or for a topic
     │   ├── CorruptRecordException              a batch whose checksum or structure is wrong
     │   └── SerializationException              a value that does not fit its format
-    │       └── RecordDeserializationException      a record of a consumer (.topic, .partition, .offset, .column)
+    │       ├── RecordDeserializationException      a record of a consumer (.topic, .partition, .offset, .column)
+    │       └── UnknownSchemaException              a record's schema is yet to be fetched (.schema_ids)
+    ├── SchemaRegistryException             the schema registry refuses, does not answer, or has no such schema
     ├── StreamsException                    a running instance
     │   ├── TaskAssignmentException             an assignment cannot be computed or followed
     │   ├── ApplicationShutdownException        an instance asked the whole application to end
@@ -74,6 +76,7 @@ __all__ = [
     "RecordDeserializationException",
     "RecordException",
     "RecordTooLargeException",
+    "SchemaRegistryException",
     "SerializationException",
     "SparkRelayError",
     "StateStoreException",
@@ -86,6 +89,7 @@ __all__ = [
     "TaskAssignmentException",
     "TimeoutException",
     "TopologyException",
+    "UnknownSchemaException",
     "UnknownStateStoreException",
     "UnknownTopicException",
     "UnsupportedOperationException",
@@ -275,6 +279,29 @@ def _rebuild_record(
     message: str, topic: str, partition: int, offset: int, column: str
 ) -> RecordDeserializationException:
     return RecordDeserializationException(message, topic=topic, partition=partition, offset=offset, column=column)
+
+
+class UnknownSchemaException(SerializationException):
+    """A record was written by a schema that its reader has not got yet; the driver asks the registry for it.
+
+    Attributes:
+        schema_ids: the registry's numbers of such schemas, with commas between.
+    """
+
+    def __init__(self, message: str, *, schema_ids: str) -> None:
+        super().__init__(message)
+        self.schema_ids = schema_ids
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_unknown_schema, (str(self), self.schema_ids)
+
+
+def _rebuild_unknown_schema(message: str, schema_ids: str) -> UnknownSchemaException:
+    return UnknownSchemaException(message, schema_ids=schema_ids)
+
+
+class SchemaRegistryException(SparkRelayError):
+    """The schema registry refuses, does not answer, or has no such schema; the message names the request."""
 
 
 class StreamsException(SparkRelayError):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -59,12 +60,14 @@ _STRING_MAX: Final = (1 << 15) - 1
 #: Longer values are cut in messages.
 _SHOWN_MAX: Final = 200
 _META: Final = "sparkrelay.setting"
+_USER_IN_URL: Final = re.compile("://[^/]*@")
 _SECRETS: Final = (
     "password",
     "passwd",
     "secret",
     "passphrase",
     "jaas",
+    "user.info",
     "token",
     "key.pem",
     "keystore.key",
@@ -212,6 +215,7 @@ def shown(key: str, value: object) -> str:
     words, text = key.lower().replace("_", ".").replace("-", "."), repr(value)
     hidden = (
         _PRIVATE_KEY in text
+        or _USER_IN_URL.search(text) is not None
         or words.endswith("ssl.key")
         or any(
             secret in words or difflib.get_close_matches(secret, words.split("."), cutoff=0.75) for secret in _SECRETS

@@ -7,6 +7,7 @@ import pytest
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.printable import printable, printable_lines
+from sparkrelay.records.formats import String
 from sparkrelay.records.typed import json_to_columns, plain_to_column
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure, find_failure, new_key
 from sparkrelay.runtime.spark.job_errors import _of_python, _one_line
@@ -51,7 +52,7 @@ def test_a_bad_record_says_why_on_one_clean_line(record):
 
 
 def test_a_bad_key_says_why_on_one_clean_line():
-    _, (bad,) = plain_to_column(pa.array([FORGED.encode() + b"\xff"]), pa.string())
+    _, (bad,) = plain_to_column(pa.array([FORGED.encode() + b"\xff"]), String)
     assert is_clean(bad.reason)
 
 

@@ -10,7 +10,7 @@ import importlib
 
 __all__ = ["compile_kernels"]
 
-_COMPILED = ("decode", "encode", "partition", "keys", "typed", "hll_registers")
+_COMPILED = ("decode", "encode", "partition", "keys", "formatted", "hll_registers")
 
 
 def compile_kernels() -> None:

@@ -31,12 +31,14 @@ __all__ = [
     "load8",
     "load64",
     "load_double",
+    "load_float",
     "lowest_bit",
     "read_varint",
     "read_varlong",
     "store8",
     "store64",
     "store_double",
+    "store_float",
     "strtod",
     "varint_size",
     "write_varint",
@@ -124,6 +126,29 @@ def load_double(typing_context: Any, address: Any) -> Any:
         return builder.load(pointer, align=1)
 
     return types.float64(types.int64), generate
+
+
+@intrinsic
+def load_float(typing_context: Any, address: Any) -> Any:
+    """Read a native float32 at an address, as float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
+        return builder.fpext(builder.load(pointer, align=1), ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
+def store_float(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write a float64 to an address as a native float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
+        builder.store(builder.fptrunc(arguments[1], ir.FloatType()), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float64), generate
 
 
 @intrinsic

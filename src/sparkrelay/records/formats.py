@@ -6,10 +6,29 @@ A format says what the bytes are. Which Arrow code reads or writes them is decid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Format", "Integer", "Json", "Long", "OneColumn", "Raw", "String"]
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
+
+__all__ = [
+    "Avro",
+    "Boolean",
+    "Double",
+    "Float",
+    "Format",
+    "Integer",
+    "Json",
+    "Long",
+    "OneColumn",
+    "Raw",
+    "Short",
+    "String",
+    "Uuid",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,31 @@ class Long(OneColumn):
 
 
 @dataclass(frozen=True, slots=True)
+class Short(OneColumn):
+    """Two bytes, big endian, a smallint column: Kafka's ShortSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Float(OneColumn):
+    """Four bytes, IEEE 754, big endian, a float column: Kafka's FloatSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Double(OneColumn):
+    """Eight bytes, IEEE 754, big endian, a double column: Kafka's DoubleSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(OneColumn):
+    """One byte, 0 or 1, a boolean column: Kafka's BooleanSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uuid(OneColumn):
+    """The text of a UUID, ``00112233-4455-6677-8899-aabbccddeeff``, a string column: Kafka's UUIDSerializer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Json(Format):
     """One JSON object a record.
 
@@ -75,3 +119,85 @@ class Json(Format):
     def __post_init__(self) -> None:
         if isinstance(self.schema, str) and not self.schema.strip():
             raise ValueError('Json(""): name at least one field, such as Json("user string, amount double")')
+
+
+@dataclass(frozen=True, slots=True)
+class Avro(Format):
+    """One Avro record a record.
+
+    ``Avro(schema)`` is the binary form alone, as ``BinaryMessageEncoder`` without a header writes it. ``Avro()`` takes
+    the newest schema of the topic from the registry (``schema.registry.url``) when an instance is made, and expects
+    Confluent's five bytes in front of each record: KafkaAvroSerializer. Records that were written by other schemas are
+    resolved to it by Avro's rules.
+
+    Attributes:
+        schema: the schema, as JSON text or as what ``json.load`` makes of it; None: the registry's. A record's fields
+            are the columns; a schema of another type is one column, ``key`` or ``value``. Columns have the types that
+            Spark's ``from_avro`` gives them.
+        subject: under which name the registry has the schema; by default ``<topic>-value`` or ``<topic>-key``, or what
+            ``value.subject.name.strategy`` says.
+        version: of the subject, where it is not to be the newest one: all instances of an application must have the
+            same columns, also one that is restarted alone after a version was added.
+        framed: True where records have Confluent's five bytes; by default where the schema is the registry's.
+        schema_id: its number in the registry; found out by the instance.
+        writers: the schemas that records were written by; found out by the instance.
+
+    Usage::
+
+        orders = builder.stream("orders", key=String("user"), value=Avro())
+        orders.where("amount > 100").to("large", value=Avro(open("order.avsc").read()))
+    """
+
+    schema: Any = None
+    subject: str | None = field(default=None, kw_only=True)
+    version: int | None = field(default=None, kw_only=True)
+    framed: bool | None = field(default=None, kw_only=True)
+    schema_id: int | None = field(default=None, kw_only=True)
+    writers: Any = field(default=None, kw_only=True, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, given, kind in (("subject", self.subject, str), ("version", self.version, int)):
+            if given is not None and (not isinstance(given, kind) or isinstance(given, bool) or not given):
+                raise ValueError(f"Avro({name}={given!r}): it must be a {kind.__name__} that is not empty")
+        if self.schema is None:
+            if self.framed is False:
+                raise ValueError("Avro(framed=False) needs a schema: without the registry's bytes nothing says which")
+            return
+        if self.version is not None:
+            raise ValueError(f"Avro(schema, version={self.version}): give one of them, the registry has the version's")
+        if self.subject is not None and not self.is_framed:
+            raise ValueError(f"Avro(schema, subject={self.subject!r}) says where a registry has it: add framed=True")
+        given = self.schema
+        if isinstance(given, Mapping | list):
+            given = json.dumps(given)
+        if not isinstance(given, str) or not given.strip():
+            raise ValueError(f"Avro({self.schema!r}): the schema must be JSON text, or a dict")
+        try:
+            parse_schema(given)
+            # Blank space says nothing, and instances must agree on the schema.
+            text = json.dumps(json.loads(given), separators=(",", ":")) if given.strip()[0] in '{["' else given.strip()
+        except SerializationException as error:
+            raise ValueError(f"Avro(...): {error}") from error
+        object.__setattr__(self, "schema", text)
+
+    @property
+    def is_framed(self) -> bool:
+        """True where Confluent's five bytes are in front of a record."""
+        return self.schema is None if self.framed is None else self.framed
+
+    @property
+    def type_name(self) -> str:
+        """What the schema is called: a record by its name; empty while it is not known."""
+        return "" if self.schema is None else type_name(parse_schema(self.schema))
+
+    @property
+    def is_record(self) -> bool:
+        """True if the schema is a record's, whose fields are the columns."""
+        return isinstance(parse_schema(self.schema), AvroRecord)
+
+    def column_names(self, place: str) -> tuple[str, ...]:
+        """Return the columns' names for a place, ``"key"`` or ``"value"``; none while the schema is not known."""
+        if self.schema is None:
+            return ()
+        kind = parse_schema(self.schema)
+        return tuple(field.name for field in kind.fields) if isinstance(kind, AvroRecord) else (place,)

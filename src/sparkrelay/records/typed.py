@@ -15,7 +15,6 @@ by record, which is slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,15 +22,16 @@ import pyarrow as pa
 import pyarrow.json
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.printable import printable
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
-from sparkrelay.records.formats import Integer, Long, OneColumn, Raw, String
+from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.formats import Boolean, Double, Float, Integer, Long, OneColumn, Raw, Short, String, Uuid
 from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
 from sparkrelay.records.json.scan import join_objects
 from sparkrelay.records.json.values import Misfit, row_from_json
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import is_text, key_columns, plain_misfit, plain_misfits
+from sparkrelay.records.plain import FIXED_WIDTHS, misfits_as_uuids, read_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,27 +44,16 @@ PLAIN_TYPES: Final[Mapping[type[OneColumn], pa.DataType]] = {
     String: pa.string(),
     Integer: pa.int32(),
     Long: pa.int64(),
+    Short: pa.int16(),
+    Float: pa.float32(),
+    Double: pa.float64(),
+    Boolean: pa.bool_(),
+    Uuid: pa.string(),
 }
 
 _BLOCK: Final = 1 << 20
 _SMALL_GROUP: Final = 32
 _NO_COLUMN: Final = "\0"
-
-
-@dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A value that its format cannot read.
-
-    Attributes:
-        index: its row.
-        reason: what is wrong, for people; control characters of the quoted value are escaped.
-    """
-
-    index: int
-    reason: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", printable(self.reason))
 
 
 def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch, list[BadRecord]]:
@@ -100,23 +89,31 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
     ]
 
 
-def plain_to_column(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[BadRecord]]:
-    """Read what Kafka's own serialisers of strings, bytes, ints and longs write.
+def plain_to_column(values: pa.Array, form: type[OneColumn]) -> tuple[pa.Array, list[BadRecord]]:
+    """Read what Kafka's own serialisers write.
 
     Args:
         values: keys or values of records; null stays null.
-        kind: string, binary, int32 or int64.
+        form: one of ``PLAIN_TYPES``.
 
     Returns:
         The column, and the bad records in order, which are null in it.
     """
-    values = flatten(values)
+    values, kind = flatten(values), PLAIN_TYPES[form]
+    if kind in FIXED_WIDTHS:
+        return read_fixed(values, kind)
     wrong = plain_misfits(values, kind)
     bad = [BadRecord(int(row), plain_misfit(values[int(row)].as_py(), kind)) for row in wrong]
     if bad:
         place = np.arange(len(values))
         values = values.take(pa.array(place, mask=np.isin(place, wrong)))
-    return key_columns(values, pa.schema([("plain", kind)]))[0], bad
+    column = key_columns(values, pa.schema([("plain", kind)]))[0]
+    if form is Uuid and len(unlike := misfits_as_uuids(column)):
+        bad += [BadRecord(int(row), f"is {column[int(row)].as_py()[:60]!r}, which is no UUID") for row in unlike]
+        place = np.arange(len(column))
+        column = column.take(pa.array(place, mask=np.isin(place, unlike)))
+        bad.sort(key=lambda one: one.index)
+    return column, bad
 
 
 def _read_any(values: pa.Array, schema: pa.Schema, parsed: pa.Schema | None) -> tuple[pa.RecordBatch, list[BadRecord]]:

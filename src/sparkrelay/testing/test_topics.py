@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.errors import SerializationException
 from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.encode import encode
-from sparkrelay.records.formats import Json, OneColumn, Raw
-from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.records.formats import Avro, Json, OneColumn, Raw
+from sparkrelay.records.formatted import columns_to_format, declared_schema, format_to_columns
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.records.typed import PLAIN_TYPES
+from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ class TestInputTopic:
 
         Args:
             key: of the source's key format; None for a record without one. Bytes are written as they are.
-            value: of the source's value format: of ``Json`` anything that ``json.dumps`` takes, as a dict. None is a
-                tombstone. Bytes are written as they are, so that a test can write what does not decode.
+            value: of the source's value format: of ``Json`` anything that ``json.dumps`` takes, as a dict; of ``Avro``
+                a dict of the fields, but for some that have defaults. None is a tombstone. Bytes are written as they
+                are, so that a test can write what does not decode.
             timestamp: milliseconds since 1970, or a datetime with a zone; None: the driver's wall clock.
             partition: where to; None: by the key.
             headers: names and values.
@@ -118,8 +120,8 @@ class TestInputTopic:
         for _, _, _, partition, _ in rows:
             if partition is not None and not 0 <= partition < self._partitions:
                 raise ValueError(f"partition={partition} of {self._topic!r} must be from 0 to {self._partitions - 1}")
-        keys = pa.array([_encoded(self._key, key) for key, *_ in rows], pa.binary())
-        values = pa.array([_encoded(self._value, value) for _, value, *_ in rows], pa.binary())
+        keys = pa.array([_encoded(self._key, key, "key") for key, *_ in rows], pa.binary())
+        values = pa.array([_encoded(self._value, value, "value") for _, value, *_ in rows], pa.binary())
         now = self._now_ms()
         times = pa.array([now if row[2] is None else _millis(row[2]) for row in rows], pa.int64())
         headers = [[{"key": name, "value": data} for name, data in row[4]] or None for row in rows]
@@ -170,13 +172,15 @@ class TestOutputTopic:
             rest = (columns.column(name).to_pylist() for name in ("key", "value", "headers"))
             for time, key, value, given in zip(times, *rest, strict=True):
                 headers = tuple((one["key"], one["value"]) for one in given or ())
-                record = TestRecord(_decoded(self._key, key), _decoded(self._value, value), time, number, headers)
+                record = TestRecord(
+                    _decoded(self._key, key, "key"), _decoded(self._value, value, "value"), time, number, headers
+                )
                 found.append(record)
             self._next[number] = end
         return found
 
     def read_rows(self) -> list[Any]:
-        """Return the values of :meth:`read_records`: dicts, where the format is ``Json``; None for a tombstone."""
+        """Return the values of :meth:`read_records`, None for a tombstone: dicts of ``Json`` and ``Avro`` records."""
         return [record.value for record in self.read_records()]
 
     @property
@@ -203,24 +207,48 @@ def _millis(timestamp: int | dt.datetime) -> int:
     return round(timestamp.timestamp() * 1000)
 
 
-def _encoded(format_: Format, value: Any) -> bytes | None:
+def _encoded(format_: Format, value: Any, place: str) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(format_, Json):
         return json.dumps(value, default=_json).encode()
+    if isinstance(format_, Avro):
+        return _as_avro(format_, value, place)
     assert isinstance(format_, OneColumn), format_
     try:
-        data: bytes = key_bytes([pa.array([value], PLAIN_TYPES[type(format_)])])[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        row = pa.RecordBatch.from_arrays([pa.array([value], PLAIN_TYPES[type(format_)])], ["value"])
+        data: bytes = columns_to_format(row, format_)[0].as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, SerializationException) as error:
         raise TypeError(f"{value!r} cannot be written as {format_}: {error}") from error
     return data
 
 
-def _decoded(format_: Format, data: bytes | None) -> Any:
+def _as_avro(format_: Avro, value: Any, place: str) -> bytes:
+    row = value if format_.is_record else {place: value}
+    declared = declared_schema(format_, place)
+    if unknown := [name for name in row if name not in declared.names]:
+        raise TypeError(f"{value!r} has {unknown[0]!r}, which is no field of the Avro schema")
+    try:
+        given = pa.schema([field for field in declared if field.name in row])
+        data: bytes = columns_to_format(pa.RecordBatch.from_pylist([row], given), format_)[0].as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, SerializationException) as error:
+        raise TypeError(f"{value!r} cannot be written by the Avro schema: {error}") from error
+    return data
+
+
+def _decoded(format_: Format, data: bytes | None, place: str) -> Any:
     if data is None or isinstance(format_, Raw):
         return data
     if isinstance(format_, Json):
         return json.loads(data)
+    if isinstance(format_, Avro):
+        columns, bad = format_to_columns(pa.array([data], pa.binary()), format_, place, declared_schema(format_, place))
+        if bad:
+            raise SerializationException(f"a record's {place} does not decode: {bad[0].reason}")
+        row = {name: column[0].as_py() for name, column in columns.items()}
+        return row if format_.is_record else row[place]
     assert isinstance(format_, OneColumn), format_
-    (column,) = key_columns(pa.array([data], pa.binary()), pa.schema([("value", PLAIN_TYPES[type(format_)])]))
+    column, bad = plain_to_column(pa.array([data], pa.binary()), type(format_))
+    if bad:
+        raise SerializationException(f"a record's {place} {bad[0].reason}")
     return column[0].as_py()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Format, Json
+from sparkrelay.records.formats import Avro, Boolean, Double, Float, Format, Json, Short
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.lineage import Lineage
@@ -207,6 +207,18 @@ def _topics(topics: Any, call_site: CallSite) -> tuple[str, ...]:
 
 
 def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
+    if isinstance(key, Short | Float | Double | Boolean) and method != "stream":
+        raise TopologyException(
+            f"{call_site}: key={type(key).__name__}(...) of {method}() is not there: other topics have keys of such a "
+            "column in bytes of our own, and a table goes by bytes. Read it with stream(), and keep a table of it: "
+            'builder.stream(...).groupBy("id").agg(F.last("name"))'
+        )
+    if isinstance(key, Avro) and method != "stream":
+        raise TopologyException(
+            f"{call_site}: key=Avro(...) of {method}() is not there: equal keys may have different bytes, as schemas "
+            "change, and a table goes by bytes. Read it with stream(), and keep a table of it: "
+            'builder.stream(...).groupBy("id").agg(F.last("name"))'
+        )
     if isinstance(key, Json):
         raise TopologyException(
             f'{call_site}: key=Json(...) of {method}() is not there yet; read it as String("key") and take it apart '
@@ -228,8 +240,8 @@ def _format(method: str, place: str, form: Any, call_site: CallSite) -> Format |
         return form
     hint = " (an instance, with parentheses)" if isinstance(form, type) else ""
     raise TopologyException(
-        f"{call_site}: {place}= of {method}() takes a format such as String(), Json(schema) or Raw(){hint}, not "
-        f"{form!r}"
+        f"{call_site}: {place}= of {method}() takes a format such as String(), Json(schema), Avro(schema) or "
+        f"Raw(){hint}, not {form!r}"
     )
 
 

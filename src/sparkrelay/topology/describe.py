@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sparkrelay.records.formats import Avro
 from sparkrelay.topology.stateful_steps import TableJoin
 from sparkrelay.topology.structure import Lookup
 
@@ -88,17 +89,28 @@ def format_text(form: Format | None) -> str | None:
     """Return a format as it is written, ``String("carrier")``."""
     if form is None:
         return None
-    arguments = [getattr(form, name) for name in getattr(type(form), "__slots__", ())] or [
-        getattr(form, name) for name in form.__dataclass_fields__
-    ]
     words = []
-    for argument in arguments:
-        if isinstance(argument, str):
+    for name, declared in form.__dataclass_fields__.items():
+        argument = getattr(form, name)
+        if not declared.compare:
+            continue
+        if declared.kw_only:
+            words += [] if argument is None else [f"{name}={argument!r}"]
+        elif isinstance(argument, str):
             words.append('"' + " ".join(argument.split()) + '"')
         elif argument is not None:
             # A StructType; its own short form is stable, which repr() of other objects may not be.
             words.append(argument.simpleString() if hasattr(argument, "simpleString") else repr(argument))
     return f"{type(form).__name__}({', '.join(words)})"
+
+
+def _short_text(form: Format | None) -> str | None:
+    """Return a format in a few words: Avro schemas have pages."""
+    return (
+        (f"Avro({form.type_name})" if form.schema is not None else format_text(form))
+        if isinstance(form, Avro)
+        else format_text(form)
+    )
 
 
 def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
@@ -163,7 +175,7 @@ def _written(form: Format | str | tuple[str, ...]) -> str | None:
     """Return what a sink's key or value is written of, in words."""
     if isinstance(form, str):
         return form
-    return ", ".join(form) if isinstance(form, tuple) else format_text(form)
+    return ", ".join(form) if isinstance(form, tuple) else _short_text(form)
 
 
 def _follow(at: _Part, step: Step | Lookup, source: str, shared: dict[tuple[int, int], _Part]) -> _Part:
@@ -187,8 +199,8 @@ def _source_part(source: Source) -> _Part:
     formats = ", ".join(
         f"{place}: {text}"
         for place, text in (
-            ("key", format_text(source.key)),
-            ("value", format_text(source.value)),
+            ("key", _short_text(source.key)),
+            ("value", _short_text(source.value)),
             ("timestamp", source.timestamp),
         )
         if text is not None

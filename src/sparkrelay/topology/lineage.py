@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.records.formats import Integer, Long, Raw, String
+from sparkrelay.records.formats import Integer, Long, Raw, String, Uuid
 from sparkrelay.topology.columns import Path, column_path, expression_path, is_star, output_name, parse_path
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ _PARTITION: Final = "partition"
 #: Behind it stands a number: which column of the key.
 _COLUMN: Final = "column "
 #: Formats whose column and bytes are one to one. A JSON object is not: its fields may come in any order.
-_ONE_TO_ONE: Final = (Raw, String, Integer, Long)
+#: Nor have others, smallints say, the bytes that such a column has as the key of a repartition topic.
+_ONE_TO_ONE: Final = (Raw, String, Integer, Long, Uuid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ class RowSteps:
             key: the column that is the message key, written as what its type calls for: text, a 32-bit or a 64-bit
                 number, or bytes. Or a format of that column, ``String("carrier")``. Without it a table's rows are keyed
                 by their grouping columns, a stream's by the key they came with.
-            value: format of the message value: ``Json()`` for the columns as they are, or a format of one column.
+            value: format of the message value: ``Json()`` for the columns as they are, ``Avro(schema)`` for those that
+                the schema names, or a format of one column.
                 Without it the columns are written as JSON, and a stream that was read without formats is passed on as
                 it is.
             headers: the column of the message headers, an array of structs of ``key`` (string) and ``value`` (binary),
@@ -140,7 +141,7 @@ class RowSteps:
         for place, form in given:
             column = place == "key" and isinstance(form, str) and bool(form.strip())
             if form is not None and not column and not isinstance(form, Format):
-                hint = f'String("{form}")' if isinstance(form, str) else "String(...), Json(...) or Raw(...)"
+                hint = f'String("{form}")' if isinstance(form, str) else "String(...), Json(...), Avro(...) or Raw(...)"
                 raise TopologyException(
                     f"{call_site}: {place}= of to({topic!r}) takes a format such as {hint}, not {form!r}"
                 )

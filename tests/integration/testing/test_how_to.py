@@ -3,13 +3,16 @@
 import datetime as dt
 import re
 import sqlite3
+import struct
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pyspark.sql import Window, functions as F
+from tests.doubles.schema_registry import SchemaRegistryDouble
 
-from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay import Avro, Json, Raw, StreamsBuilder, String
+from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
 
 ROOT = Path(__file__).parents[3]
@@ -311,3 +314,20 @@ def test_the_page_s_dead_letters_and_headers(spark):
             events.pipe_input(None, {"amount": 5}, headers=[("ce_id", b"1"), ("ce_type", type_)])
         [row] = driver.create_output_topic("placed").read_rows()
         assert row == {"amount": 5, "type": "order.placed"}
+
+
+def test_the_page_s_orders_are_avro(spark):
+    names = run("Read and write Avro", StreamsBuilder=StreamsBuilder, String=String, Avro=Avro, F=F)
+    order = {"amount": 2.5, "time": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "items": ["tea"]}
+    with TopologyTestDriver(names["order_totals"](), spark=spark) as driver:
+        driver.create_input_topic("orders").pipe_rows([("ada", order), ("ada", {**order, "items": []}), ("ada", order)])
+        assert driver.create_output_topic("totals").read_rows()[-1] == {"user": "ada", "total": 5.0}
+    with SchemaRegistryDouble() as registry:
+        registry.register("orders-value", names["ORDER"])
+        number = registry.register("totals-value", names["TOTAL"])
+        config = names["config"] | {"schema.registry.url": registry.url}
+        with TopologyTestDriver(names["order_totals_by_registry"](), config, spark=spark) as driver:
+            driver.create_input_topic("orders").pipe_input("ada", order)
+            assert driver.create_output_topic("totals", value=Raw()).read_rows() == [
+                prefix(number) + b"\x06ada\x02" + struct.pack("<d", 2.5)
+            ]

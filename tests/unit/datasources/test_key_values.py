@@ -11,8 +11,8 @@ from sparkrelay.records.partition import murmur2_partitions
 KEYS = [("shop", pa.string()), ("n", pa.int32())]
 
 
-def spec_of(keys=KEYS, partitioned_by=()):
-    return state_spec(keys, [], [("sum", pa.int64())], (), partitioned_by=partitioned_by)
+def spec_of(keys=KEYS, repartitioned_by=()):
+    return state_spec(keys, [], [("sum", pa.int64())], (), repartitioned_by=repartitioned_by)
 
 
 def test_keys_are_all_combinations_of_the_values():
@@ -35,6 +35,6 @@ def test_types_that_may_be_spelt_in_several_ways_are_left_to_spark():
 def test_a_partition_is_known_behind_a_repartition_topic_alone():
     values = {"shop": ["a"], "n": [1]}
     assert partition_of(spec_of(), values, 7) is None
-    assert partition_of(spec_of(partitioned_by=("shop",)), values, 7) == murmur2_partitions(pa.array([b"a"]), 7)[0]
-    assert partition_of(spec_of(partitioned_by=("shop",)), {"shop": ["a", "b"]}, 7) is None
-    assert partition_of(spec_of(partitioned_by=("user",)), {"user": ["a"]}, 7) is None
+    assert partition_of(spec_of(repartitioned_by=("shop",)), values, 7) == murmur2_partitions(pa.array([b"a"]), 7)[0]
+    assert partition_of(spec_of(repartitioned_by=("shop",)), {"shop": ["a", "b"]}, 7) is None
+    assert partition_of(spec_of(repartitioned_by=("user",)), {"user": ["a"]}, 7) is None

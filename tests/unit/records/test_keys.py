@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.formats import Integer, Long, Raw, String
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.records.typed import BadRecord, plain_to_column
+from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
 
 UTC = dt.UTC
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
@@ -167,19 +169,19 @@ def test_errors_name_row_and_remedy():
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "expected", "reason"),
+    ("form", "values", "expected", "reason"),
     [
-        (pa.string(), [b"a", b"\xff", None], ["a", None, None], "is not UTF-8 text: b'\\xff'; read it as binary"),
-        (pa.int32(), [b"\0\0\0\1", b"", None], [1, None, None], "has 0 bytes: b''; int32 is written as 4, big endian"),
-        (pa.int64(), [b"\xff" * 8, b"abc"], [-1, None], "has 3 bytes: b'abc'; int64 is written as 8, big endian"),
+        (String, [b"a", b"\xff", None], ["a", None, None], "is not UTF-8 text: b'\\xff'; read it as binary"),
+        (Integer, [b"\0\0\0\1", b"", None], [1, None, None], "has 0 bytes: b''; int32 is written as 4, big endian"),
+        (Long, [b"\xff" * 8, b"abc"], [-1, None], "has 3 bytes: b'abc'; int64 is written as 8, big endian"),
     ],
 )
-def test_plain_values_that_do_not_fit_are_named_and_null(kind, values, expected, reason):
-    column, bad = plain_to_column(pa.array([b"cut off", *values], pa.binary()).slice(1), kind)
-    assert (column.type, column.to_pylist(), bad) == (kind, expected, [BadRecord(1, reason)])
+def test_plain_values_that_do_not_fit_are_named_and_null(form, values, expected, reason):
+    column, bad = plain_to_column(pa.array([b"cut off", *values], pa.binary()).slice(1), form)
+    assert (column.type, column.to_pylist(), bad) == (PLAIN_TYPES[form], expected, [BadRecord(1, reason)])
 
 
 def test_plain_values_that_fit():
-    assert plain_to_column(pa.array([b"\xff", None]), pa.binary()) == (pa.array([b"\xff", None]), [])
-    assert plain_to_column(pa.array([], pa.binary()), pa.int64()) == (pa.array([], pa.int64()), [])
-    assert plain_to_column(pa.array([b"\0\0\0\2"]).slice(0), pa.int32()) == (pa.array([2], pa.int32()), [])
+    assert plain_to_column(pa.array([b"\xff", None]), Raw) == (pa.array([b"\xff", None]), [])
+    assert plain_to_column(pa.array([], pa.binary()), Long) == (pa.array([], pa.int64()), [])
+    assert plain_to_column(pa.array([b"\0\0\0\2"]).slice(0), Integer) == (pa.array([2], pa.int32()), [])

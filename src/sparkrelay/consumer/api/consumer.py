@@ -69,8 +69,8 @@ class Consumer(Face):
         assignors: client-side assignors to offer to the group instead of ``partition.assignment.strategy``, the most
             wanted first; names stand for built-in ones.
         key_deserializer: makes the column ``key`` of its bytes: ``"string"``, ``"long"``, ``"integer"``, ``"short"``,
-            ``"double"``, ``"float"`` (as Kafka's own), ``Json(pyarrow.schema([...]))``, or a function that maps a
-            binary pyarrow column to another. Also the setting ``key.deserializer``.
+            ``"double"``, ``"float"``, ``"boolean"``, ``"uuid"`` (as Kafka's own), ``Json(pyarrow.schema([...]))``, or a
+            function that maps a binary pyarrow column to another. Also the setting ``key.deserializer``.
         value_deserializer: the same for ``value``.
         fetching: False for a consumer that is only a member of its group: ``poll`` then serves rebalances and returns
             an empty table as soon as a callback ran; ``wakeup`` ends a waiting ``poll`` without an error.

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.consumer.fetch.fetch_buffer import TABLE_SCHEMA
 from sparkrelay.errors import ConfigException, RecordDeserializationException
-from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+from sparkrelay.records.formats import Boolean, Double, Float, Integer, Json, Long, OneColumn, Raw, Short, String, Uuid
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -178,30 +176,13 @@ def _type_of(column: str, reader: Deserializer) -> pa.DataType:
 # -- the built-in ones -----------------------------------------------------------------------------------------------
 
 
-def _plain(kind: pa.DataType) -> Deserializer:
+def _plain(form: type[OneColumn]) -> Deserializer:
     def read(values: pa.Array) -> pa.Array:
         from sparkrelay.records.typed import plain_to_column  # noqa: PLC0415 - it loads compiled loops
 
-        column, bad = plain_to_column(values, kind)
+        column, bad = plain_to_column(values, form)
         _raise_first(bad)
         return column
-
-    return read
-
-
-def _fixed(width: int, code: str, kind: pa.DataType) -> Deserializer:
-    """Read what Kafka's serialisers of numbers write: big endian."""
-
-    def read(values: pa.Array) -> pa.Array:
-        sizes = pc.binary_length(values).fill_null(width).to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(sizes != width)
-        if len(wrong):
-            row = int(wrong[0])
-            raise _UnreadableRow(row, f"has {sizes[row]} bytes; {kind} is written as {width}, big endian")
-        data = b"".join(values.fill_null(bytes(width)).to_numpy(zero_copy_only=False).tolist())
-        numbers = np.frombuffer(data, f">{code}").astype(f"={code}")
-        missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
-        return pa.array(numbers, kind, mask=missing)
 
     return read
 
@@ -229,12 +210,14 @@ _BUILT_IN: Final[Mapping[str, Deserializer | None]] = {
     "bytes": None,
     "bytearray": None,
     "raw": None,
-    "string": _plain(pa.string()),
-    "integer": _plain(pa.int32()),
-    "long": _plain(pa.int64()),
-    "short": _fixed(2, "i2", pa.int16()),
-    "float": _fixed(4, "f4", pa.float32()),
-    "double": _fixed(8, "f8", pa.float64()),
+    "string": _plain(String),
+    "integer": _plain(Integer),
+    "long": _plain(Long),
+    "short": _plain(Short),
+    "float": _plain(Float),
+    "double": _plain(Double),
+    "boolean": _plain(Boolean),
+    "uuid": _plain(Uuid),
 }
 
 
@@ -247,12 +230,8 @@ def _reader(column: str, given: Any) -> Deserializer | None:
             name = given.rpartition(".")[2].removesuffix("Deserializer").lower()
             if name in _BUILT_IN:
                 return _BUILT_IN[name]
-        case String():
-            return _BUILT_IN["string"]
-        case Integer():
-            return _BUILT_IN["integer"]
-        case Long():
-            return _BUILT_IN["long"]
+        case OneColumn():
+            return _BUILT_IN[type(given).__name__.lower()]
         case Json(schema=pa.Schema() as schema):
             return _json(schema)
         case Json():

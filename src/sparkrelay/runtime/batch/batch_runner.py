@@ -24,6 +24,7 @@ from sparkrelay.errors import (
     StoreFullException,
     StoreOutOfStepException,
     StreamsException,
+    UnknownSchemaException,
 )
 from sparkrelay.runtime.batch.shown_rows import print_rows
 from sparkrelay.runtime.contract import fault_points
@@ -85,6 +86,10 @@ class Transactions(Protocol):
 
 class AnotherTaskFailed(StreamsException):
     """A task's own work was fine, but the batch it ran in was aborted."""
+
+
+class _SchemaFetched(StreamsException):
+    """The batch had records of schemas that were not known, and are now."""
 
 
 @dataclass(slots=True)
@@ -215,6 +220,8 @@ class BatchRunner:
                 self._functions.call(plans, outcome.reports)
         except TaskFailed as error:
             broken[error.task] = error.cause
+        except UnknownSchemaException as error:
+            failed = _learned(plans, error)
         except SparkRelayError as error:
             failed = error
         outcome.seconds["job"] = time.perf_counter() - started
@@ -395,7 +402,7 @@ class BatchRunner:
                 fatal = reason
             elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
                 outcome.reinitialize[id_] = reason
-            elif reason is bystander or isinstance(reason, JobCancelled) or _passes(reason):
+            elif reason is bystander or isinstance(reason, JobCancelled | _SchemaFetched) or _passes(reason):
                 outcome.again[id_] = reason
             elif task.failed() > self._retries or not _worth_another_try(reason):
                 fatal = reason
@@ -454,4 +461,13 @@ def _passes(error: Exception) -> bool:
 
 
 def _worth_another_try(error: Exception) -> bool:
-    return _passes(error) or isinstance(error, JobFailed | StateStoreException)
+    return _passes(error) or isinstance(error, JobFailed | StateStoreException | _SchemaFetched)
+
+
+def _learned(plans: PreparedLegs, error: UnknownSchemaException) -> SparkRelayError:
+    """Have the schemas fetched that a batch's records were written by; return why the batch ends."""
+    try:
+        plans.learn([int(number) for number in error.schema_ids.split(",")])
+    except SparkRelayError as refused:
+        return refused
+    return _SchemaFetched(f"{error}; they are there now")

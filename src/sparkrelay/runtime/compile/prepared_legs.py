@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from sparkrelay.errors import SparkRelayError
+from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract.specs import SourceChangelog
 from sparkrelay.topology import ForeachBatch, Show
@@ -82,6 +82,9 @@ class PreparedLegs:
 
     def __init__(self, compiler: LegCompiler, legs: Iterable[Leg]) -> None:
         self._compiler = compiler
+        legs = tuple(legs)
+        #: How many schemas of its records each leg's plan knows.
+        self._known_schemas = {leg.id: _known_schemas(leg) for leg in legs}
         self._plans: dict[str, PreparedLeg] = {leg.id: compiler.build(leg) for leg in legs}
         #: Which leg speaks for the records that are skipped of a topic.
         self.skips_of = frozenset(self._speaking())
@@ -89,7 +92,7 @@ class PreparedLegs:
         self._waves = assign_waves([plan.leg for plan in self._plans.values()], writing)
         self._unions: dict[tuple[str, ...], DataFrame] = {}
         self._resident: ResidentLegs | None = None
-        #: Legs whose plans have older rows of a DataFrame than there are.
+        #: Legs whose plans have older rows of a DataFrame, or fewer schemas, than there are.
         self._outdated: set[str] = set()
         self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
         self._building = threading.Lock()
@@ -104,7 +107,7 @@ class PreparedLegs:
                 continue
             for topic in self._compiler.source_topics(leg):
                 # What one of two formats cannot read the other may.
-                key = leg.subtopology, topic, source.key, str(source.value), source.timestamp
+                key = leg.subtopology, topic, str(source.key), str(source.value), source.timestamp
                 if key not in found:
                     found.add(key)
                     yield leg.id, topic
@@ -145,8 +148,28 @@ class PreparedLegs:
                 self._resident = self._build_resident()
             return self._resident
 
+    def learn(self, numbers: Collection[int]) -> None:
+        """Have the schemas fetched by which records were written; the next micro-batch knows them.
+
+        Raises:
+            SchemaRegistryException: the registry does not answer.
+            SerializationException: no leg reads such records, or all know these schemas.
+        """
+        learned = set()
+        for plan in self._plans.values():
+            for form in (plan.leg.source.key, plan.leg.source.value):
+                if (writers := getattr(form, "writers", None)) is not None:
+                    writers.learn(numbers)
+            if _known_schemas(plan.leg) > self._known_schemas[plan.leg.id]:
+                learned.add(plan.leg.id)
+        if not learned:
+            raise SerializationException(
+                f"the schemas {', '.join(map(str, numbers))} cannot be fetched from the registry"
+            )
+        self._outdated |= learned
+
     def renew(self, subtopologies: Collection[int], collect: Collect) -> bool:
-        """Have the DataFrames collected that are too old for a micro-batch; return whether that changed any plan.
+        """Have the DataFrames collected that are too old for a micro-batch; return whether any plan is another now.
 
         Args:
             subtopologies: in which it has work.
@@ -160,9 +183,12 @@ class PreparedLegs:
             self._outdated |= self._compiler.renew(legs, collect)
         if not self._outdated:
             return False
-        for leg in self._collected:
+        for leg in [plan.leg for plan in self._plans.values()]:
             if leg.id in self._outdated:
+                # Before it is built: another thread may get more of them meanwhile.
+                known = _known_schemas(leg)
                 self._plans[leg.id] = self._compiler.build(leg)
+                self._known_schemas[leg.id] = known
         self._unions.clear()
         with self._building:
             self._resident = None
@@ -238,6 +264,11 @@ class PreparedLegs:
 
     def _inputs(self, leg: Leg) -> tuple[int, frozenset[str]]:
         return leg.subtopology, self._compiler.source_topics(leg)
+
+
+def _known_schemas(leg: Leg) -> int:
+    forms = (leg.source.key, leg.source.value)
+    return sum(len(writers) for form in forms if (writers := getattr(form, "writers", None)) is not None)
 
 
 def _union(plans: Iterable[PreparedLeg]) -> DataFrame:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType, TimestampType
 
-from sparkrelay.records.formats import Json
+from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED
 from sparkrelay.runtime.compile.schemas import (
     SinkPlan,
@@ -69,6 +69,7 @@ def publish_spec(
         topic=topic,
         columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
         key_columns=plan.key,
+        key=sink.key if sink is not None and isinstance(sink.key, Format) else None,
         value=None if sink is not None and sink.internal else plan.format,
         layout=layout_number(output) if sink is not None and sink.internal else 0,
         headers=plan.headers,

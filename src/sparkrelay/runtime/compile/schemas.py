@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     AtomicType,
@@ -17,11 +17,14 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     FractionalType,
     IntegerType,
     IntegralType,
     LongType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -33,7 +36,22 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.errors import SerializationException, TopologyException
-from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String
+from sparkrelay.records.formats import (
+    Avro,
+    Boolean,
+    Double,
+    Float,
+    Format,
+    Integer,
+    Json,
+    Long,
+    OneColumn,
+    Raw,
+    Short,
+    String,
+    Uuid,
+)
+from sparkrelay.records.formatted import columns_to_format, declared_schema
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.typed import json_to_columns
 from sparkrelay.runtime.contract import hidden_columns
@@ -125,13 +143,25 @@ _SPARK_TYPES: Mapping[type[OneColumn], DataType] = {
     String: StringType(),
     Integer: IntegerType(),
     Long: LongType(),
+    Short: ShortType(),
+    Float: FloatType(),
+    Double: DoubleType(),
+    Boolean: BooleanType(),
+    Uuid: StringType(),
 }
+#: Those that a column has as a message key by its type alone.
+_KEYS: Final = (Raw, String, Integer, Long)
 
 
 def format_fields(form: Format, place: str, where: str) -> list[StructField]:
     """Return the Spark columns that a format decodes into."""
     if isinstance(form, OneColumn):
         return [StructField(form.column_name(place), _SPARK_TYPES[type(form)])]
+    if isinstance(form, Avro):
+        try:
+            return list(from_arrow_schema(declared_schema(form, place), prefer_timestamp_ntz=True))
+        except SerializationException as error:
+            raise TopologyException(f"{where}: {error}") from error
     assert isinstance(form, Json), form
     if form.schema is None:
         raise TopologyException(
@@ -339,6 +369,9 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.column_name(place)], given, place, where)
+    for given, names in ((sink.key, key), (form, without_kafka(rows).names)):
+        if isinstance(given, Avro):
+            _check_writable(rows, names, given, where)
     if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
         kind = rows[sink.key].dataType.simpleString()
         raise TopologyException(
@@ -399,7 +432,7 @@ def unlike(first: StructType, second: StructType, *, in_order: bool) -> str | No
 
 def plain_format(column: StructField) -> OneColumn | None:
     """Return the format that a column's values have as a message key; None if its type has none."""
-    fitting = (form for form, kind in _SPARK_TYPES.items() if isinstance(column.dataType, type(kind)))
+    fitting = (form for form in _KEYS if isinstance(column.dataType, type(_SPARK_TYPES[form])))
     return next((form(column.name) for form in fitting), None)
 
 
@@ -410,12 +443,27 @@ def _check_type(column: StructField, form: OneColumn, place: str, where: str) ->
     if isinstance(column.dataType, type(wanted)):
         return
     name, kind, text = column.name, column.dataType.simpleString(), wanted.simpleString()
-    fitting = [other for other, its in _SPARK_TYPES.items() if isinstance(column.dataType, type(its))]
+    fitting = [
+        other for other, its in _SPARK_TYPES.items() if isinstance(column.dataType, type(its)) and other is not Uuid
+    ]
     remedy = "".join(f", or write it as it is, {place}={format_text(other(name))}" for other in fitting)
     raise TopologyException(
         f"{where} writes column {name!r} ({kind}) as {place}={format_text(form)}, which takes {text}; "
         f'cast it first: withColumn("{name}", F.col("{name}").cast("{text}")){remedy}'
     )
+
+
+def _check_writable(rows: StructType, names: Sequence[str], form: Avro, where: str) -> None:
+    """Refuse columns that a schema does not take, or that leave out what it wants."""
+    try:
+        schema = arrow_schema(StructType([rows[name] for name in names]))
+        columns_to_format(_no_rows(schema), form)
+    except SerializationException as error:
+        raise TopologyException(f"{where}: {error}") from error
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _sink_key(sink: Sink) -> tuple[str, ...]:
@@ -425,6 +473,8 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
         return sink.key
     if isinstance(sink.key, str):
         return (sink.key,)
+    if isinstance(sink.key, Avro):
+        return sink.key.column_names("key")
     assert isinstance(sink.key, OneColumn), sink.key
     return (sink.key.column_name("key"),)
 

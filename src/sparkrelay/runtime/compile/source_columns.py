@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Json
+from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
 from sparkrelay.runtime.compile.schemas import (
     KAFKA_FIELDS,
@@ -25,6 +25,7 @@ from sparkrelay.topology.columns import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from sparkrelay.records.formats import Format
@@ -93,17 +94,15 @@ def fetch_spec(
     value_schema = None
     if shipped is not None:
         value_schema = arrow_schema(shipped)
-    elif isinstance(source.value, Json):
-        declared = StructType(format_fields(source.value, "value", str(source.call_site)))
-        read = {*schema.names, source.timestamp, *(declared.names if whole else ())}
-        needed = [field for field in declared if field.name in read]
-        value_schema = arrow_schema(StructType(needed))
+    elif source.value is not None:
+        value_schema = _needed(source.value, "value", source, schema, whole=whole)
     return FetchSpec(
         **step,
         key=source.key,
         value=source.value,
         internal=source.internal,
         value_schema=value_schema,
+        key_schema=None if source.key is None else _needed(source.key, "key", source, schema, whole=whole),
         layout=0 if shipped is None else layout_number(shipped),
         output=arrow_schema(schema),
         event_time=source.timestamp,
@@ -117,6 +116,15 @@ def fetch_spec(
         # A store that another leg keeps may be read, and go by what comes first.
         in_order=any(isinstance(other.action, ForeachBatch) for other in legs if other.subtopology == leg.subtopology),
     )
+
+
+def _needed(form: Format, place: str, source: Source, schema: StructType, *, whole: bool) -> pa.Schema | None:
+    """Return the columns of a key or value that are decoded; None where its format is of one column."""
+    if isinstance(form, OneColumn):
+        return None
+    declared = format_fields(form, place, str(source.call_site))
+    read = {*schema.names, source.timestamp, *(field.name for field in declared if whole)}
+    return arrow_schema(StructType([field for field in declared if field.name in read]))
 
 
 def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:

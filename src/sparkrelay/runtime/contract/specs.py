@@ -68,6 +68,7 @@ class FetchSpec(StepSpec):
         key: format of the message key, or None.
         value: format of the value, or None; internal topics carry typed rows (``internal``).
         value_schema: Arrow schema of the decoded value (typed sources).
+        key_schema: likewise of the key, where its format has a schema of its own.
         layout: of an internal topic: the number of the layout that its rows must have.
         output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
         event_time: column whose value replaces the record's timestamp, or None.
@@ -88,6 +89,7 @@ class FetchSpec(StepSpec):
     skip_tombstones: bool
     skip_bad_records: bool
     whole: bool = False
+    key_schema: pa.Schema | None = None
     layout: int = 0
     is_global: bool = False
     in_order: bool = False
@@ -462,6 +464,7 @@ class PublishSpec(StepSpec):
         topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
         columns: names of the columns that the value is made of, in order.
         key_columns: columns that make the key; empty: the key that travels with the rows.
+        key: format of the key; None: as ``key_bytes`` writes the columns.
         value: format of the value; None for a repartition topic, which carries whole rows.
         layout: of a repartition topic: the number of its rows' layout.
         changelog: Kafka's name of the changelog that the leg has written to before, and others write to behind it.
@@ -478,6 +481,7 @@ class PublishSpec(StepSpec):
     headers: str | None
     compression: str
     flush_seconds: float
+    key: Format | None = None
     layout: int = 0
     behind_state: bool = False
     changelog: str | None = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.config import CONTINUE
 from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.topics.registered_schemas import with_registered_schemas
 from sparkrelay.topology import ForeachBatch
 from sparkrelay.topology.optimization import reusing_source_topics
 
@@ -20,8 +21,10 @@ def as_configured(topology: Topology, config: StreamsConfig) -> Topology:
     """Return a topology as it runs with an instance's settings.
 
     Raises:
-        TopologyException: it has something that does not go together with one of them.
+        SchemaRegistryException: a schema is the registry's, and that does not answer.
+        TopologyException: it has something that does not go together with one of them, or the registry lacks a schema.
     """
+    topology = with_registered_schemas(topology, config)
     handlers = {
         "processing.exception.handler": config.processing_exception_handler,
         "production.exception.handler": config.production_exception_handler,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.formats import Json, Raw
-from sparkrelay.records.json.writer import columns_to_json
+from sparkrelay.records.formatted import columns_to_format
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
-    from sparkrelay.records.formats import Format
     from sparkrelay.runtime.contract.specs import PublishSpec
 
 __all__ = ["first_of_another_layout", "pack_rows", "sink_keys", "sink_values", "unpack_rows"]
@@ -30,7 +29,12 @@ _ALIVE = pa.field(f"{hidden_columns.PREFIX}alive", pa.bool_())
 def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     """Return the message keys: the named columns, else the key that travels with the rows."""
     if spec.key_columns:
-        _require_text(rows.select(list(spec.key_columns)))
+        columns = rows.select(list(spec.key_columns))
+        _require_text(columns)
+        if spec.key is not None:
+            absent = functools.reduce(pc.and_, (pc.is_null(column) for column in columns.columns))
+            keys = columns_to_format(columns, spec.key, absent)
+            return pc.if_else(absent, pa.scalar(None, keys.type), keys) if absent.true_count else keys
         return key_bytes([rows.column(name) for name in spec.key_columns])
     return rows.column(hidden_columns.KEY)
 
@@ -42,7 +46,7 @@ def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     tombstones = rows.column(hidden_columns.TOMBSTONE) if hidden_columns.TOMBSTONE in rows.schema.names else None
     if spec.value is None:
         return pack_rows(visible, tombstones, spec.layout)
-    values = _formatted(spec.value, visible)
+    values = columns_to_format(visible, spec.value, tombstones)
     if tombstones is not None and tombstones.true_count:
         values = pc.if_else(tombstones, pa.scalar(None, values.type), values)
     return values
@@ -89,15 +93,3 @@ def _require_text(rows: pa.RecordBatch) -> None:
                 f"column {name!r} holds text that is not UTF-8 ({error}). Leave such rows out in front of this step by "
                 f'where("is_valid_utf8({name})"), mend them by make_valid_utf8({name}), or keep the column binary'
             ) from error
-
-
-def _formatted(value: Format, rows: pa.RecordBatch) -> pa.Array:
-    if isinstance(value, Json):
-        return columns_to_json(rows)
-    name = rows.schema.names[0]
-    if isinstance(value, Raw):
-        return rows.column(0).cast(pa.binary())
-    try:
-        return key_bytes([rows.column(0)])
-    except SerializationException as error:
-        raise SerializationException(f"column {name!r} cannot be written as {value}: {error}") from error

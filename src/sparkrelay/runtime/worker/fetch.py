@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, SparkRelayError
+from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.encode import NO_TIMESTAMP
-from sparkrelay.records.formats import Json, OneColumn
-from sparkrelay.records.typed import PLAIN_TYPES, BadRecord, json_to_columns, plain_to_column
+from sparkrelay.records.formats import OneColumn
+from sparkrelay.records.formatted import format_to_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
@@ -131,9 +132,9 @@ def raw_columns(spec: FetchSpec) -> frozenset[str]:
 
 
 def _key_wanted(spec: FetchSpec) -> bool:
-    if not isinstance(spec.key, OneColumn):
-        return False
-    return spec.whole or spec.key.column_name("key") in {*spec.output.names, spec.event_time}
+    if isinstance(spec.key, OneColumn):
+        return spec.whole or spec.key.column_name("key") in {*spec.output.names, spec.event_time}
+    return spec.key_schema is not None and len(spec.key_schema) > 0
 
 
 def _rows(
@@ -168,19 +169,14 @@ def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array],
         assert spec.value_schema is not None
         unpacked, columns[hidden_columns.TOMBSTONE] = unpack_rows(raw.column("value"), spec.value_schema)
         columns.update(zip(spec.value_schema.names, unpacked, strict=True))
-    elif isinstance(spec.value, Json):
-        assert spec.value_schema is not None
-        decoded, bad = json_to_columns(raw.column("value"), spec.value_schema)
-        columns.update(zip(decoded.schema.names, decoded.columns, strict=True))
-    elif isinstance(spec.value, OneColumn):
-        columns[spec.value.column_name("value")], bad = plain_to_column(
-            raw.column("value"), PLAIN_TYPES[type(spec.value)]
-        )
+    elif spec.value is not None:
+        columns, bad = format_to_columns(raw.column("value"), spec.value, "value", spec.value_schema)
     if _key_wanted(spec):
-        assert isinstance(spec.key, OneColumn)
-        column, bad_keys = plain_to_column(raw.column("key"), PLAIN_TYPES[type(spec.key)])
-        columns[spec.key.column_name("key")] = column
-        bad = sorted([*bad, *bad_keys], key=lambda record: record.index)
+        assert spec.key is not None
+        decoded, bad_keys = format_to_columns(raw.column("key"), spec.key, "key", spec.key_schema)
+        columns.update(decoded)
+        known = {record.index for record in bad}
+        bad = sorted([*bad, *(one for one in bad_keys if one.index not in known)], key=lambda record: record.index)
     return columns, bad
 
 

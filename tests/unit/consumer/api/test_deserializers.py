@@ -94,7 +94,7 @@ def eight(column):
     ("deserializer", "good", "bad", "reason"),
     [
         ("long", struct.pack(">q", 1), b"bad", "int64 is written as 8, big endian"),
-        ("double", struct.pack(">d", 1), b"bad", "has 3 bytes; double is written as 8"),
+        ("double", struct.pack(">d", 1), b"bad", "has 3 bytes: b'bad'; double is written as 8"),
         ("string", b"text", b"\xff", "is not UTF-8 text"),
         (Json(pa.schema([("a", pa.int64())])), b'{"a": 1}', b'{"a": "x"}', ""),
         (Json(pa.schema([("a", pa.string())])), b'{"a": []}', b'{"a": %s}' % DEEP, "nested deeper than 500 levels"),

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkrelay.errors import TopologyException
+from sparkrelay.errors import SerializationException, TopologyException
+from sparkrelay.records.framing import WriterSchemas
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.types import TaskId
@@ -22,11 +23,9 @@ def made_leg(name, topic, sink=None, subtopology=0):
         "late_for": None,
         "reads_stores": frozenset(),
         "collected": (),
+        "source": SimpleNamespace(key=None, value=None, timestamp=None),
     }
-    source = SimpleNamespace(key=None, value=None, timestamp=None)
-    return SimpleNamespace(
-        id=name, subtopology=subtopology, topic=topic, sink=sink, source=source, goes_on=False, **none
-    )
+    return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink, goes_on=False, **none)
 
 
 class Frame(list):
@@ -198,3 +197,23 @@ def test_a_leg_that_could_not_be_built_again_is_before_the_next_micro_batch(comp
 def test_without_dataframes_nothing_is_asked(compiler):
     assert not plans_of(compiler, made_leg("a", "orders")).renew({0}, None)
     assert compiler.looked_at is None
+
+
+def test_a_leg_whose_records_have_new_schemas_is_built_again(compiler):
+    legs = made_leg("a", "orders"), made_leg("b", "users")
+    asked = []
+    writers = WriterSchemas({1: "one"}, asked.append)
+    legs[0].source.value = SimpleNamespace(writers=writers)
+    plans = plans_of(compiler, *legs)
+    others = plans_of(compiler, *legs)
+    with pytest.raises(SerializationException, match="the schemas 1 cannot be fetched"):
+        plans.learn([1])
+    assert not plans.renew({0}, None)
+    plans.learn([1, 7])
+    assert asked == [7]
+    assert plans.renew({0}, None)
+    assert not plans.renew({0}, None)
+    assert plans.waves({0}, {"orders"})[0].frame == [("a", 5)]
+    others.learn([7])
+    assert asked == [7], "what another thread has found out is there"
+    assert others.renew({0}, None)

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+from sparkrelay.records.formats import Boolean, Double, Integer, Json, Long, Raw, String
 from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, plan_sink
 from sparkrelay.topology import StreamsBuilder
 
@@ -28,7 +28,10 @@ TYPES = {
     "timestamp": TimestampType(),
     "struct<a:int>": StructType([StructField("a", IntegerType())]),
 }
-FORMATS = {"string": String("c"), "int": Integer("c"), "bigint": Long("c"), "binary": Raw("c")}
+FORMATS = {
+    "string": String("c"), "int": Integer("c"), "bigint": Long("c"), "binary": Raw("c"), "double": Double("c"),
+    "boolean": Boolean("c"),
+}  # fmt: skip
 
 
 def fields(**columns):

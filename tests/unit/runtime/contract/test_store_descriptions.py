@@ -36,10 +36,10 @@ def spec_of(**more):
 
 def test_a_description_says_all_that_reading_takes():
     spec = spec_of(
-        watermark=WatermarkSpec(5, "window", final=True, ahead_ms=1, sessions=True), partitioned_by=("k", "window")
+        watermark=WatermarkSpec(5, "window", final=True, ahead_ms=1, sessions=True), repartitioned_by=("k", "window")
     )
     found = read_description(describe_store(spec), "it").spec
-    assert (found.keys, found.aggregates, found.partitioned_by) == (spec.keys, AGGREGATES, ("k", "window"))
+    assert (found.keys, found.aggregates, found.repartitioned_by) == (spec.keys, AGGREGATES, ("k", "window"))
     assert found.output.names == ["window", "k", "mean", "names", "p", "x"]
     assert found.output.types == [field.type for field in spec.output if not field.name.startswith("__")]
     assert (found.watermark.window, found.merges, found.newest, found.of_changes) == ("window", True, None, False)

@@ -55,7 +55,7 @@ def not_utf8(*texts):
 def test_text_that_is_not_utf_8_is_not_written(value):
     """It would be JSON that no parser takes, or a row that the pipeline behind it dies of, for ever."""
     rows = pa.record_batch({"t": not_utf8(b"ok", b"\xff\xfe")})
-    spec = SimpleNamespace(columns=["t"], key_columns=["t"], value=value, layout=LAYOUT)
+    spec = SimpleNamespace(columns=["t"], key_columns=["t"], key=None, value=value, layout=LAYOUT)
     for write in (sink_values, sink_keys):
         with pytest.raises(SerializationException, match=r"column 't' .* not UTF-8 .*is_valid_utf8\(t\)"):
             write(spec, rows)

@@ -1,0 +1,177 @@
+"""A client of Confluent's schema registry, and of those that speak its REST (Karapace, Apicurio, Redpanda).
+
+The standard library's HTTP: a few small questions when an instance starts. It belongs to the driver; credentials that
+it is given go nowhere else. Redirects are not followed, as they would take the credentials along.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.errors import SchemaRegistryException
+from sparkrelay.printable import printable
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
+    from sparkrelay.config import StreamsConfig
+
+__all__ = ["RegisteredSchema", "SchemaRegistry"]
+
+_LONGEST_ANSWER: Final = 8 << 20
+_CONTENT: Final = "application/vnd.schemaregistry.v1+json"
+_NOT_FOUND: Final = 404
+#: Seconds for one question at most; it stands between an instance and its start.
+_LONGEST_SECONDS: Final = 15.0
+_PIECE: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as the registry has it.
+
+    Attributes:
+        id: its number, which records carry.
+        text: what it says.
+        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+    """
+
+    id: int
+    text: str
+    kind: str
+
+
+class SchemaRegistry:
+    """Asks one registry, at whichever of its addresses answers."""
+
+    def __init__(self, config: StreamsConfig) -> None:
+        """Take an instance's settings; nothing is asked yet."""
+        self._urls = [url.strip().rstrip("/") for url in config.schema_registry_url.split(",")]
+        self._timeout = min(config.request_timeout_ms / 1000, _LONGEST_SECONDS)
+        self._headers = {"Accept": f"{_CONTENT}, application/json", "Content-Type": _CONTENT}
+        if config.basic_auth_user_info:
+            user = base64.b64encode(config.basic_auth_user_info.encode()).decode("ascii")
+            self._headers["Authorization"] = f"Basic {user}"
+        try:
+            context = ssl.create_default_context(cafile=config.schema_registry_ssl_ca_location or None)
+        except (OSError, ssl.SSLError) as error:
+            raise SchemaRegistryException(
+                f"schema.registry.ssl.ca.location={config.schema_registry_ssl_ca_location!r} cannot be read: {error}"
+            ) from error
+        self._opener = urllib.request.build_opener(_NoRedirects(), urllib.request.HTTPSHandler(context=context))
+
+    def __repr__(self) -> str:
+        return f"<SchemaRegistry at {', '.join(self._urls)}>"
+
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """Return the newest schema of a subject; None if there is no such subject."""
+        return self.version(subject, "latest")
+
+    def version(self, subject: str, version: int | str) -> RegisteredSchema | None:
+        """Return a version's schema; None if there is none."""
+        answer = self._ask(f"/subjects/{_quoted(subject)}/versions/{version}")
+        return None if answer is None else _schema(answer, None, f"{subject} version {version}")
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """Return every version's schema."""
+        numbers = self._ask(f"/subjects/{_quoted(subject)}/versions") or []
+        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+            raise SchemaRegistryException(f"the schema registry does not list the versions of {subject!r}: {numbers!r}")
+        found = (self.version(subject, number) for number in numbers)
+        return [schema for schema in found if schema is not None]
+
+    def by_id(self, id_: int) -> RegisteredSchema | None:
+        """Return the schema of a number; None if there is none."""
+        answer = self._ask(f"/schemas/ids/{id_}")
+        return None if answer is None else _schema(answer, id_, f"number {id_}")
+
+    def lookup(self, subject: str, text: str, kind: str) -> int | None:
+        """Return the number of a schema under a subject; None if it is not registered there."""
+        return _number(self._ask(f"/subjects/{_quoted(subject)}", _body(text, kind)), subject)
+
+    def register(self, subject: str, text: str, kind: str) -> int:
+        """Register a schema under a subject; return its number."""
+        number = _number(self._ask(f"/subjects/{_quoted(subject)}/versions", _body(text, kind)), subject)
+        if number is None:
+            raise SchemaRegistryException(f"the schema registry does not take a schema for {subject!r}: not found")
+        return number
+
+    def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the answer to a question; None where it is that there is no such thing.
+
+        Raises:
+            SchemaRegistryException: no address answers, or the answer is another error.
+        """
+        reasons = []
+        for url in self._urls:
+            try:
+                return self._asked(url + path, body)
+            except urllib.error.HTTPError as error:
+                text = printable(error.read(500).decode("utf-8", "replace"))
+                if error.code == _NOT_FOUND:
+                    return None
+                reason = f"{url}{path}: {error.code} {text or error.reason}"
+                if error.code < 500:
+                    raise SchemaRegistryException(f"the schema registry refuses {reason}") from None
+                reasons.append(reason)
+            except (OSError, ValueError) as error:
+                reasons.append(f"{url}{path}: {printable(str(error))}")
+        raise SchemaRegistryException(f"the schema registry does not answer: {'; '.join(reasons)}")
+
+    def _asked(self, url: str, body: dict[str, Any] | None) -> Any:
+        deadline = time.monotonic() + self._timeout
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, self._headers)  # noqa: S310 - the setting takes http and https
+        answer = bytearray()
+        with self._opener.open(request, timeout=self._timeout) as response:
+            while piece := response.read1(_PIECE):
+                answer += piece
+                if len(answer) > _LONGEST_ANSWER or time.monotonic() > deadline:
+                    raise OSError(f"the answer is not complete after {len(answer)} bytes and {self._timeout:g} s")
+        return json.loads(answer)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(  # noqa: PLR0917 - as the library calls it
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        del req, fp, code, msg, headers, newurl
+
+
+def _quoted(subject: str) -> str:
+    return urllib.parse.quote(subject, safe="")
+
+
+def _body(text: str, kind: str) -> dict[str, Any]:
+    # Older registries know no other kind, and not the field.
+    return {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
+
+
+def _number(answer: Any, subject: str) -> int | None:
+    if answer is None:
+        return None
+    if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
+        raise SchemaRegistryException(f"the schema registry does not say the schema's number of {subject!r}")
+    return int(answer["id"])
+
+
+def _schema(answer: Any, id_: int | None, what: str) -> RegisteredSchema:
+    answer = answer if isinstance(answer, dict) else {}
+    text = answer.get("schema")
+    id_ = answer.get("id") if id_ is None else id_
+    if not isinstance(text, str) or not isinstance(id_, int):
+        raise SchemaRegistryException(f"the schema registry's answer has no schema: {what}")
+    if answer.get("references"):
+        raise SchemaRegistryException(
+            f"the schema {what} refers to other schemas of the registry, which is not supported yet; give one that has "
+            "all types in it, such as Avro(schema, framed=True)"
+        )
+    return RegisteredSchema(id_, text, str(answer.get("schemaType") or "AVRO"))

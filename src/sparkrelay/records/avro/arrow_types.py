@@ -1,0 +1,125 @@
+"""Which Arrow, and with that which Spark type an Avro type is read to, as spark-avro's ``SchemaConverters`` have it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.avro.schema import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroRecord,
+    AvroUnion,
+    Primitive,
+    type_name,
+    without_null,
+)
+
+if TYPE_CHECKING:
+    from sparkrelay.records.avro.schema import AvroType
+
+__all__ = ["arrow_schema_of", "arrow_type", "columns_of"]
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+
+
+def columns_of(kind: AvroType, place: str) -> list[tuple[str, AvroType]]:
+    """Return the columns of a schema: a record's fields; of any other type one column, ``key`` or ``value``."""
+    if isinstance(kind, AvroRecord):
+        return [(field.name, field.type) for field in kind.fields]
+    return [(place, kind)]
+
+
+def arrow_schema_of(kind: AvroType, place: str) -> pa.Schema:
+    """Return the columns that a schema is read to.
+
+    Raises:
+        SerializationException: a type has no column; names the field and the way out.
+    """
+    columns = columns_of(kind, place)
+    if not columns:
+        raise SerializationException("the Avro schema is a record without fields, which gives no columns")
+    return pa.schema([pa.field(name, arrow_type(one, name)) for name, one in columns])
+
+
+def arrow_type(kind: AvroType, path: str, above: tuple[str, ...] = ()) -> pa.DataType:
+    """Return the type that an Avro type is read to.
+
+    Args:
+        kind: the type.
+        path: where it stands, for messages.
+        above: names of the records it stands in.
+
+    Raises:
+        SerializationException: there is none.
+    """
+    kind = without_null(kind)
+    match kind:
+        case Primitive("null"):
+            raise _refused(path, "is always null", "leave it out of the reader's schema")
+        case Primitive(logical="decimal") | AvroFixed(logical="decimal"):
+            return pa.decimal128(kind.precision, kind.scale)
+        case Primitive() | AvroFixed(logical="uuid"):
+            return _PLAIN[kind.kind] if kind.logical is None and isinstance(kind, Primitive) else _LOGICAL[
+                str(kind.logical)
+            ]  # fmt: skip
+        case AvroFixed():
+            return pa.binary()
+        case AvroEnum():
+            return pa.string()
+        case AvroArray():
+            item = arrow_type(kind.items, f"{path}[]", above)
+            if takes_no_bytes(kind.items):
+                raise _refused(path, "is an array of what takes no bytes", "leave it out of the reader's schema")
+            return pa.list_(pa.field("element", item))
+        case AvroMap():
+            return pa.map_(pa.string(), arrow_type(kind.values, f"{path}{{}}", above))
+        case AvroRecord():
+            if kind.name in above:
+                raise _refused(path, f"is a record {kind.name} in itself", "leave it out of the reader's schema")
+            if not kind.fields:
+                raise _refused(path, "is a record without fields", "leave it out of the reader's schema")
+            inside = (*above, kind.name)
+            return pa.struct([(f.name, arrow_type(f.type, f"{path}.{f.name}", inside)) for f in kind.fields])
+        case AvroUnion():
+            raise _refused(
+                path,
+                f"is a {type_name(kind)}, and a column has one type",
+                "give a reader's schema with the one branch that is wanted, or null and that one (records of another "
+                "branch do not decode), or without the field",
+            )
+
+
+def takes_no_bytes(kind: AvroType, depth: int = 0) -> bool:
+    """Return whether all values of a type may be written in no bytes, so that a count of them cannot be checked."""
+    match kind:
+        case Primitive("null") | AvroFixed(size=0):
+            return True
+        case AvroRecord():
+            return depth < 64 and all(takes_no_bytes(field.type, depth + 1) for field in kind.fields)
+        case _:
+            return False
+
+
+def _refused(path: str, what: str, remedy: str) -> SerializationException:
+    return SerializationException(f"field {path!r} of the Avro schema {what}; {remedy}")

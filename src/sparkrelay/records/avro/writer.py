@@ -1,0 +1,334 @@
+"""Columns to Avro values: :mod:`write_loop` follows a program made of the columns' types and a schema.
+
+Columns are found by their names. What a schema has and rows have not gets its default; what rows have and the schema
+has not is refused, as it would be lost.
+"""
+
+# ruff: noqa: PLR0917 - a plan goes down types, columns and paths side by side
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.arrow_buffers import NO_BYTES, BinaryColumn, BinaryWriter, flatten, validity_bytes
+from sparkrelay.records.avro import write_loop as loop
+from sparkrelay.records.avro.defaults import default_bytes, varint
+from sparkrelay.records.avro.program import decimal_bounds
+from sparkrelay.records.avro.schema import (
+    NULL,
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroRecord,
+    AvroUnion,
+    Primitive,
+    parse_schema,
+    type_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sparkrelay.records.avro.schema import AvroType
+
+__all__ = ["columns_to_avro"]
+
+_MAX_BINARY: Final = (1 << 31) - 1
+_VARINT: Final = 10
+_MAX_DEPTH: Final = 64
+_REASONS: Final = {
+    loop.IS_NULL: "is null, and the Avro schema has no null there",
+    loop.NO_SYMBOL: "is none of the symbols that the Avro schema has there",
+    loop.WRONG_SIZE: "has another number of bytes than the fixed type of the Avro schema",
+    loop.TOO_LARGE: "has more digits than the decimal of the Avro schema",
+}
+
+
+def columns_to_avro(
+    batch: pa.RecordBatch, schema: str, *, left_out: pa.Array | None = None, prefix: bytes = b""
+) -> pa.Array:
+    """Write one record a row.
+
+    Args:
+        batch: the columns; of a schema that is no record the only one.
+        schema: JSON text.
+        left_out: rows of which nothing is written (their values are empty): tombstones.
+        prefix: bytes in front of each record.
+
+    Returns:
+        A binary array (``large_binary`` if over 2 GiB) without nulls.
+
+    Raises:
+        SerializationException: the columns do not go with the schema, or a value does not; names the column.
+    """
+    return _Plan(batch, parse_schema(schema), prefix).write(left_out)
+
+
+class _UnlikeError(Exception):
+    """A column is not what the schema has."""
+
+
+class _Plan:
+    """What to write for each row, and how large it can get."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: AvroType, prefix: bytes) -> None:
+        self._rows = batch.num_rows
+        self._code: list[list[int]] = []
+        self._paths: list[str] = []
+        self._columns: list[list[int]] = []
+        self._counts = [batch.num_rows]
+        self._owners: list[Any] = []
+        self._capacity = 0
+        if prefix:
+            self._constant(prefix, 0, "")
+        try:
+            if isinstance(schema, AvroRecord):
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                self._record(schema, columns, 0, "")
+            else:
+                if batch.num_columns != 1:
+                    raise _UnlikeError(
+                        f"the Avro schema is {type_name(schema)}, of one column, and there are "
+                        f"{', '.join(batch.schema.names)}; select() the one before, or give the schema of a record"
+                    )
+                self._value(schema, batch.column(0), 0, batch.schema.names[0], 0)
+        except _UnlikeError as error:
+            raise SerializationException(str(error)) from None
+        self._add("", loop.END)
+
+    def write(self, left_out: pa.Array | None) -> pa.Array:
+        """Write all rows."""
+        writer = BinaryWriter(self._rows, self._capacity)
+        skipped = NO_BYTES if left_out is None else np.array(left_out.cast(pa.uint8()).fill_null(0), np.uint8)
+        wrong, levels = np.zeros(2, np.int64), np.zeros((len(self._counts), 3), np.int64)
+        code = np.array(self._code, np.int64).reshape(-1, loop.WIDTH)
+        columns = np.array(self._columns, np.int64).reshape(-1, loop.COLUMN)
+        row = loop.write_rows(code, columns, levels, skipped, writer.address, writer.offsets, wrong)
+        if row >= 0:
+            raise SerializationException(
+                f"column {self._paths[int(wrong[1])]!r} of a row {_REASONS[int(wrong[0])]}; leave such rows out, or "
+                "give them another value, before this step"
+            )
+        return writer.finish(self._rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+
+    def _add(self, path: str, op: int, column: int = -1, a: int = 0, b: int = 0) -> int:
+        self._code.append([op, column, a, b, 0])
+        self._paths.append(path)
+        return len(self._code) - 1
+
+    def _constant(self, data: bytes, level: int, path: str) -> None:
+        if data:
+            kept = np.frombuffer(data, np.uint8)
+            self._owners.append(kept)
+            self._capacity += self._counts[level] * len(data)
+            self._add(path, loop.CONSTANT, -1, int(kept.ctypes.data), len(data))
+
+    def _column(self, array: pa.Array, level: int, data: Any, offsets: Any = None) -> int:
+        valid = validity_bytes(array)
+        self._owners += [array, valid, data, offsets]
+        address = 0 if data is None else data if isinstance(data, int) else int(data.ctypes.data)
+        self._columns.append(
+            [
+                level,
+                int(valid.ctypes.data) if len(valid) else 0,
+                address,
+                0 if offsets is None else int(offsets.ctypes.data),
+            ]
+        )
+        return len(self._columns) - 1
+
+    def _record(self, schema: AvroRecord, columns: dict[str, pa.Array], level: int, path: str, depth: int = 0) -> None:
+        if depth > _MAX_DEPTH:
+            raise SerializationException(f"the Avro schema nests records deeper than {_MAX_DEPTH} levels at {path!r}")
+        for name in columns:
+            if all(one.name != name for one in schema.fields):
+                shown = ", ".join(one.name for one in schema.fields)
+                raise _UnlikeError(
+                    f"the Avro schema has no field {f'{path}.{name}' if path else name!r}, but {shown}; drop() it "
+                    "before, or give a schema that has it"
+                )
+        for one in schema.fields:
+            where = f"{path}.{one.name}" if path else one.name
+            if one.name in columns:
+                self._value(one.type, columns[one.name], level, where, depth)
+            elif one.has_default:
+                self._constant(default_bytes(one.type, one.default, where), level, where)
+            else:
+                raise _UnlikeError(
+                    f"the Avro schema has the field {where!r} without a default, and there is no such column"
+                )
+
+    def _value(self, kind: AvroType, array: pa.Array, level: int, path: str, depth: int) -> None:
+        array = flatten(array)
+        if not isinstance(kind, AvroUnion):
+            self._plain(kind, array, level, path, depth, None)
+            return
+        none = kind.branches.index(NULL) if NULL in kind.branches else None
+        for number, branch in enumerate(kind.branches):
+            state = len(self._code), len(self._columns), len(self._counts), self._capacity
+            if branch == NULL:
+                continue
+            try:
+                self._plain(branch, array, level, path, depth, (none, number))
+            except _UnlikeError:
+                del self._code[state[0] :], self._paths[state[0] :], self._columns[state[1] :], self._counts[state[2] :]
+                self._capacity = state[3]
+                if number == len(kind.branches) - 1 or kind.branches[number + 1 :] == (NULL,):
+                    raise
+            else:
+                return
+        raise _UnlikeError(f"column {path!r} is always null in the Avro schema; drop() it before")
+
+    def _plain(
+        self, kind: AvroType, array: pa.Array, level: int, path: str, depth: int, branch: tuple[int | None, int] | None
+    ) -> None:
+        """Write a value that is no union, in front of it the number of its branch."""
+        column, write = self._reading(kind, array, level, path, depth)
+        self._capacity += self._counts[level] * _VARINT
+        if branch is None or branch[0] is None:
+            self._add(path, loop.REQUIRED, column)
+            if branch is not None:
+                self._constant(varint(branch[1]), level, path)
+            write()
+            return
+        at = self._add(path, loop.NULLABLE, column, branch[0], branch[1])
+        write()
+        self._code[at][4] = len(self._code)
+
+    def _reading(
+        self, kind: AvroType, array: pa.Array, level: int, path: str, depth: int
+    ) -> tuple[int, Callable[[], object]]:
+        """Return the column of an array, and what adds the instructions that write its values."""
+        given, rows = array.type, self._counts[level]
+        match kind:
+            case AvroRecord() if pa.types.is_struct(given):
+                column = self._column(array, level, None)
+                inner = {given.field(i).name: array.field(i) for i in range(given.num_fields)}
+                return column, lambda: self._record(kind, inner, level, path, depth + 1)
+            case AvroArray() if pa.types.is_list(given) or pa.types.is_large_list(given):
+                return self._list(array, level, path, [(kind.items, "[]", array.values)], depth)
+            case AvroMap() if pa.types.is_map(given) and pa.types.is_string(given.key_type):
+                parts = [(Primitive("string"), "{}", array.keys), (kind.values, "{}", array.items)]
+                return self._list(array, level, path, parts, depth)
+            case Primitive(logical="decimal") | AvroFixed(logical="decimal"):
+                if not pa.types.is_decimal128(given) or given.scale != kind.scale:
+                    raise _unlike(kind, given, path)
+                size = kind.size if isinstance(kind, AvroFixed) else -1
+                numbers = np.frombuffer(array.buffers()[1], np.uint8) if rows else np.zeros(16, np.uint8)
+                column = self._column(array, level, int(numbers.ctypes.data) + array.offset * 16)
+                self._owners.append(numbers)
+                self._capacity += rows * max(_VARINT + 16, size)
+                bounds = decimal_bounds(kind.precision)
+                self._owners.append(bounds)
+                return column, lambda: self._add(path, loop.DECIMAL, column, size, int(bounds.ctypes.data))
+            case AvroEnum() if pa.types.is_string(given):
+                found = pc.index_in(array, pa.array(kind.symbols, pa.string()))
+                numbers = np.array(found.fill_null(-1).cast(pa.int64()), np.int64)
+                column = self._column(array, level, numbers)
+                self._capacity += rows * _VARINT
+                return column, lambda: self._add(path, loop.SYMBOL, column)
+            case AvroFixed(logical=None) if pa.types.is_binary(given):
+                return self._bytes(array, level, path, loop.FIXED, kind.size)
+            case Primitive("bytes") if pa.types.is_binary(given) or pa.types.is_large_binary(given):
+                return self._bytes(array, level, path, loop.BYTES)
+            case Primitive("string") if pa.types.is_string(given) or pa.types.is_large_string(given):
+                return self._bytes(array, level, path, loop.BYTES)
+            case Primitive():
+                for op, fits, argument, convert in _NUMBERS[kind.logical or kind.kind]:
+                    if fits(given):
+                        column = self._column(array, level, convert(array))
+                        self._capacity += rows * _VARINT
+                        return column, lambda: self._add(path, op, column, argument)  # noqa: B023 - returned at once
+        raise _unlike(kind, given, path)
+
+    def _bytes(
+        self, array: pa.Array, level: int, path: str, op: int, size: int = 0
+    ) -> tuple[int, Callable[[], object]]:
+        data = BinaryColumn.of(array)
+        self._owners.append(data)
+        column = self._column(array, level, data.address, data.offsets)
+        self._capacity += int(data.offsets[-1] - data.offsets[0]) + self._counts[level] * _VARINT
+        return column, lambda: self._add(path, op, column, size)
+
+    def _list(
+        self, array: pa.Array, level: int, path: str, parts: Sequence[tuple[AvroType, str, pa.Array]], depth: int
+    ) -> tuple[int, Callable[[], object]]:
+        # Offsets of a slice point into the whole child; take only the part that belongs to this slice.
+        raw = np.array(array.offsets.to_numpy(zero_copy_only=False), np.int64)
+        first, last = int(raw[0]), int(raw[-1])
+        column = self._column(array, level, None, raw - first)
+        self._capacity += self._counts[level] * (_VARINT + 1)
+        items = len(self._counts)
+        self._counts.append(last - first)
+
+        def write() -> None:
+            start = self._add(path, loop.LIST, column, items)
+            for kind, sign, values in parts:
+                self._value(kind, values.slice(first, last - first), items, f"{path}{sign}", depth + 1)
+            end = self._add(path, loop.LIST_END, -1, items)
+            self._code[start][3] = self._code[end][3] = len(self._code)
+
+        return column, write
+
+
+def _unlike(kind: AvroType, given: pa.DataType, path: str) -> _UnlikeError:
+    logical = getattr(kind, "logical", None)
+    wanted = type_name(kind) if logical is None else f"{type_name(kind)} ({logical})"
+    return _UnlikeError(
+        f"column {path!r} is {given}, and the Avro schema has {wanted} there; cast() the column before, or "
+        "change the schema"
+    )
+
+
+def _integers(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array(array.cast(pa.int64()).fill_null(0), np.int64)
+
+
+def _booleans(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return _integers(array.cast(pa.int8()))
+
+
+def _days(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return _integers(array.cast(pa.int32()))
+
+
+def _micros(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return _integers(array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64()))
+
+
+def _doubles(array: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array(array.cast(pa.float64()).fill_null(0.0), np.float64)
+
+
+def _is_int(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_signed_integer(kind) and kind.bit_width <= 32)
+
+
+def _zoned(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _local(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is None
+
+
+#: Avro's type, or logical type -> what writes it, of which columns, with which argument, from which numbers
+_NUMBERS: Final[dict[str, Sequence[tuple[int, Callable[[pa.DataType], bool], int, Callable[[pa.Array], Any]]]]] = {
+    "boolean": [(loop.BOOL, pa.types.is_boolean, 0, _booleans)],
+    "int": [(loop.INT, _is_int, 1, _integers)],
+    "long": [(loop.INT, pa.types.is_signed_integer, 1, _integers)],
+    "float": [(loop.FLOAT, pa.types.is_float32, 0, _doubles)],
+    "double": [(loop.DOUBLE, pa.types.is_floating, 0, _doubles)],
+    "date": [(loop.INT, pa.types.is_date32, 1, _days)],
+    "timestamp-millis": [(loop.INT, _zoned, 1000, _micros)],
+    "timestamp-micros": [(loop.INT, _zoned, 1, _micros)],
+    "local-timestamp-millis": [(loop.INT, _local, 1000, _micros)],
+    "local-timestamp-micros": [(loop.INT, _local, 1, _micros)],
+    "null": [], "bytes": [], "string": [], "uuid": [],
+}  # fmt: skip

@@ -1,0 +1,25 @@
+"""A value that its format cannot read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkrelay.printable import printable
+
+__all__ = ["BadRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A value that its format cannot read.
+
+    Attributes:
+        index: its row.
+        reason: what is wrong, for people; control characters of the quoted value are escaped.
+    """
+
+    index: int
+    reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", printable(self.reason))

@@ -1,0 +1,149 @@
+"""Values and keys of any format to typed columns, and columns to values and keys."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.arrow_buffers import flatten
+from sparkrelay.records.avro.arrow_types import arrow_schema_of
+from sparkrelay.records.avro.reader import AvroReader
+from sparkrelay.records.avro.schema import parse_schema
+from sparkrelay.records.avro.writer import columns_to_avro
+from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.formats import Avro, Json, OneColumn, Raw, Uuid
+from sparkrelay.records.framing import PREFIX_BYTES, UNFRAMED, prefix, schema_ids
+from sparkrelay.records.json.writer import columns_to_json
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.records.plain import FIXED_WIDTHS, write_fixed, write_uuids
+from sparkrelay.records.typed import json_to_columns, plain_to_column
+
+if TYPE_CHECKING:
+    from sparkrelay.records.formats import Format
+
+__all__ = ["columns_to_format", "declared_schema", "format_to_columns"]
+
+_NO_NUMBER = "it does not begin with the number of a schema, a byte 0 and four more; without them it is Avro(schema)"
+
+
+def declared_schema(form: Avro, place: str) -> pa.Schema:
+    """Return the columns of a format that has a schema of its own.
+
+    Raises:
+        SerializationException: a type in it has no column.
+    """
+    return arrow_schema_of(parse_schema(form.schema), place)
+
+
+def format_to_columns(
+    values: pa.Array, form: Format, place: str, schema: pa.Schema | None
+) -> tuple[dict[str, pa.Array], list[BadRecord]]:
+    """Read values.
+
+    Args:
+        values: bytes; null (a tombstone) gives nulls and is not bad.
+        form: what they are.
+        place: ``key`` or ``value``.
+        schema: the wanted columns, where the format has several.
+
+    Returns:
+        The columns by name, and the bad records in order, which are null in all of them.
+    """
+    if isinstance(form, OneColumn):
+        column, bad = plain_to_column(values, type(form))
+        return {form.column_name(place): column}, bad
+    assert schema is not None, form
+    if isinstance(form, Json):
+        batch, bad = json_to_columns(values, schema)
+    else:
+        assert isinstance(form, Avro), form
+        wanted = tuple(schema.names)
+        if form.is_framed:
+            return _framed(values, form, place, schema)
+        batch, bad = _avro_reader(form.schema, None, place, wanted).read(values)
+    return dict(zip(batch.schema.names, batch.columns, strict=True)), bad
+
+
+def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | None = None) -> pa.Array:
+    """Write columns as values.
+
+    Args:
+        rows: the columns; of a format of one column that one.
+        form: what the values are to be.
+        left_out: rows whose values count for nothing.
+
+    Raises:
+        SerializationException: a column, or a value in it, cannot be written so.
+    """
+    if isinstance(form, Json):
+        return columns_to_json(rows)
+    if isinstance(form, Avro):
+        first = b""
+        if form.is_framed:
+            assert form.schema_id is not None, form
+            first = prefix(form.schema_id)
+        return columns_to_avro(rows, form.schema, left_out=left_out, prefix=first)
+    name = rows.schema.names[0]
+    if isinstance(form, Raw):
+        return rows.column(0).cast(pa.binary())
+    try:
+        if isinstance(form, Uuid):
+            return write_uuids(rows.column(0))
+        return write_fixed(rows.column(0)) if rows.column(0).type in FIXED_WIDTHS else key_bytes([rows.column(0)])
+    except SerializationException as error:
+        raise SerializationException(f"column {name!r} cannot be written as {form}: {error}") from error
+
+
+def _framed(values: pa.Array, form: Avro, place: str, schema: pa.Schema) -> tuple[dict[str, pa.Array], list[BadRecord]]:
+    """Read values each of which says by which schema it was written."""
+    values = flatten(values)
+    numbers = schema_ids(values)
+    found = [int(number) for number in np.unique(numbers) if number >= 0]
+    form.writers.require(found)
+    readers = {number: _by_writer(form, number, place, schema) for number in found}
+    if len(found) == 1 and isinstance(reader := readers[found[0]], AvroReader) and (numbers >= 0).all():
+        batch, bad = reader.read(values, PREFIX_BYTES)
+        return dict(zip(batch.schema.names, batch.columns, strict=True)), bad
+    # Each writer's rows by themselves, then all in their old order.
+    order = np.full(len(values), -1, np.int64)
+    parts: list[pa.RecordBatch] = []
+    bad = [BadRecord(int(row), _NO_NUMBER) for row in np.flatnonzero(numbers == UNFRAMED)]
+    rows_before = 0
+    for number, reader in readers.items():
+        rows = np.flatnonzero(numbers == number)
+        if isinstance(reader, str):
+            bad += [BadRecord(int(row), reader) for row in rows]
+            continue
+        batch, own = reader.read(values.take(pa.array(rows)), PREFIX_BYTES)
+        bad += [BadRecord(int(rows[one.index]), one.reason) for one in own]
+        order[rows] = rows_before + np.arange(len(rows))
+        parts.append(batch)
+        rows_before += len(rows)
+    places = pa.array(order, mask=order < 0)
+    own_schema = _avro_reader(form.schema, None, place, tuple(schema.names)).schema
+    columns = {}
+    for index, one in enumerate(own_schema):
+        pieces = [part.column(index) for part in parts]
+        together = pa.concat_arrays(pieces) if pieces else pa.nulls(0, one.type)
+        columns[one.name] = together.take(places)
+    return columns, sorted(bad, key=lambda one: one.index)
+
+
+def _by_writer(form: Avro, number: int, place: str, schema: pa.Schema) -> AvroReader | str:
+    """Return the reader of what a schema wrote, or why nothing reads that."""
+    writer = form.writers.get(number)
+    if writer is None:
+        return f"the registry has no schema {number}, by which it was written"
+    try:
+        return _avro_reader(form.schema, writer, place, tuple(schema.names))
+    except SerializationException as error:
+        return f"it was written by the registry's schema {number}: {error}"
+
+
+@functools.lru_cache(256)
+def _avro_reader(schema: str, writer: str | None, place: str, wanted: tuple[str, ...]) -> AvroReader:
+    return AvroReader(schema, writer, place, wanted)

@@ -1,0 +1,160 @@
+"""Which schemas of the registry a topology's formats mean: found out once, when an instance is made.
+
+Building a topology asks nobody. An instance, or the test driver, needs the columns before it can have Spark check the
+steps, so that is when the registry is asked, on the driver. Workers get the schemas in their orders and never ask;
+a number that they do not know comes back as :class:`UnknownSchemaException`, and the batch runs again with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.client.schema_registry import SchemaRegistry
+from sparkrelay.errors import ConfigException, SchemaRegistryException, TopologyException
+from sparkrelay.records.formats import Avro
+from sparkrelay.records.framing import WriterSchemas
+from sparkrelay.topology import Subtopology, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkrelay.client.schema_registry import RegisteredSchema
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.topology import Leg
+    from sparkrelay.topology.call_site import CallSite
+
+__all__ = ["with_registered_schemas"]
+
+
+def with_registered_schemas(topology: Topology, config: StreamsConfig) -> Topology:
+    """Return a topology whose formats have the schemas that the registry has for them.
+
+    Raises:
+        ConfigException: there is such a format, and no ``schema.registry.url``.
+        SchemaRegistryException: the registry does not answer.
+        TopologyException: it has no such schema.
+    """
+    legs = (*topology.legs, *topology.global_tables)
+    forms = [form for leg in legs for form in _formats(leg)]
+    if not any(isinstance(form, Avro) and form.is_framed for form in forms):
+        return topology
+    if not config.schema_registry_url:
+        raise ConfigException(
+            "a format takes its schema from a registry, Avro(), and schema.registry.url is not set; set it, or give "
+            "the schema: Avro(open('order.avsc').read()) for records without Confluent's five bytes in front"
+        )
+    resolver = _Resolver(config)
+    return Topology(
+        (Subtopology(part.id, tuple(map(resolver.leg, part.legs))) for part in topology.subtopologies),
+        tuple(map(resolver.leg, topology.global_tables)),
+    )
+
+
+def _formats(leg: Leg) -> list[Any]:
+    sink = [] if leg.sink is None else [leg.sink.key, leg.sink.value]
+    return [leg.source.key, leg.source.value, *sink]
+
+
+class _Resolver:
+    """Asks for each schema once: several legs may read one topic."""
+
+    def __init__(self, config: StreamsConfig) -> None:
+        self._config = config
+        self._registry = SchemaRegistry(config)
+        self._found: dict[Any, Avro] = {}
+
+    def leg(self, leg: Leg) -> Leg:
+        """Return a leg with its formats resolved."""
+        source = leg.source
+        if not source.internal:
+            places = ((place, getattr(source, place)) for place in ("key", "value"))
+            changed = {place: self._read(form, source.topics, place, source.call_site) for place, form in places}
+            leg = replace(leg, source=replace(source, **changed))
+        if (sink := leg.sink) is not None and not sink.internal:
+            places = ((place, getattr(sink, place)) for place in ("key", "value"))
+            changed = {place: self._written(form, sink.topic, place, sink.call_site) for place, form in places}
+            leg = replace(leg, sink=replace(sink, **changed))
+        return leg
+
+    def _read(self, form: Any, topics: Sequence[str], place: str, call_site: CallSite) -> Any:
+        if not isinstance(form, Avro) or not form.is_framed:
+            return form
+        key = ("read", form, tuple(topics), place)
+        if key not in self._found:
+            subjects = list(dict.fromkeys(self._subject(form, topic, place, call_site) for topic in topics))
+            schema, number = form.schema, None
+            if schema is None:
+                chosen = [self._one(form, subject, call_site) for subject in subjects]
+                if len({one.text for one in chosen}) > 1:
+                    raise TopologyException(
+                        f"{call_site}: {' and '.join(subjects)} have different schemas in the registry, and a stream "
+                        "has one set of columns; give the schema to read them by: Avro(schema, framed=True)"
+                    )
+                schema, number = chosen[0].text, chosen[0].id
+            known = {one.id: one.text for subject in subjects for one in self._registry.versions(subject)}
+            self._found[key] = _made(form, schema, number, WriterSchemas(known, self._ask), call_site)
+        return self._found[key]
+
+    def _written(self, form: Any, topic: str, place: str, call_site: CallSite) -> Any:
+        if not isinstance(form, Avro) or not form.is_framed:
+            return form
+        key = ("written", form, topic, place)
+        if key not in self._found:
+            subject = self._subject(form, topic, place, call_site)
+            if form.schema is None:
+                chosen = self._one(form, subject, call_site)
+                schema, number = chosen.text, chosen.id
+            else:
+                schema, number = form.schema, self._number(form.schema, subject, call_site)
+            self._found[key] = _made(form, schema, number, WriterSchemas({number: schema}), call_site)
+        return self._found[key]
+
+    def _ask(self, number: int) -> str | None:
+        found = self._registry.by_id(number)
+        return None if found is None or found.kind != "AVRO" else found.text
+
+    def _number(self, schema: str, subject: str, call_site: CallSite) -> int:
+        number = self._registry.lookup(subject, schema, "AVRO")
+        if number is None and self._config.auto_register_schemas:
+            return self._registry.register(subject, schema, "AVRO")
+        if number is None:
+            raise TopologyException(
+                f"{call_site}: the registry does not have this schema under subject {subject!r}; register it, or set "
+                "auto.register.schemas=true, or write by the newest one that is there: Avro()"
+            )
+        return number
+
+    def _one(self, form: Avro, subject: str, call_site: CallSite) -> RegisteredSchema:
+        version = "latest" if form.version is None else form.version
+        found = self._registry.version(subject, version)
+        if found is None:
+            raise TopologyException(
+                f"{call_site}: the registry has no subject {subject!r}, or no version {version} of it; register the "
+                "schema, name another subject, Avro(subject=...), or give the schema, Avro(schema)"
+            )
+        if found.kind != "AVRO":
+            raise TopologyException(f"{call_site}: subject {subject!r} has a schema of kind {found.kind}, not AVRO")
+        return found
+
+    def _subject(self, form: Avro, topic: str, place: str, call_site: CallSite) -> str:
+        if form.subject is not None:
+            return form.subject
+        config = self._config
+        given = config.key_subject_name_strategy if place == "key" else config.value_subject_name_strategy
+        strategy = given.rpartition(".")[2]
+        if strategy == "TopicNameStrategy":
+            return f"{topic}-{place}"
+        if form.schema is None:
+            raise TopologyException(
+                f"{call_site}: {place}.subject.name.strategy={strategy} goes by a record's name, which Avro() does not "
+                "say; give the schema, Avro(schema, framed=True), or the subject, Avro(subject=...)"
+            )
+        return form.type_name if strategy == "RecordNameStrategy" else f"{topic}-{form.type_name}"
+
+
+def _made(form: Avro, schema: str, number: int | None, writers: WriterSchemas, call_site: CallSite) -> Avro:
+    try:
+        return replace(form, schema=schema, version=None, framed=True, schema_id=number, writers=writers)
+    except ValueError as error:
+        raise SchemaRegistryException(f"{call_site}: the registry's schema cannot be used: {error}") from error

@@ -1,0 +1,122 @@
+"""Avro by the schemas of a registry: read, evolved, written; what the registry does not have."""
+
+import json
+
+import pytest
+from pyspark.sql import functions as F
+from tests.doubles.schema_registry import SchemaRegistryDouble
+from tests.unit.records.avro.random_schemas import written
+
+from sparkrelay import Avro, Raw, StreamsBuilder, String
+from sparkrelay.errors import ConfigException, SerializationException, TopologyException
+from sparkrelay.records.framing import prefix
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+
+def order(*fields):
+    return {"type": "record", "name": "Order", "namespace": "shop", "fields": list(fields)}
+
+
+ID = {"name": "id", "type": "int"}
+LONG_ID = {"name": "id", "type": "long"}
+NOTE = {"name": "note", "type": ["null", "string"], "default": None}
+SHOP = {"name": "shop", "type": "string", "default": "web"}
+FIRST, SECOND, THIRD = order(ID), order(NOTE, LONG_ID), order(LONG_ID, NOTE, SHOP)
+
+
+@pytest.fixture
+def registry():
+    with SchemaRegistryDouble(user="ada:secret") as double:
+        yield double
+
+
+def settings(registry, **more):
+    return {"schema.registry.url": registry.url, "basic.auth.user.info": "ada:secret", **more}
+
+
+def value(number, schema, row):
+    return prefix(number) + written(schema, row)
+
+
+def test_records_of_all_versions_are_read_by_the_newest_and_written_framed(spark, registry):
+    first, second = registry.register("orders-value", FIRST), registry.register("orders-value", SECOND)
+    registry.register("out-value", THIRD)
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", key=String("user"), value=Avro())
+    orders.drop("user").to("out", value=Avro())
+    orders.groupBy("user").agg(F.max("id").alias("newest"), name="newest").to("newest")
+    with TopologyTestDriver(builder.build(), settings(registry), spark=spark) as driver:
+        source = driver.create_input_topic("orders")
+        source.pipe_input("a", value(first, FIRST, {"id": 1}))
+        source.pipe_input("a", value(second, SECOND, {"note": "x", "id": 2**40}))
+        source.pipe_input("a", {"note": "y", "id": 3})
+        # A producer registers a third version while the pipeline runs, and a fourth one under another subject.
+        third = registry.register("orders-value", THIRD)
+        source.pipe_input("a", value(third, THIRD, {"id": 4, "note": None, "shop": "s"}))
+        other = registry.register("elsewhere", order(ID, NOTE))
+        source.pipe_rows([("a", value(other, order(ID, NOTE), {"id": 5, "note": "z"})), ("a", None)])
+        rows = driver.create_output_topic("out").read_rows()
+        assert rows == [
+            {"id": 1, "note": None, "shop": "web"},
+            {"id": 2**40, "note": "x", "shop": "web"},
+            {"id": 3, "note": "y", "shop": "web"},
+            {"id": 4, "note": None, "shop": "web"},
+            {"id": 5, "note": "z", "shop": "web"},
+            None,
+        ]
+        assert driver.store("newest") == [{"user": "a", "newest": 2**40}]
+
+
+def test_what_is_written_has_the_number_of_its_schema(spark, registry):
+    registry.register("orders-value", FIRST)
+    number = registry.register("out-value", SECOND)
+    builder = StreamsBuilder()
+    builder.stream("orders", value=Avro()).to("out", value=Avro(SECOND, framed=True))
+    with TopologyTestDriver(builder.build(), settings(registry), spark=spark) as driver:
+        driver.create_input_topic("orders").pipe_input(None, {"id": 7})
+        assert driver.create_output_topic("out", value=Raw()).read_rows() == [
+            value(number, SECOND, {"note": None, "id": 7})
+        ]
+
+
+def test_damage_and_unknown_numbers_are_bad_records(spark, registry):
+    number = registry.register("orders-value", FIRST)
+    unlike = registry.register("elsewhere", order({"name": "id", "type": "string"}))
+    builder = StreamsBuilder()
+    builder.stream("orders", value=Avro()).to("out")
+    bad = [b"", b"\0\0", b"\x01" + value(number, FIRST, {"id": 1})[1:], value(999, FIRST, {"id": 1}),
+           value(unlike, order({"name": "id", "type": "string"}), {"id": "x"}), prefix(number)]  # fmt: skip
+    topology = builder.build()
+    skipping = settings(registry, **{"deserialization.exception.handler": "log-and-continue"})
+    with TopologyTestDriver(topology, skipping, spark=spark, batch="all") as driver:
+        source = driver.create_input_topic("orders")
+        good = value(number, FIRST, {"id": 8})
+        source.pipe_rows([(None, data) for one in bad for data in (good, one)])
+        assert driver.create_output_topic("out").read_rows() == [{"id": 8}] * len(bad)
+    for data, reason in zip(
+        bad, ["number of a schema"] * 3 + ["no schema 999", "field 'id' was written as string", "'id'"], strict=True
+    ):
+        with TopologyTestDriver(topology, settings(registry), spark=spark, batch="all") as driver:
+            driver.create_input_topic("orders").pipe_input(None, data)
+            with pytest.raises(SerializationException, match=f"orders-0 at offset 0 does not decode: .*{reason}"):
+                driver.process()
+
+
+def test_what_the_registry_lacks_is_said_when_the_instance_is_made(spark, registry):
+    builder = StreamsBuilder()
+    builder.stream("orders", value=Avro()).to("out")
+    topology = builder.build()
+    with pytest.raises(TopologyException, match="the registry has no subject 'orders-value'"):
+        TopologyTestDriver(topology, settings(registry), spark=spark)
+    with pytest.raises(ConfigException, match="schema.registry.url is not set"):
+        TopologyTestDriver(topology, spark=spark)
+    registry.register("orders-value", FIRST)
+    builder = StreamsBuilder()
+    builder.stream("orders", value=Avro()).to("out", value=Avro(SECOND, framed=True))
+    topology = builder.build()
+    with pytest.raises(TopologyException, match="does not have this schema under subject 'out-value'"):
+        TopologyTestDriver(topology, settings(registry), spark=spark)
+    TopologyTestDriver(topology, settings(registry, **{"auto.register.schemas": True}), spark=spark).close()
+    assert json.loads(registry.schemas[registry.subjects["out-value"][0]]["schema"]) == SECOND

@@ -1,0 +1,104 @@
+import time
+
+import pytest
+from tests.doubles.schema_registry import SchemaRegistryDouble
+
+from sparkrelay.client.schema_registry import RegisteredSchema, SchemaRegistry
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import ConfigException, SchemaRegistryException
+
+
+@pytest.fixture
+def double():
+    with SchemaRegistryDouble() as made:
+        yield made
+
+
+def config(url, **more):
+    basics = {"application.id": "a", "bootstrap.servers": "localhost:9"}
+    return StreamsConfig.from_dict({**basics, "schema.registry.url": url, **more})
+
+
+def test_subjects_versions_and_numbers(double):
+    registry = SchemaRegistry(config(double.url))
+    assert registry.latest("a/b-value") is None
+    first = double.register("a/b-value", '"int"')
+    second = double.register("a/b-value", '"long"')
+    assert registry.latest("a/b-value") == RegisteredSchema(second, '"long"', "AVRO")
+    assert registry.version("a/b-value", 1) == RegisteredSchema(first, '"int"', "AVRO")
+    assert [schema.id for schema in registry.versions("a/b-value")] == [first, second]
+    assert registry.versions("other") == []
+    assert registry.by_id(second) == RegisteredSchema(second, '"long"', "AVRO")
+    assert registry.by_id(99) is None
+    assert registry.lookup("a/b-value", '"int"', "AVRO") == first
+    assert registry.lookup("a/b-value", '"string"', "AVRO") is None
+    third = registry.register("a/b-value", '"string"', "JSON")
+    assert registry.latest("a/b-value") == RegisteredSchema(third, '"string"', "JSON")
+
+
+def test_credentials_are_sent_and_not_shown():
+    with SchemaRegistryDouble(user="ada:pa:ss") as double:
+        double.register("s", '"int"')
+        settings = config(double.url, **{"basic.auth.user.info": "ada:pa:ss"})
+        registry = SchemaRegistry(settings)
+        assert registry.latest("s") is not None
+        assert "pa:ss" not in repr(settings) + repr(registry)
+        with pytest.raises(SchemaRegistryException, match=r"refuses .*/subjects/s/versions/latest: 401") as raised:
+            SchemaRegistry(config(double.url, **{"basic.auth.user.info": "ada:wr0ng"})).latest("s")
+        assert "wr0ng" not in str(raised.value)
+
+
+def test_credentials_do_not_follow_redirects(double):
+    with SchemaRegistryDouble() as other:
+        double.answer = lambda _: (302, f"{other.url}/subjects/s/versions/latest".encode())
+        registry = SchemaRegistry(config(double.url, **{"basic.auth.user.info": "ada:secret"}))
+        with pytest.raises(SchemaRegistryException, match="302"):
+            registry.latest("s")
+        assert other.requests == []
+
+
+def test_another_address_is_asked_where_one_does_not_answer(double):
+    double.register("s", '"int"')
+    with SchemaRegistryDouble() as broken:
+        broken.answer = lambda _: (503, b"down")
+        registry = SchemaRegistry(config(f"http://127.0.0.1:9, {broken.url}/,{double.url}"))
+        assert registry.latest("s") is not None
+        with pytest.raises(SchemaRegistryException, match="does not answer: .*127.0.0.1:9.*503 down"):
+            SchemaRegistry(config(f"http://127.0.0.1:9,{broken.url}")).latest("s")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"<html>", b"[]", b"{}", b'{"id": 1}', b'{"schema": 5, "id": 1}', b'"x"', b"[" * 9_000_000,
+     b'{"schema": "\\"int\\"", "id": 1, "references": [{"name": "a"}]}'],
+)  # fmt: skip
+def test_odd_answers_are_refused(double, answer):
+    double.answer = lambda _: (200, answer)
+    with pytest.raises(SchemaRegistryException):
+        SchemaRegistry(config(double.url)).latest("s")
+
+
+def test_a_slow_registry_is_not_waited_for(double):
+    double.answer = lambda _: time.sleep(1.5)
+    with pytest.raises(SchemaRegistryException, match="timed out"):
+        SchemaRegistry(config(double.url, **{"request.timeout.ms": 200})).latest("s")
+
+
+@pytest.mark.parametrize("url", ["localhost:8081", "file:///etc/passwd", "http://", "http://a/?x=1"])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(ConfigException, match="give http://HOST:PORT"):
+        config(url)
+
+
+def test_credentials_in_an_address_are_refused_and_not_shown():
+    with pytest.raises(ConfigException, match="set basic.auth.user.info instead") as raised:
+        config("http://ada:hidden@registry:8081")
+    assert "hidden@" not in str(raised.value)
+
+
+def test_other_credentials_are_refused_and_not_shown():
+    with pytest.raises(ConfigException, match="give USER:PASSWORD") as raised:
+        config("http://registry:8081", **{"basic.auth.user.info": "s3cret"})
+    assert "s3cret" not in str(raised.value)
+    with pytest.raises(ConfigException, match="use one of TopicNameStrategy"):
+        config("http://registry:8081", **{"value.subject.name.strategy": "Mine"})
