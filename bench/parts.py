@@ -11,6 +11,7 @@ from bench.expiry import expiry
 from bench.flat import flat
 from bench.joins import JoinWorkload
 from bench.latency import QUERIES as LATENCY_QUERIES, latency
+from bench.letters import LetterWorkload, letters
 from bench.lookups import LookupWorkload
 from bench.nexmark.drains import drains
 from bench.nexmark.events import generated
@@ -105,6 +106,11 @@ def _expiry(servers: str, run: Run) -> Lines:
     return expiry(servers, workload=workload, systems=run.systems, repeats=run.repeats, on_figures=run.on_figures)
 
 
+def _letters(servers: str, run: Run) -> Lines:
+    workload = LetterWorkload(records=run.records)
+    return letters(servers, workload=workload, repeats=run.repeats, on_figures=run.on_figures)
+
+
 def _flat(servers: str, run: Run) -> Lines:
     keys = run.options.keys[0] if run.options.keys else 4000 if run.quick else 100_000
     windows = run.options.windows or (5 if run.quick else 12)
@@ -180,6 +186,7 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "join": _join,
     "windows": _windows,
     "expiry": _expiry,
+    "letters": _letters,
     "flat": _flat,
     "driver": _driver,
     "nexmark": _nexmark,
@@ -187,5 +194,5 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
 #: The parts that have several queries.
 QUERIES_OF = {"latency": tuple(LATENCY_QUERIES), "nexmark": tuple(NEXMARK_QUERIES)}
 #: What no peer has.
-RELAY_ONLY = ("flat", "driver")
+RELAY_ONLY = ("letters", "flat", "driver")
 WITHOUT_BROKER = ("driver",)

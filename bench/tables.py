@@ -166,6 +166,19 @@ def _expiry(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     return [table]
 
 
+def _letters(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    table = _table(
+        f"Dead letters, thousands of records/s, median of {lines[0]['runs']}; x: without bad records = 1",
+        "topic", "warm", "x", "k/core-s", "x",
+    )  # fmt: skip
+    for line in lines:
+        cells = []
+        for rate in ("warm_rps", "warm_records_per_cpu_s"):
+            cells += [f"{line[rate] / 1000:.0f}", f"{line[name]:.2f}" if (name := f"{rate}_ratio") in line else ""]
+        table.add_row(line["variant"], *cells)
+    return [table]
+
+
 def _flat(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     (line,) = lines
     title = f"Flat: {line['keys']:,} users, {line['windows']} window lengths"
@@ -241,6 +254,7 @@ _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "join": _drain,
     "windows": _drain,
     "expiry": _expiry,
+    "letters": _letters,
     "flat": _flat,
     "latency": _latency,
     "start": _start,

@@ -42,6 +42,7 @@ __all__ = [
     "SCHEMA",
     "Workload",
     "count_kept",
+    "json_values",
     "kept",
     "write_records",
     "write_values",
@@ -181,7 +182,7 @@ def write_records(
     first = 0
     parts = []
     for partition, (users, quarters, actions) in enumerate(columns):
-        values = _values(users, quarters, actions, first, note, None if times is None else times[partition])
+        values = json_values(users, quarters, actions, first, note, None if times is None else times[partition])
         first += len(values)
         parts.append((users, values))
     return write_values(bootstrap_servers, topic, parts, passes=passes)
@@ -218,7 +219,7 @@ def write_values(
     return sum(int(values.nbytes) - 4 * (len(values) + 1) for _, values in parts)
 
 
-def _values(  # noqa: PLR0917 - a record has these fields
+def json_values(  # noqa: PLR0917 - a record has these fields
     users: pa.Array,
     quarters: np.ndarray,
     actions: np.ndarray,
