@@ -144,3 +144,19 @@ def test_an_optimization_is_one_that_there_is(value, reuses):
 def test_other_optimizations_are_refused_in_words(value, words):
     with pytest.raises(ConfigException, match=words):
         StreamsConfig.from_dict({**MINIMAL, "topology.optimization": value})
+
+
+@pytest.mark.parametrize("handler", ["deserialization", "processing", "production"])
+def test_a_dead_letter_topic_needs_a_handler_that_continues(handler):
+    given = {**MINIMAL, "errors.dead.letter.queue.topic.name": "letters"}
+    with pytest.raises(ConfigException, match="nothing would be written to 'letters': the exception handlers all fail"):
+        StreamsConfig.from_dict(given)
+    config = StreamsConfig.from_dict({**given, f"{handler}.exception.handler": "log-and-continue"})
+    assert config.skips_records
+    assert not StreamsConfig.from_dict(MINIMAL).skips_records
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "", "ä", "x" * 250])
+def test_a_dead_letter_topic_has_a_name_that_kafka_takes(name):
+    with pytest.raises(ConfigException, match=r"errors\.dead\.letter\.queue\.topic\.name"):
+        StreamsConfig.from_dict({**MINIMAL, "errors.dead.letter.queue.topic.name": name})

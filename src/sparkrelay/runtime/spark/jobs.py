@@ -95,7 +95,7 @@ class UserCodeFailed(JobFailed):
     def __init__(self, text: str, found: JobError) -> None:
         super().__init__(text)
         self.exception = found.raised
-        self.message = found.cause
+        self.message = found.cause.removeprefix(f"{found.raised}: ")
         self.trace = printable_lines(found.text)[:_LONGEST_TRACE]
 
 

@@ -145,3 +145,13 @@ def test_tasks_go_by_the_clock_where_their_steps_do(mode):
     assert found == {TaskId(0, n): timers for n in (0, 1)} | {TaskId(1, n): {} for n in (0, 1)}
     changelog = layout.internal_topics["app-timers-changelog"]
     assert changelog.cut == (mode == "EventTime")
+
+
+def test_the_dead_letter_topic_is_one_of_those_that_are_written():
+    known = {"flights": 2, "carriers": 3, "origins": 1, "letters": 4}
+    assert lay_out(pipeline(), NAMES, known, dead_letters="letters").sink_partitions["letters"] == 4
+    with pytest.raises(UnknownTopicException, match="topic 'lost' does not exist"):
+        lay_out(pipeline(), NAMES, known, dead_letters="lost")
+    for own in ("flights", "carriers", "app-by-carrier-changelog"):
+        with pytest.raises(StreamsException, match="Give them a topic of their own"):
+            lay_out(pipeline(), NAMES, known, dead_letters=own)
