@@ -1,4 +1,4 @@
-"""What a query wrote, as a table, beside what it should have: for answers of millions of rows."""
+"""What a query wrote beside what it should have: for answers of millions of rows, which are compared as files."""
 
 from __future__ import annotations
 
@@ -9,38 +9,48 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
+import pyarrow.parquet as pq
 
 from bench.nexmark.compare import RELATIVE, Answer, differences, newest
 from bench.results import read_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
-__all__ = ["answer_table", "differing", "rows_of"]
+    from pyspark.sql import SparkSession
+
+__all__ = ["differing", "differing_files", "keep_answer", "rows_of"]
 
 #: Closing events have negative ones.
 _IDS: Final = ("id", "auction", "bidder", "seller")
+#: Larger answers are compared by Spark, which needs no more memory for them.
+_IN_MEMORY: Final = 2_000_000
+_SHOWN: Final = 3
 #: Of larger answers it is only said that they differ: to say where takes each row as a dictionary.
 _EXPLAINED: Final = 200_000
 _PARSED_AT_ONCE: Final = 100_000
 
 
-def answer_table(bootstrap_servers: str, sink: str, schema: pa.Schema, *, table: bool) -> tuple[pa.Table, int]:
-    """Read a sink to its end.
+def keep_answer(bootstrap_servers: str, sink: str, schema: pa.Schema, folder: Path, *, table: bool) -> tuple[int, int]:
+    """Read a sink to its end, and keep its rows as Parquet files, but for those of closing events.
 
     Args:
         bootstrap_servers: the broker.
         sink: the topic.
         schema: of the rows that should be there.
+        folder: a new one, for the files.
         table: of each key the last row counts.
 
     Returns:
-        The rows, without those of closing events, and how many records the sink had.
+        How many rows there are, and how many records the sink has.
 
     Raises:
         pa.ArrowInvalid: a row is no JSON, or has a value of another type.
+        ValueError: a row has a column that it should not have.
     """
     count = 0
+    folder.mkdir()
 
     def records() -> Iterator[tuple[bytes | None, bytes | None]]:
         nonlocal count
@@ -49,20 +59,53 @@ def answer_table(bootstrap_servers: str, sink: str, schema: pa.Schema, *, table:
             yield from ((message.key(), message.value()) for message in messages)
 
     values = newest(records()) if table else (value or b"{}" for _, value in records())
-    return rows_of(values, schema), count
+    kept = 0
+    pq.write_table(schema.empty_table(), folder / "none.parquet")
+    for number, rows in enumerate(rows_of(values, schema)):
+        pq.write_table(rows, folder / f"{number:06}.parquet")
+        kept += len(rows)
+    return kept, count
 
 
-def rows_of(values: Iterable[bytes], schema: pa.Schema) -> pa.Table:
-    """Return rows of JSON as a table with the columns of a schema and what else they have, without closing events'.
+def rows_of(values: Iterable[bytes], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield rows of JSON, many at once, with the columns of a schema, and without those of closing events.
 
     A value ``{"rows": [...]}`` stands for several rows, which change together.
+
+    Raises:
+        pa.ArrowInvalid: a row is no JSON, or has a value of another type.
+        ValueError: a row has another column.
     """
-    tables = [_parsed(part, schema) for part in _parts(values)]
-    rows = pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
-    for name in _IDS:
-        if name in rows.column_names:
-            rows = rows.filter(pc.greater_equal(pc.fill_null(rows[name], 0), 0))
-    return rows
+    for part in _parts(values):
+        rows = _parsed(part, schema)
+        if more := set(rows.column_names) - set(schema.names):
+            raise ValueError(f"there are columns that SQL has not: {', '.join(sorted(more))}")
+        rows = rows.select(schema.names)
+        for name in _IDS:
+            if name in rows.column_names:
+                rows = rows.filter(pc.greater_equal(pc.fill_null(rows[name], 0), 0))
+        yield rows
+
+
+def differing_files(spark: SparkSession, found: Path, wanted: Path, inexact: frozenset[str]) -> list[str]:
+    """Return the first differences in words, as :func:`differing` does; small answers in memory, others by Spark.
+
+    Args:
+        spark: a session.
+        found: a folder of Parquet files with the rows that came out.
+        wanted: another one, with those that should have.
+        inexact: columns of doubles.
+    """
+    counts = [sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet")) for folder in (found, wanted)]
+    if max(counts) <= _IN_MEMORY:
+        return differing(pq.read_table(found), pq.read_table(wanted), inexact)
+    if counts[0] != counts[1]:
+        return [f"{counts[0]} rows where SQL has {counts[1]}"]
+    # Doubles of as many digits as are sure.
+    names = pq.read_schema(next(wanted.glob("*.parquet"))).names
+    columns = [f"format_string('%.8e', {name}) AS {name}" if name in inexact else name for name in names]
+    ours, theirs = (spark.read.parquet(str(folder)).selectExpr(*columns) for folder in (found, wanted))
+    return [f"{row.asDict()} is more often than in SQL" for row in ours.exceptAll(theirs).limit(_SHOWN).collect()]
 
 
 def differing(found: pa.Table, wanted: pa.Table, inexact: frozenset[str]) -> list[str]:
@@ -73,9 +116,6 @@ def differing(found: pa.Table, wanted: pa.Table, inexact: frozenset[str]) -> lis
         wanted: those that should have.
         inexact: columns of doubles, which may differ by a billionth.
     """
-    if more := set(found.column_names) - set(wanted.column_names):
-        return [f"there are columns that SQL has not: {', '.join(sorted(more))}"]
-    found = found.select(wanted.column_names)
     if _same(found, wanted, inexact):
         return []
     if max(len(found), len(wanted)) <= _EXPLAINED:

@@ -20,12 +20,12 @@ import pyarrow as pa
 from bench.children import BenchError, Instance
 from bench.drain import rates
 from bench.machine import load_average
-from bench.nexmark.answers import answer_table, differing
+from bench.nexmark.answers import differing_files, keep_answer
 from bench.nexmark.check import closing_events, stamped
 from bench.nexmark.load import load, write_events
 from bench.nexmark.query import KEYS
 from bench.nexmark.structured_queries import STRUCTURED_QUERIES
-from bench.nexmark.truth import truth_table, views_of_files
+from bench.nexmark.truth import keep_truth, views_of_files
 from bench.processes import MemoryPeak
 from bench.systems import RELAY, STREAMS, STREAMS_EXACTLY_ONCE, STRUCTURED, System, Variant
 from bench.topics import run_topics
@@ -179,7 +179,7 @@ def _run(stage: _Stage, query: Query, system: System) -> dict[str, Any]:
         worked = [batch for batch in batches if batch.get("read", batch["rows"])]
         # A bit less: partitions differ in size, so the first micro-batch may not be full.
         figures = rates(worked, round(wanted / _PARTS * 0.9))
-        found = _compared(stage, query, sink, Path(folder) / "truth", table=table)
+        found = _compared(stage, query, sink, Path(folder), table=table)
     return {
         "events": wanted,
         **figures,
@@ -199,13 +199,14 @@ def variant_of(system: System, records: int) -> Variant:
 
 
 def _compared(stage: _Stage, query: Query, sink: str, folder: Path, *, table: bool) -> dict[str, Any]:
-    wanted, inexact = truth_table(stage.spark, query, folder)
+    found, wanted = folder / "found", folder / "wanted"
+    schema, inexact = keep_truth(stage.spark, query, wanted)
     try:
-        found, written = answer_table(stage.servers, sink, wanted.schema, table=table)
-    except pa.ArrowInvalid as error:
+        rows, written = keep_answer(stage.servers, sink, schema, found, table=table)
+    except (pa.ArrowInvalid, ValueError) as error:
         return {"exact": False, "differs": [f"rows cannot be read: {error}"]}
-    differences = differing(found, wanted, inexact)
-    figures = {"rows": len(found), "rows_written": written, "exact": not differences}
+    differences = differing_files(stage.spark, found, wanted, inexact)
+    figures = {"rows": rows, "rows_written": written, "exact": not differences}
     return {**figures, **({"differs": differences} if differences else {})}
 
 

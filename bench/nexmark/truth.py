@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.nexmark.events import Event
     from bench.nexmark.query import Query
 
-__all__ = ["JSON_OPTIONS", "columns_of", "event_table", "make_views", "truth", "truth_table", "views_of_files"]
+__all__ = ["JSON_OPTIONS", "columns_of", "event_table", "keep_truth", "make_views", "truth", "views_of_files"]
 
 _TYPES: Final = {"long": pa.int64(), "string": pa.string()}
 _TIMES: Final = ("dateTime", "expires", "arrived")
@@ -60,13 +60,16 @@ def truth(spark: SparkSession, query: Query) -> Answer:
     return Answer(tuple(frame.columns), _inexact(frame), [json.loads(row) for row in rows])
 
 
-def truth_table(spark: SparkSession, query: Query, folder: Path) -> tuple[pa.Table, frozenset[str]]:
-    """Return the rows of a query's SQL as a table, and which of its columns are doubles or decimals, all as doubles.
+def keep_truth(spark: SparkSession, query: Query, folder: Path) -> tuple[pa.Schema, frozenset[str]]:
+    """Keep the rows of a query's SQL as Parquet files, times as text as in JSON, decimals as doubles.
 
     Args:
         spark: a session with the views.
         query: whose rows.
-        folder: a new one. An answer may be too large for the heap of the session, so it passes through files.
+        folder: a new one, for the files.
+
+    Returns:
+        The schema of the rows, and which columns are doubles.
     """
     frame = spark.sql(query.truth)
     inexact = _inexact(frame)
@@ -79,7 +82,8 @@ def truth_table(spark: SparkSession, query: Query, folder: Path) -> tuple[pa.Tab
         for name, type_ in frame.dtypes
     ]
     frame.selectExpr(*columns).write.parquet(str(folder))
-    return pq.read_table(folder), inexact
+    # Without the remark that Spark's files have in their schemas.
+    return pq.read_schema(next(folder.glob("*.parquet"))).remove_metadata(), inexact
 
 
 def _fields(kind: str) -> list[list[str]]:
