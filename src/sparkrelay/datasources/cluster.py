@@ -15,10 +15,11 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-__all__ = ["Cluster", "Span", "client_settings"]
+__all__ = ["Cluster", "Span", "client_settings", "require_committed"]
 
 _PREFIX: Final = "kafka."
 _BOOTSTRAP_SECONDS: Final = 30.0
+_COMMITTED: Final = "read_committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,17 @@ def client_settings(options: Mapping[str, str]) -> MaskedSettings:
     return settings
 
 
+def require_committed(settings: Mapping[str, Any]) -> None:
+    """Refuse to read what may yet be aborted: with it, rows would be those of no table.
+
+    Raises:
+        ConfigException: ``isolation.level`` says so.
+    """
+    level = settings.get("isolation.level", _COMMITTED)
+    if level != _COMMITTED:
+        raise ConfigException(f"isolation.level={level!r}: tables are made of committed records alone; leave it out")
+
+
 class Cluster:
     """Answers what topics there are and where they begin and end. Use it as a context manager.
 
@@ -58,7 +70,7 @@ class Cluster:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        config = ConsumerConfig.from_dict(settings, defaults={"isolation.level": "read_committed"})
+        config = ConsumerConfig.from_dict(settings, defaults={"isolation.level": _COMMITTED})
         self._read_committed = config.read_committed
         self._client = KafkaClient(config.client)
         try:

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.changelog_rows import changelog_rows
-from sparkrelay.datasources.cluster import Cluster, client_settings
+from sparkrelay.datasources.cluster import Cluster, client_settings, require_committed
 from sparkrelay.datasources.key_values import message_keys, partition_of
 from sparkrelay.datasources.options import Options
 from sparkrelay.datasources.projection import Projection, SpanPartition
@@ -49,7 +49,9 @@ class StateDataSource(DataSource):
         return _StateReader(self._settings(), self._table(), schema)
 
     def _settings(self) -> dict[str, Any]:
-        return client_settings(self.options)
+        settings = client_settings(self.options)
+        require_committed(settings)
+        return settings
 
     def _table(self) -> StoredTable:
         if self._found is None:

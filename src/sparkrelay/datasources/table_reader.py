@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.changelog_rows import changelog_rows
-from sparkrelay.datasources.cluster import Cluster
+from sparkrelay.datasources.cluster import Cluster, require_committed
 from sparkrelay.datasources.key_values import message_keys, partition_of
 from sparkrelay.datasources.tables import Store, description, stores, stores_by_name, table
 from sparkrelay.errors import ConfigException
@@ -39,6 +39,7 @@ class TableReader:
     """
 
     def __init__(self, settings: Mapping[str, Any], application_id: str) -> None:
+        require_committed(settings)
         self._application_id = application_id
         self._fetcher = BoundedFetcher(settings)
         try:

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.errors import StoreCorruptedException
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -59,9 +61,17 @@ def cut(
 
 
 def drop_first(array: pa.Array, count: int = 1) -> pa.Array:
-    """Return binary values without their first bytes; each has so many, or is null."""
+    """Return binary values without their first bytes; each has so many, or is null.
+
+    Raises:
+        StoreCorruptedException: one has not. A changelog that something else has written to may have such keys.
+    """
     offsets, data = buffers(array)
     there = array.is_valid().to_numpy(zero_copy_only=False)
+    shortest = int(np.diff(offsets)[there].min(initial=count))
+    if shortest < count:
+        # Arrow would believe the lengths, which are negative then.
+        raise StoreCorruptedException(f"a key or value has {shortest} bytes, and begins with {count}: it is damaged")
     rests = np.arange(1, 2 * len(array), 2)
     return cut(offsets, data, [there * count]).take(pa.array(rests, mask=~there if array.null_count else None))
 

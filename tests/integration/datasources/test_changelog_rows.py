@@ -11,6 +11,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.client.file_log import FileFetcher
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Span
+from sparkrelay.datasources.key_values import partition_of
 from sparkrelay.datasources.tables import Store, description
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.encode import encode
@@ -53,6 +54,18 @@ def read(driver, name, message_keys=None):
     spec = description(fetcher, store).spec
     found = (batch for span in store.spans for batch in changelog_rows(fetcher, spec, span, message_keys))
     return [row for batch in found for row in batch.to_pylist()]
+
+
+def check_partitions(driver, name):
+    """Rows are in the partition that their key is said to be of, where one is."""
+    fetcher, store = FileFetcher({"sparkrelay.log.directory": str(driver._log._directory)}), store_of(driver, name)
+    spec, known = description(fetcher, store).spec, 0
+    for span in store.spans:
+        for row in (row for batch in changelog_rows(fetcher, spec, span) for row in batch.to_pylist()):
+            partition = partition_of(spec, {key: (row[key],) for key in spec.keys}, PARTITIONS)
+            assert partition in {None, span.partition.partition}, row
+            known += partition is not None
+    return known
 
 
 def in_order(found):
@@ -144,6 +157,7 @@ def test_a_changelog_has_the_rows_of_its_store(spark, shape):
             expected = driver.store(name)
             assert expected
             assert in_order(read(driver, name)) == in_order(expected)
+            check_partitions(driver, name)
         driver.restart(from_changelog=True)
         assert in_order(read(driver, name)) == in_order(driver.store(name))
 
@@ -204,3 +218,30 @@ def test_rows_of_some_keys_are_read_alone(spark):
         expected = [row for row in driver.store(name) if row["user"] == "ada"]
         assert expected
         assert read(driver, name, pa.array([b"ada"], pa.binary())) == expected
+
+
+def regrouped(builder):
+    stream(builder).groupBy("s").agg(F.count("*").alias("count"))
+
+
+def regrouped_behind_a_change(builder):
+    changed = stream(builder).repartition("s").withColumn("s", F.upper("s")).groupBy("s")
+    changed.agg(F.count("*").alias("count"))
+
+
+def regrouped_by_some(builder):
+    stream(builder).repartition("s").groupBy("n", "s").agg(F.count("*").alias("count"))
+
+
+@pytest.mark.parametrize("shape", [regrouped, regrouped_behind_a_change, regrouped_by_some])
+def test_partitions_of_keys_behind_repartition_topics(spark, shape):
+    builder = StreamsBuilder()
+    shape(builder)
+    topology = builder.build()
+    (name,) = {leg.store for leg in topology.legs if leg.store is not None}
+    with TopologyTestDriver(topology, spark=spark, partitions=PARTITIONS, batch="all") as driver:
+        topic = driver.create_input_topic("rows")
+        for user, row in rows(1, 60):
+            topic.pipe_input(user, row, 1)
+        assert driver.store(name)
+        assert check_partitions(driver, name)

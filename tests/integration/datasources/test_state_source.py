@@ -143,6 +143,8 @@ def test_what_cannot_be_read_is_refused_with_what_can(
         state("sums", schema="no string").collect()
     with pytest.raises(PySparkException, match="column 'sum' is string; in store 'sums' it is int64"):
         state("sums", schema="sum string").collect()
+    with pytest.raises(PySparkException, match="isolation.level='read_uncommitted': tables are made of committed"):
+        state("sums", kafka_isolation_level="read_uncommitted")
     secret = state("sums", kafka_sasl_password="hunter2-secret")
     assert secret.count() == len({user for user, _ in sales(1, 10)})
     said = secret._jdf.queryExecution().toString() + secret._jdf.queryExecution().stringWithStats()
