@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from sparkrelay.state.store_file import StoreFile
+
 __all__ = ["UNCOMMITTED", "StoreReader", "StoreSnapshot"]
 
 T = TypeVar("T")
@@ -59,6 +61,11 @@ class StoreReader:
         if not there:
             raise StateStoreException(f"there is no state in {path}")
         return cls(path, Environment(path, map_limit=_MAP_LIMIT, readonly=True))
+
+    @classmethod
+    def of(cls, store: StoreFile) -> Self:
+        """Return a reader of a store that this process has open; it is closed with that."""
+        return cls(store.path, store.environment)
 
     def close(self) -> None:
         """Close; a read under way on another thread ends first."""
