@@ -26,8 +26,7 @@ def asked(port, path):
             return answer.status, json.loads(answer.headers["SparkRelay-Tasks"]), answer.read().splitlines()
     except urllib.error.HTTPError as error:
         with error:
-            assert error.code != 503 or error.headers["Retry-After"]
-            return error.code, [], []
+            return (error.code if error.headers["Retry-After"] else -1), [], []
     except OSError:
         return 0, [], []
 

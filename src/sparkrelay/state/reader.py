@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from sparkrelay.state.store_file import StoreFile
+
 __all__ = ["UNCOMMITTED", "StoreReader", "StoreSnapshot"]
 
 T = TypeVar("T")
@@ -32,6 +34,9 @@ T = TypeVar("T")
 #: In the place of a batch: everything that is applied counts, also what may be taken back.
 UNCOMMITTED: Final = 1 << 62
 _MAP_LIMIT: Final = 1 << 46
+#: So many keys are looked for one by one among those that an open batch has changed.
+_FEW: Final = 4
+_CHUNK: Final = 10_000
 _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
@@ -59,6 +64,11 @@ class StoreReader:
         if not there:
             raise StateStoreException(f"there is no state in {path}")
         return cls(path, Environment(path, map_limit=_MAP_LIMIT, readonly=True))
+
+    @classmethod
+    def of(cls, store: StoreFile) -> Self:
+        """Return a reader of a store that this process has open; it is closed with that."""
+        return cls(store.path, store.environment)
 
     def close(self) -> None:
         """Close; a read under way on another thread ends first."""
@@ -118,7 +128,13 @@ class StoreSnapshot:
         if self._changed is None:
             return values
         # Of a key that two legs have changed, the first one's journal has what was there before the batch.
-        places = pc.index_in(keys, value_set=self._changed.column("key"))
+        changed = self._changed.column("key")
+        if len(keys) > _FEW:
+            places = pc.index_in(keys, value_set=changed)
+        else:
+            # Looking through is quicker than a table of all that has changed.
+            found = [pc.index(changed, key).as_py() for key in keys]
+            places = pa.array([place if place >= 0 else None for place in found], pa.int32())
         return pc.if_else(places.is_valid(), self._changed.column("old").take(places), values)
 
     def between(self, start: bytes = b"", stop: bytes | None = None, most: int | None = None) -> pa.RecordBatch:
@@ -126,15 +142,20 @@ class StoreSnapshot:
 
         Keys beyond 510 bytes that begin alike come in no particular order among those that ``most`` leaves out.
         """
-        old = self._changed_between(start, stop)
         pairs: list[tuple[bytes, bytes]] = []
-        for key, value in self._stored(start, stop):
-            if most is not None and len(pairs) == most:
+        at = start
+        for some, end in self._chunks(start, stop, _CHUNK if most is None else max(1, most)):
+            old = self._changed_between(at, end)
+            at = b"" if end is None else end
+            pairs += sorted(
+                [
+                    *((key, value) for key, value in some if key not in old),
+                    *((key, value) for key, value in old.items() if value is not None),
+                ]
+            )
+            if most is not None and len(pairs) >= most:
                 break
-            if key not in old:
-                pairs.append((key, value))
-        pairs += [(key, value) for key, value in old.items() if value is not None]
-        pairs = sorted(pairs)[:most]
+        pairs = pairs[:most]
         return pa.record_batch([[key for key, _ in pairs], [value for _, value in pairs]], schema=_SCHEMA)
 
     def ranges(self, spans: Iterable[tuple[bytes, bytes]]) -> pa.RecordBatch:
@@ -166,6 +187,19 @@ class StoreSnapshot:
         for key, old in zip(some.column("key").to_pylist(), some.column("old").to_pylist(), strict=True):
             found.setdefault(key, old)
         return found
+
+    def _chunks(
+        self, start: bytes, stop: bytes | None, size: int
+    ) -> Iterator[tuple[list[tuple[bytes, bytes]], bytes | None]]:
+        """Yield what stands in the table, some at a time, each with a bound that is below all that follows."""
+        some: list[tuple[bytes, bytes]] = []
+        for key, value in self._stored(start, stop):
+            # What begins as long keys do that lie together comes in no order, and is not taken apart.
+            if len(some) >= size and key[:PREFIX_BYTES] != some[-1][0][:PREFIX_BYTES]:
+                yield some, key[:PREFIX_BYTES]
+                some = []
+            some.append((key, value))
+        yield some, stop
 
     def _stored(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Yield what stands in the table; long keys keep only their beginning's place in the order."""

@@ -91,6 +91,11 @@ class StoreFile:
             self._environment.close()
 
     @property
+    def environment(self) -> Environment:
+        """The LMDB environment, of which a process has one."""
+        return self._environment
+
+    @property
     def header(self) -> TaskHeader:
         """Where the store stands, as of now."""
         return self._environment.read(self._load)

@@ -178,15 +178,31 @@ def run_pipeline(spark, settings):
         write_orders(settings)
         wait_counted(settings, settings["rows"])
         logged = executors_log() - logged
+        queried = query(streams)
         slots = sorted(slot.name for slot in state_of(settings).iterdir())
         resized = resize(spark, streams)
         return {
             "tasks": tasks,
             "slots": slots,
             "logged": logged,
+            "queried": queried,
             **resized,
             "decommissioned": decommission(spark, streams, settings),
         }
+
+
+def query(streams):
+    """Return what is asked of stores that are on the executors."""
+    cities, shops = sorted(streams.store_names, key=lambda name: "by-shop" in name)
+    wait_for(lambda: len(streams.range(shops)), lambda count: count == 13)
+    return {
+        "shop": streams.query(shops, "shop3").asDict(),
+        "none": streams.query(shops, "shop99"),
+        "city": streams.query(cities, "shop3").asDict(),
+        "count": streams.store(shops).agg(F.sum("n")).first()[0],
+        "uncommitted": streams.query(shops, "shop3", isolation="read_uncommitted").n,
+        "lags": sorted(streams.all_local_store_partition_lags()[shops]),
+    }
 
 
 def executors_log():

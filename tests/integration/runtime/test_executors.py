@@ -117,6 +117,19 @@ def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table)
     assert table(topics["sink"]) == expected
 
 
+def test_stores_on_executors_are_queried(cluster):
+    own = [number for number in range(ROWS) if number % 13 == 3]
+    shop = {"shop": "shop3", "n": len(own), "total": sum(own), "city": "city3"}
+    assert cluster["pipeline"]["queried"] == {
+        "shop": shop,
+        "none": None,
+        "city": {"shop": "shop3", "city": "city3"},
+        "count": ROWS,
+        "uncommitted": len(own),
+        "lags": [0, 1, 2, 3],
+    }
+
+
 def test_executors_do_not_log_each_task(cluster):
     assert cluster["pipeline"]["logged"] == 0
 

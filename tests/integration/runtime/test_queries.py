@@ -4,7 +4,7 @@ import datetime as dt
 import threading
 
 import pytest
-from pyspark.sql import Row, functions as F
+from pyspark.sql import Row, Window, functions as F
 
 from sparkrelay import Json, Long, StreamsBuilder, String
 from sparkrelay.errors import (
@@ -25,11 +25,11 @@ def at(minute):
 
 @pytest.fixture
 def topics(make_topic):
-    return make_topic("orders", PARTITIONS), make_topic("users", PARTITIONS), make_topic("numbers", PARTITIONS)
+    return tuple(make_topic(name, PARTITIONS) for name in ("orders", "users", "numbers", "prices"))
 
 
 def pipeline(topics, make_topic):
-    orders, users, numbers = topics
+    orders, users, numbers, prices = topics
     builder = StreamsBuilder()
     stream = builder.stream(orders, key=String("user"), value=Json("shop string, amount int, time timestamp"))
     stream.groupBy("user").agg(F.count("*").alias("n"), F.sum("amount").alias("total"), name="totals").to(
@@ -45,17 +45,24 @@ def pipeline(topics, make_topic):
         make_topic("joined", PARTITIONS)
     )
     builder.table(numbers, key=Long("n"), value=Json("word string"), name="words").to(make_topic("words", PARTITIONS))
+    sessions = stream.withWatermark("time", "5 minutes").groupBy("user", F.session_window("time", "2 minutes"))
+    sessions.agg(F.count("*").alias("n"), name="visits").to(make_topic("visits", PARTITIONS))
+    priced = builder.table(prices, key=String("shop"), value=Json("price int"), name="prices", history="1 hour")
+    stream.join(priced, "shop", "left").select("user", "price").to(make_topic("priced", PARTITIONS))
+    place = F.row_number().over(Window.partitionBy("user").orderBy(F.desc("amount")))
+    stream.select("user", "amount").withColumn("place", place).where("place <= 2").to(make_topic("best", PARTITIONS))
     return builder
 
 
 def test_rows_are_found(instance, topics, make_topic, produce, wait_until):
     """By key, by window and by range; what cannot be asked is refused in words."""
-    orders, users, numbers = topics
+    orders, users, numbers, prices = topics
     produce(users, [("ada", {"country": "uk"})])
     streams = instance(pipeline(topics, make_topic))
     with pytest.raises(StreamsNotStartedException, match=r"call start\(\) first"):
         streams.query("totals", "ada")
-    assert streams.store_names == ("minutes", "shops", "totals", "who", "words")
+    assert {"minutes", "prices", "shops", "totals", "visits", "who", "words"} < {*streams.store_names}
+    (best,) = {*streams.store_names} - {"minutes", "prices", "shops", "totals", "visits", "who", "words"}
     streams.start()
     wait_until(lambda: streams.state == "RUNNING", f"{streams.status}")
     rows = [
@@ -66,12 +73,25 @@ def test_rows_are_found(instance, topics, make_topic, produce, wait_until):
         )
     ]
     produce(orders, rows)
+    for price, second in ((1, 1), (3, 3), (2, 2)):
+        produce(prices, [{"key": "a", "value": {"price": price}, "timestamp": second * 1000}])
+    produce(prices, [("b", {"price": 7}), ("c", {"price": 8}), ("c", None)])
     produce(numbers, [(n.to_bytes(8, "big", signed=True), {"word": str(n)}) for n in range(-5, 6)])
     wait_until(lambda: len(streams.range("totals")) == 22 and len(streams.range("words")) == 11, f"{streams.status}")
     assert streams.query("totals", "ada") == Row(user="ada", n=3, total=5)
     assert streams.query("totals", {"user": "bob"}) == Row(user="bob", n=1, total=5)
     assert streams.query("totals", "eve") is None
     assert streams.query("who", "ada") == Row(user="ada", country="uk")
+    wait_until(lambda: len(streams.range("prices")) == 2 and streams.query("prices", "c") is None, "prices")
+    assert streams.query("prices", "a") == Row(shop="a", price=3)
+    assert sorted(streams.range("prices")) == [Row(shop="a", price=3), Row(shop="b", price=7)]
+    assert streams.range("prices", "b") == [Row(shop="b", price=7)]
+    wait_until(lambda: len(streams.fetch("visits")) == 22, "sessions")
+    (visit,) = streams.fetch("visits", "ada", from_=at(1), to=at(2))
+    assert (visit.n, visit.session_window.end) == (3, at(2) + dt.timedelta(minutes=2, seconds=30))
+    assert streams.fetch("visits", "ada", from_=at(2)) == []
+    wait_until(lambda: len(streams.range(best)) == 23, "the best rows")
+    assert [streams.query(best, ("ada", n)).amount for n in (1, 2)] == [2, 2]
     assert streams.query("shops", ("ada", "a")) == Row(user="ada", shop="a", amounts=2, list=[1, 2])
     assert len(streams.range("shops")) == 23
     assert sorted(row.user for row in streams.range("totals", "u05", "u07")) == ["u05", "u06", "u07"]
@@ -94,7 +114,7 @@ def test_rows_are_found(instance, topics, make_topic, produce, wait_until):
 
     naive = dt.datetime(2026, 1, 1, 0, 1)  # noqa: DTZ001 - it is refused
     for error, words, asked in (
-        (UnknownStateStoreException, "no store 'x', but 'minutes', 'shops'", lambda: streams.query("x", "a")),
+        (UnknownStateStoreException, "no store 'x', but 'minutes', ", lambda: streams.query("x", "a")),
         (SerializationException, r"which has the columns user \(string\)", lambda: streams.query("totals", 1)),
         (SerializationException, "it has 1 values", lambda: streams.query("shops", "ada")),
         (

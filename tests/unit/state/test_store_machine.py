@@ -244,6 +244,7 @@ class StoreMachine(RuleBasedStateMachine):
                     assert list(zip(*found.to_pydict().values(), strict=True)) == inside
                     few = reader.read(name, lambda snapshot: snapshot.between(start, stop, 2), committed=committed)  # noqa: B023
                     assert few.num_rows == min(2, len(inside))
+                    assert set(zip(*few.to_pydict().values(), strict=True)) <= set(inside)
         header = self.store.header
         assert header.batch == self.batch
         assert dict(header.positions) == self.positions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import UnknownStateStoreException
+from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
 from sparkrelay.topology import Delay, StreamJoin, Transformation
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class QueryableStores:
 
         Raises:
             UnknownStateStoreException: there is no such store, or it holds no rows to be looked at.
+            StateStoreNotAvailableException: it is of a global table, and no process keeps it yet.
         """
         for step in (leg.emitting for leg in self._legs if leg.emitting is not None and leg.store == name):
             held = f"the {'state' if isinstance(step, Transformation) else 'keys'} of {step.text}"
@@ -56,6 +57,10 @@ class QueryableStores:
                 held = f"the rows that wait in front of {step.text}"
             raise UnknownStateStoreException(f"store {name!r} holds {held}; look at what comes out of it")
         spec = self._spec(name)
+        if spec is None and name in self.names:
+            raise StateStoreNotAvailableException(
+                f"store {name!r} is not there yet: the instance has no process so far"
+            )
         if spec is None:
             known = ", ".join(map(repr, self.names)) or "nothing"
             raise UnknownStateStoreException(f"the pipeline has no store {name!r}, but {known}")

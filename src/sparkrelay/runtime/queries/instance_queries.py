@@ -20,7 +20,6 @@ from sparkrelay.runtime.queries.process_tasks import (
     group_metadata,
     local_tasks,
     partition_lags,
-    require_local,
 )
 from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds
 
@@ -171,9 +170,9 @@ class InstanceQueries:
         """Return the tasks of this instance that a store is of; raises where they cannot be asked."""
         self.require_running()
         processes = self._processes()
-        require_local(processes)
         spec = self.stores.spec(store)
-        tasks = global_tasks(processes) if self.stores.is_global(store) else local_tasks(processes)
+        timeout_s = self._context.config.queries_timeout_ms / 1000
+        tasks = (global_tasks if self.stores.is_global(store) else local_tasks)(processes, timeout_s)
         return [task for task in tasks if task.id.subtopology == spec.subtopology]
 
 

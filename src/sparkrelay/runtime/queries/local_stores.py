@@ -19,19 +19,19 @@ from sparkrelay.errors import (
 )
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.store_keys import StoreKeys
-from sparkrelay.runtime.queries.store_search import key_spans, of_group, row_of, rows_between, windows_of
-from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
+from sparkrelay.runtime.worker.operators.shown_rows import row_schema
+from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group
+from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading, as_bytes, from_bytes
 from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.state.rows import as_binary
-from sparkrelay.state.watermarks import ENDLESS, NO_TIME, over
+from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sparkrelay.runtime.compile.queryable_stores import QueryableStores
     from sparkrelay.runtime.contract.specs import StateSpec
-    from sparkrelay.state.reader import StoreSnapshot
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["ACTIVE", "RESTORING", "STANDBY", "LocalStores", "LocalTask", "QueryScope", "TaskRows"]
@@ -52,6 +52,7 @@ class LocalTask:
         changelogs: store -> changelog partition.
         lag: offsets that its copy lacks; None where that is not known.
         width: how many tasks its subtopology has; 0 where nobody knows, as of a global table.
+        read: reads its store where the driver cannot, on an executor; None where it can.
     """
 
     id: TaskId
@@ -61,6 +62,7 @@ class LocalTask:
     changelogs: dict[str, TopicPartition] = field(default_factory=dict)
     lag: int | None = 0
     width: int = 0
+    read: Callable[[StateSpec, StoreReading, int | None], StoreRead] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +136,10 @@ class LocalStores:
 
     def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope) -> TaskRows:
         """Return the row of a key, or none; raises as :meth:`answering`."""
+        reading = StoreReading("row", key=as_bytes(key))
 
         def find(task: LocalTask) -> TaskRows:
-            return self._read(keys.spec, task, scope, lambda snapshot: row_of(keys.spec, snapshot, key))
+            return self._read(keys.spec, task, scope, reading)[0]
 
         asked = self.answering(keys, key, scope)
         found = [find(task) for task in asked]
@@ -180,7 +183,7 @@ class LocalStores:
                 span = None
                 some = self._pages(spec, task, scope, span, left, _between(keys, first, last))
             else:
-                spans = [of_group(spec, span) for span in key_spans(keys, first, last)]
+                spans = [of_group(spec, span) for span in key_spans(keys.schema, first, last)]
                 some = self._chained(spec, task, scope, spans, left)
             found.append(some)
         return found
@@ -198,7 +201,7 @@ class LocalStores:
         wanted = scope.partitions
         if wanted is None and key is not None and width and (partition := keys.partition(key, width)) is not None:
             wanted = frozenset({partition})
-        own = [task for task in tasks if wanted is None or not width or task.id.partition in wanted]
+        own = _best([task for task in tasks if wanted is None or not width or task.id.partition in wanted], scope)
         missing = sorted((wanted or set()) - {task.id.partition for task in own}) if width or not tasks else []
         if missing or not own:
             where = f"not partition {', '.join(map(str, missing))}" if missing else "no partition"
@@ -261,17 +264,8 @@ class LocalStores:
     ) -> TaskRows:
         spec = keys.spec
         if key is not None and spec.watermark is not None and not spec.watermark.sessions:
-
-            def find(snapshot: StoreSnapshot) -> pa.RecordBatch:
-                found, count = [], 0
-                for row in windows_of(keys, snapshot, key, *times):
-                    if limit is not None and count >= limit:
-                        break
-                    found.append(row)
-                    count += row.num_rows
-                return pa.concat_batches(found) if found else _none(spec)
-
-            return self._read(spec, task, scope, find)
+            reading = StoreReading("windows", key=as_bytes(key), from_ms=times[0], to_ms=times[1], most=limit)
+            return self._read(spec, task, scope, reading)[0]
         span = None
         if spec.watermark is not None and times[0] is not None:
             # A window ends after it has begun.
@@ -305,54 +299,44 @@ class LocalStores:
     ) -> TaskRows:
         """Read page by page, each of one moment: no transaction is open for long."""
         parts: list[pa.RecordBatch] = []
-        at: bytes | None = b""
+        start, stop = (b"", None) if span is None else span
+        at: bytes | None = start
         answer = TaskRows(task, _none(spec))
         while at is not None and (limit is None or sum(part.num_rows for part in parts) < limit):
-            following: list[bytes | None] = []
-
-            def find(
-                snapshot: StoreSnapshot, at: bytes = at, following: list[bytes | None] = following
-            ) -> pa.RecordBatch:
-                start, stop = shown_span(spec, snapshot.expired)
-                if span is not None:
-                    start, stop = max(start, span[0]), span[1]
-                most = limit if keep is None else None
-                rows, goes_on = rows_between(spec, snapshot, max(start, at), stop, most)
-                following[:] = [goes_on]
-                return rows
-
-            answer = self._read(spec, task, scope, find)
-            rows = answer.rows if keep is None or not answer.rows.num_rows else answer.rows.filter(keep(answer.rows))
-            parts.append(rows)
-            (at,) = following
+            reading = StoreReading("page", start=at, stop=stop, most=limit if keep is None else None)
+            answer, at = self._read(spec, task, scope, reading)
+            parts.append(
+                answer.rows if keep is None or not answer.rows.num_rows else answer.rows.filter(keep(answer.rows))
+            )
         rows = pa.concat_batches(parts) if parts else answer.rows
         return TaskRows(task, rows if limit is None else rows.slice(0, limit), answer.position, answer.watermark)
 
     def _read(
-        self, spec: StateSpec, task: LocalTask, scope: QueryScope, find: Callable[[StoreSnapshot], pa.RecordBatch]
-    ) -> TaskRows:
-        def look(snapshot: StoreSnapshot) -> TaskRows:
-            changelog = task.changelogs.get(spec.store)
-            return TaskRows(
-                task,
-                find(snapshot),
-                None if changelog is None else snapshot.header.changelog.get(changelog, 0),
-                None if snapshot.watermark == NO_TIME else snapshot.watermark,
-            )
-
+        self, spec: StateSpec, task: LocalTask, scope: QueryScope, reading: StoreReading
+    ) -> tuple[TaskRows, bytes | None]:
         committed = UNCOMMITTED if scope.isolation == "read_uncommitted" else task.committed
         try:
-            try:
-                return self._reader(task.directory).read(spec.store, look, committed=committed)
-            except StoreOutOfStepException:
-                # It was made anew since.
-                self._forget(task.directory)
-                return self._reader(task.directory).read(spec.store, look, committed=committed)
+            found = self._found(spec, task, reading, committed)
         except StateStoreException as error:
-            self._forget(task.directory)
             raise StateStoreNotAvailableException(
                 f"store {spec.store!r} of task {task.id} cannot be read just now: {error}"
             ) from error
+        changelog = task.changelogs.get(spec.store)
+        position = None if changelog is None else found.changelog.get(changelog, 0)
+        return TaskRows(task, from_bytes(found.rows), position, found.watermark), found.following
+
+    def _found(self, spec: StateSpec, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
+        if task.read is not None:
+            return task.read(spec, reading, committed)
+        try:
+            return StoreRead.by(self._reader(task.directory), spec, reading, committed)
+        except StoreOutOfStepException:
+            # It was made anew since.
+            self._forget(task.directory)
+            return StoreRead.by(self._reader(task.directory), spec, reading, committed)
+        except StateStoreException:
+            self._forget(task.directory)
+            raise
 
     def _reader(self, directory: str) -> StoreReader:
         with self._lock:
@@ -372,6 +356,14 @@ class LocalStores:
         if reader is not None:
             with contextlib.suppress(StateStoreException):
                 reader.close()
+
+
+def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:
+    """Return one copy of each task: an instance with several executors may have more."""
+    best: dict[TaskId, LocalTask] = {}
+    for task in sorted(tasks, key=lambda task: (not scope.allows(task), task.role != ACTIVE, task.lag or 0)):
+        best.setdefault(task.id, task)
+    return list(best.values())
 
 
 def _windows(
@@ -398,7 +390,7 @@ def _between(
     keys: StoreKeys, first: pa.RecordBatch | None, last: pa.RecordBatch | None
 ) -> Callable[[pa.RecordBatch], pa.Array] | None:
     """Return what finds the rows of keys in a range, where they do not stand together."""
-    spans = key_spans(keys, first, last)
+    spans = key_spans(keys.schema, first, last)
     if first is None and last is None:
         return None
 

@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import itertools
+import time
+from typing import TYPE_CHECKING, Final
 
-from sparkrelay.errors import InvalidStateStoreException
+from sparkrelay.errors import StateStoreException
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalTask
 from sparkrelay.runtime.queries.metadata import GroupMetadata, LagInfo
+from sparkrelay.runtime.spark.cancelling import cancelled_when
+from sparkrelay.runtime.spark.executor_target import ExecutorLost
+from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA, RESTORE_POOL, JobFailed, run_job
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.thread.membership import GroupHosts
+from sparkrelay.runtime.worker.store_reading import ReadCommand, StoreRead, read_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.worker.store_reading import StoreReading
 
-__all__ = ["global_tasks", "group_metadata", "local_tasks", "partition_lags", "require_local"]
+__all__ = ["global_tasks", "group_metadata", "local_tasks", "partition_lags"]
+
+_QUERIES: Final = "sparkrelay-query"
+_numbers = itertools.count(1)
 
 
-def require_local(processes: Iterable[ProcessThreads]) -> None:
-    """Refuse processes whose state is on executors.
+def local_tasks(processes: Iterable[ProcessThreads], timeout_s: float) -> Iterator[LocalTask]:
+    """Yield the tasks with state that threads have, as they are now. May be called from any thread.
 
-    Raises:
-        InvalidStateStoreException: it is.
+    Args:
+        processes: the instance's.
+        timeout_s: how long a job may take that reads a store on an executor.
     """
-    for process in processes:
-        if process.target.executor is not None:
-            raise InvalidStateStoreException(
-                "the state of this instance is on Spark's executors, where nobody answers queries yet; instances with "
-                "a local[N] session answer them, and spark.read.format('sparkrelay-state') reads the changelogs of any"
-            )
-
-
-def local_tasks(processes: Iterable[ProcessThreads]) -> Iterator[LocalTask]:
-    """Yield the tasks with state that threads have, as they are now. May be called from any thread."""
     for process in processes:
         for thread in process.threads:
             copies = thread.progress.copies()
@@ -54,6 +57,7 @@ def local_tasks(processes: Iterable[ProcessThreads]) -> Iterator[LocalTask]:
                     changelogs=dict(task.changelogs),
                     lag=0 if running else _lag(task, copies.get(task.id)),
                     width=task.width,
+                    read=_reading(process, directory, timeout_s),
                 )
 
 
@@ -72,7 +76,10 @@ def partition_lags(processes: Iterable[ProcessThreads]) -> dict[str, dict[int, L
                     # Who runs a task has all that is in its changelog.
                     end = at if running else ends.get(changelog)
                     lag = None if end is None else max(0, end - at)
-                    found.setdefault(store, {})[task.id.partition] = LagInfo(at, end, lag)
+                    known = found.setdefault(store, {}).get(task.id.partition)
+                    # Another process of the instance may have a better copy.
+                    if known is None or known.current_offset_position < at:
+                        found[store][task.id.partition] = LagInfo(at, end, lag)
     return found
 
 
@@ -84,12 +91,44 @@ def group_metadata(processes: Iterable[ProcessThreads]) -> GroupMetadata:
     return GroupMetadata(layout, hosts)
 
 
-def global_tasks(processes: Iterable[ProcessThreads]) -> Iterator[LocalTask]:
-    """Yield the tasks that keep global tables."""
+def global_tasks(processes: Iterable[ProcessThreads], timeout_s: float) -> Iterator[LocalTask]:
+    """Yield the tasks that keep global tables; as :func:`local_tasks`."""
     for process in processes:
         for task in process.global_tasks:
             assert task.directory is not None, "a global table has a store"
-            yield LocalTask(id=task.id, directory=task.directory, role=ACTIVE, committed=task.position.committed)
+            yield LocalTask(
+                id=task.id,
+                directory=task.directory,
+                role=ACTIVE,
+                committed=task.position.committed,
+                read=_reading(process, task.directory, timeout_s),
+            )
+
+
+def _reading(
+    process: ProcessThreads, directory: str, timeout_s: float
+) -> Callable[[StateSpec, StoreReading, int | None], StoreRead] | None:
+    """Return how a store is read that is on an executor's host: by a Spark job there."""
+    target = process.target
+    if target.executor is None:
+        return None
+
+    def read(spec: StateSpec, reading: StoreReading, committed: int | None) -> StoreRead:
+        # A group of its own: another query is not cancelled with it.
+        group, deadline = target.job_group(f"{_QUERIES}-{next(_numbers)}"), time.monotonic() + timeout_s
+        try:
+            frame = target.source(1).mapInArrow(functools.partial(read_store, spec), REPORT_SCHEMA)
+            command = ReadCommand(directory, committed, reading)
+            text = f"a query of store {spec.store} on {target.description}"
+            # It may wait for a core behind a micro-batch.
+            with cancelled_when(lambda: time.monotonic() >= deadline, lambda: target.cancel(group)):
+                (found,) = run_job(target, frame, command, pool=RESTORE_POOL, group=group, description=text)
+        except (JobFailed, ExecutorLost) as error:
+            raise StateStoreException(str(error)) from error
+        assert isinstance(found, StoreRead), "it reports what it has read"
+        return found
+
+    return read
 
 
 def _lag(task: Task, copy: RestoreProgress | None) -> int | None:

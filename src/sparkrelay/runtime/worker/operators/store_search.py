@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparkrelay.runtime.contract.specs import StateSpec
-    from sparkrelay.runtime.queries.store_keys import StoreKeys
     from sparkrelay.state.reader import StoreSnapshot
 
 __all__ = ["Page", "key_spans", "of_group", "row_of", "rows_between", "windows_of"]
@@ -62,32 +61,29 @@ def row_of(spec: StateSpec, snapshot: StoreSnapshot, key: pa.RecordBatch) -> pa.
 
 
 def windows_of(
-    keys: StoreKeys, snapshot: StoreSnapshot, key: pa.RecordBatch, from_ms: int | None, to_ms: int | None
+    spec: StateSpec, snapshot: StoreSnapshot, key: pa.RecordBatch, from_ms: int | None, to_ms: int | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the row of each window of a key, from the first one on, of a store whose windows end and do not merge.
 
     Args:
-        keys: of the store.
+        spec: of the step that keeps the store.
         snapshot: of it.
         key: its columns without the window.
         from_ms: when the first window begins, ms since 1970, and all of these are included.
         to_ms: when the last one does.
     """
-    spec = keys.spec
-    assert keys.window is not None, "it has windows"
+    assert spec.watermark is not None, "its windows end"
+    window, schema = spec.watermark.window, key_schema(spec)
     for end in snapshot.ends(max(snapshot.expired, NO_TIME if from_ms is None else from_ms)):
         # One of that end says when these windows begin.
-        found = _windows(keys, snapshot.between(end_bytes(end), end_bytes(end + 1), 1))
+        found = _windows(spec, snapshot.between(end_bytes(end), end_bytes(end + 1), 1))
         one = found[0] if found else None
         if one is None or (from_ms is not None and _ms(one["start"]) < from_ms):
             continue
         if to_ms is not None and _ms(one["start"]) > to_ms:
             return
-        columns = [
-            pa.array([one], field.type) if field.name == keys.window else key.column(field.name)
-            for field in keys.schema
-        ]
-        yield row_of(spec, snapshot, pa.RecordBatch.from_arrays(columns, schema=keys.schema))
+        columns = [pa.array([one], field.type) if field.name == window else key.column(field.name) for field in schema]
+        yield row_of(spec, snapshot, pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def rows_between(spec: StateSpec, snapshot: StoreSnapshot, start: bytes, stop: bytes | None, most: int | None) -> Page:
@@ -111,9 +107,10 @@ def rows_between(spec: StateSpec, snapshot: StoreSnapshot, start: bytes, stop: b
     return shown_rows(spec, _with_collected(spec, snapshot, found)), last + b"\x00"
 
 
-def key_spans(keys: StoreKeys, first: pa.RecordBatch | None, last: pa.RecordBatch | None) -> list[tuple[bytes, bytes]]:
+def key_spans(
+    schema: pa.Schema, first: pa.RecordBatch | None, last: pa.RecordBatch | None
+) -> list[tuple[bytes, bytes]]:
     """Return the ranges of message keys from one key to another one, both included, in the order of the keys."""
-    schema = keys.schema
     low = b"" if first is None else as_binary(key_bytes(first.columns))[0].as_py()
     high = None if last is None else as_binary(key_bytes(last.columns))[0].as_py()
     behind = b"\xff" * 600 if high is None else high + b"\x00"
@@ -146,10 +143,11 @@ def _with_collected(spec: StateSpec, snapshot: StoreSnapshot, groups: pa.RecordB
     return pa.concat_batches([groups.cast(values.schema), values])
 
 
-def _windows(keys: StoreKeys, stored: pa.RecordBatch) -> list[dict[str, object]]:
-    groups = stored_groups(keys.spec, stored)
-    columns = key_columns(groups.column("key"), key_schema(keys.spec))
-    windows: list[dict[str, object]] = columns[keys.schema.get_field_index(keys.window)].to_pylist()
+def _windows(spec: StateSpec, stored: pa.RecordBatch) -> list[dict[str, object]]:
+    assert spec.watermark is not None, "its windows end"
+    groups = stored_groups(spec, stored)
+    columns = key_columns(groups.column("key"), key_schema(spec))
+    windows: list[dict[str, object]] = columns[spec.keys.index(spec.watermark.window)].to_pylist()
     return windows
 
 

@@ -1,0 +1,136 @@
+"""Reading rows of one task's store: by the driver where it is on its host, else by a worker step on the executor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from sparkrelay.errors import StateStoreException
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
+from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
+from sparkrelay.runtime.worker.operators.store_search import row_of, rows_between, windows_of
+from sparkrelay.state.environment import DATA_FILE
+from sparkrelay.state.reader import StoreReader
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.state.reader import StoreSnapshot
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["ReadCommand", "StoreRead", "StoreReading", "as_bytes", "from_bytes", "read_store"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReading:
+    """What to read.
+
+    Attributes:
+        what: the ``row`` of a key, the ``windows`` of one, or a ``page`` of many rows.
+        key: its columns as :func:`as_bytes` writes them; of ``windows`` without the window.
+        from_ms: when the first window begins, ms since 1970; None: whenever.
+        to_ms: when the last one does.
+        start: of a page: the first key of the store.
+        stop: the first one that is not meant any more; None: where the store's rows end.
+        most: how many rows at most.
+    """
+
+    what: Literal["row", "windows", "page"]
+    key: bytes = b""
+    from_ms: int | None = None
+    to_ms: int | None = None
+    start: bytes = b""
+    stop: bytes | None = None
+    most: int | None = None
+
+    def of(self, spec: StateSpec, snapshot: StoreSnapshot) -> tuple[pa.RecordBatch, bytes | None]:
+        """Return rows, and where a next page goes on; None if there is none."""
+        if self.what == "page":
+            start, stop = shown_span(spec, snapshot.expired)
+            return rows_between(spec, snapshot, max(start, self.start), self.stop or stop, self.most)
+        key = from_bytes(self.key)
+        if self.what == "row":
+            return row_of(spec, snapshot, key), None
+        found, count = [], 0
+        for row in windows_of(spec, snapshot, key, self.from_ms, self.to_ms):
+            if self.most is not None and count >= self.most:
+                break
+            found.append(row)
+            count += row.num_rows
+        return (pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], row_schema(spec))), None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRead:
+    """What was read at one moment.
+
+    Attributes:
+        rows: as :func:`as_bytes` writes them.
+        following: where a next page goes on; None if there is none.
+        changelog: where the copy stands: changelog partition -> offset.
+        watermark: the store's, ms since 1970; None if it has none.
+    """
+
+    rows: bytes
+    following: bytes | None
+    changelog: dict[TopicPartition, int]
+    watermark: int | None
+
+    @classmethod
+    def by(cls, reader: StoreReader, spec: StateSpec, reading: StoreReading, committed: int | None) -> StoreRead:
+        """Read a store; raises as ``StoreReader.read``."""
+
+        def look(snapshot: StoreSnapshot) -> StoreRead:
+            rows, following = reading.of(spec, snapshot)
+            watermark = None if snapshot.watermark == NO_TIME else snapshot.watermark
+            return cls(as_bytes(rows), following, dict(snapshot.header.changelog), watermark)
+
+        return reader.read(spec.store, look, committed=committed)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCommand:
+    """Read a store on the executor that has it.
+
+    Attributes:
+        directory: the task's.
+        committed: as ``StoreReader.read`` has it.
+    """
+
+    directory: str
+    committed: int | None
+    reading: StoreReading
+
+
+@reporting
+def read_store(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read the store that ``spec`` keeps; yield one row with what was found."""
+    drain(batches)
+    command = current_command(ReadCommand)
+    path = Path(command.directory)
+    if not (path / DATA_FILE).exists():
+        raise StateStoreException(f"there is no state in {path}")
+    # A process has an environment once, and this one may write to it in its next step.
+    store = connections.store(command.directory, map_limit=spec.map_limit)
+    yield report_row([StoreRead.by(StoreReader.of(store), spec, command.reading, command.committed)])
+
+
+def as_bytes(rows: pa.RecordBatch) -> bytes:
+    """Return rows as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def from_bytes(data: bytes) -> pa.RecordBatch:
+    """Read what :func:`as_bytes` wrote."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_next_batch()

@@ -1,0 +1,150 @@
+"""Which copies of a store answer a query: by role, lag and partition."""
+
+import pyarrow as pa
+import pytest
+from tests.doubles.state_steps import state_spec
+
+from sparkrelay.errors import (
+    InvalidStateStorePartitionException,
+    StateStoreException,
+    StateStoreNotAvailableException,
+)
+from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
+from sparkrelay.runtime.worker.store_reading import StoreRead, as_bytes
+from sparkrelay.types import TaskId
+
+SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))
+ANYWHERE = state_spec([("user", pa.string())], [], [("n", pa.int64())], ())
+WIDTH = 4
+
+
+class Stores:
+    """A pipeline with one store."""
+
+    def __init__(self, spec):
+        self.spec = lambda _: spec
+
+
+def task(partition, role=ACTIVE, lag=0, rows=(), error=None):
+    """Return a task, whose store says so."""
+
+    def read(spec, reading, committed):
+        del reading
+        assert (committed is None) == (role != ACTIVE)
+        if error is not None:
+            raise error
+        found = pa.RecordBatch.from_pylist([{"user": user, "n": n} for user, n in rows], pa.schema([*spec.output][:2]))
+        return StoreRead(as_bytes(found), None, {}, None)
+
+    committed = 7 if role == ACTIVE else None
+    return LocalTask(TaskId(0, partition), f"0_{partition}", role, committed, lag=lag, width=WIDTH, read=read)
+
+
+def stores(*tasks, spec=SPEC):
+    return LocalStores(lambda: Stores(spec), lambda _: tasks)
+
+
+def place(user):
+    local = stores()
+    return local.keys("counts").partition(local.keys("counts").columns(user), WIDTH)
+
+
+def get(local, user, **scope):
+    keys = local.keys("counts")
+    return local.get(keys, keys.columns(user), QueryScope(**scope)).rows.to_pylist()
+
+
+def every(local, **scope):
+    found = local.range(local.keys("counts"), None, None, scope.pop("limit", None), QueryScope(**scope))
+    return [row["user"] for one in found for row in one.rows.to_pylist()]
+
+
+ADA = [("ada", 3)]
+ROW = [{"user": "ada", "n": 3}]
+
+
+def test_the_active_task_answers():
+    home = place("ada")
+    assert get(stores(task(home, rows=ADA)), "ada") == ROW
+    assert get(stores(task(home)), "ada") == []
+
+
+def test_another_partitioner_s_key_is_found():
+    home = place("ada")
+    elsewhere = (home + 1) % WIDTH
+    assert get(stores(task(home), task(elsewhere, rows=ADA)), "ada") == ROW
+    with pytest.raises(InvalidStateStorePartitionException) as raised:
+        get(stores(task(elsewhere, rows=ADA)), "ada")
+    assert raised.value.partition == home
+    assert get(stores(task(elsewhere, rows=ADA)), "ada", partitions=frozenset({elsewhere})) == ROW
+
+
+def test_a_key_of_any_partition_is_missing_only_where_all_are_here():
+    some = [task(partition) for partition in range(WIDTH - 1)]
+    with pytest.raises(InvalidStateStorePartitionException, match="ask the other instances"):
+        get(stores(*some, spec=ANYWHERE), "ada")
+    assert get(stores(*some, task(WIDTH - 1), spec=ANYWHERE), "ada") == []
+    assert get(stores(task(1), task(2, rows=ADA), spec=ANYWHERE), "ada") == ROW
+
+
+@pytest.mark.parametrize(
+    ("role", "lag", "scope", "answers"),
+    [
+        (STANDBY, 0, {}, InvalidStateStorePartitionException),
+        (RESTORING, 0, {}, StateStoreNotAvailableException),
+        (STANDBY, 9, {"stale": True}, True),
+        (STANDBY, None, {"stale": True}, True),
+        (RESTORING, 9, {"stale": True}, True),
+        (STANDBY, 9, {"stale": True, "max_lag": 9}, True),
+        (STANDBY, 10, {"stale": True, "max_lag": 9}, StateStoreNotAvailableException),
+        (STANDBY, None, {"stale": True, "max_lag": 9}, StateStoreNotAvailableException),
+        (STANDBY, 0, {"max_lag": 9}, InvalidStateStorePartitionException),
+    ],
+)
+def test_copies_answer_where_they_may(role, lag, scope, answers):
+    local = stores(task(place("ada"), role, lag, ADA))
+    if answers is True:
+        assert get(local, "ada", **scope) == ROW
+        assert every(local, **scope) == ["ada"]
+    else:
+        with pytest.raises(answers):
+            get(local, "ada", **scope)
+
+
+def test_of_two_copies_the_best_one_answers():
+    """An instance with two executors may have both."""
+    home = place("ada")
+    old, new = task(home, STANDBY, 5, [("ada", 1)]), task(home, rows=ADA)
+    for copies in ((old, new), (new, old)):
+        assert get(stores(*copies), "ada", stale=True) == ROW
+        assert every(stores(*copies), stale=True) == ["ada"]
+    fresh = task(home, STANDBY, 1, ADA)
+    assert get(stores(old, fresh), "ada", stale=True) == ROW
+
+
+def test_many_rows_are_those_of_the_tasks_that_run_here():
+    a, b, copy = task(0, rows=[("a", 1)]), task(2, rows=[("b", 1)]), task(1, STANDBY, rows=[("c", 1)])
+    assert every(stores(b, a, copy)) == ["a", "b"]
+    assert every(stores(b, a, copy), stale=True) == ["a", "c", "b"]
+    assert every(stores(b, a, copy), limit=1) == ["a"]
+    assert every(stores(b, a, copy), partitions=frozenset({2})) == ["b"]
+    with pytest.raises(InvalidStateStorePartitionException, match="not partition 3"):
+        every(stores(b, a, copy), partitions=frozenset({2, 3}))
+    with pytest.raises(InvalidStateStorePartitionException, match="standby copies"):
+        every(stores(b, a, copy), partitions=frozenset({1, 2}))
+    with pytest.raises(StateStoreNotAvailableException, match=r"0_3 \(restoring\)"):
+        every(stores(b, a, task(3, RESTORING)))
+    with pytest.raises(InvalidStateStorePartitionException, match="no partition"):
+        every(stores())
+
+
+def test_a_store_that_cannot_be_read_is_not_available():
+    local = stores(task(place("ada"), error=StateStoreException("it is being made anew")))
+    with pytest.raises(StateStoreNotAvailableException, match="being made anew"):
+        get(local, "ada")
+
+
+@pytest.mark.parametrize("scope", [{"isolation": "dirty"}, {"max_lag": -1}])
+def test_what_no_scope_is(scope):
+    with pytest.raises(ValueError, match="must be"):
+        QueryScope(**scope)

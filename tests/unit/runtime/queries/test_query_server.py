@@ -1,0 +1,195 @@
+"""Who may ask over HTTP, how much and how many at a time; what is asked of whom."""
+
+import json
+import threading
+
+import pyarrow as pa
+import pytest
+from tests.doubles.state_steps import state_spec
+
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import ConfigException
+from sparkrelay.protocol import HostInfo
+from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalStores, LocalTask
+from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
+from sparkrelay.runtime.queries.query_server import QueryApplication, serve_queries
+from sparkrelay.runtime.worker.store_reading import StoreRead, as_bytes
+from sparkrelay.types import TaskId
+
+SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))
+SETTINGS = {"application.id": "app", "bootstrap.servers": "b:9092", "application.server": "127.0.0.1:1"}
+TOKEN = "s3cret"
+
+
+class Stores:
+    """A pipeline with one store."""
+
+    names = ("counts",)
+
+    def spec(self, _):
+        return SPEC
+
+    def is_global(self, _):
+        return False
+
+
+class Group:
+    """Where tasks are: of one partition, which is here."""
+
+    def width(self, _):
+        return 1
+
+    def hosts_of(self, _, __):
+        return HostInfo("127.0.0.1", 1), frozenset()
+
+
+class Queries:
+    """An instance with one task and one row."""
+
+    stores, group = Stores(), Group()
+
+    def __init__(self, *, held=None):
+        self.held, self.waiting = held, threading.Event()
+        self.local = LocalStores(lambda: self.stores, self.tasks)
+
+    def tasks(self, _):
+        return [LocalTask(TaskId(0, 0), "0_0", ACTIVE, 1, width=1, read=self.read)]
+
+    def read(self, spec, reading, committed):
+        del reading, committed
+        if self.held is not None:
+            self.waiting.set()
+            assert self.held.wait(30)
+        rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], pa.schema([*spec.output][:2]))
+        return StoreRead(as_bytes(rows), None, {}, 12)
+
+    def require_running(self):
+        pass
+
+    def is_global(self, store):
+        return self.stores.is_global(store)
+
+    def located(self, keys, key):
+        del keys, key
+        return KeyQueryMetadata(HostInfo("127.0.0.1", 1), frozenset(), 0)
+
+
+def application(queries=None, **settings):
+    config = StreamsConfig.from_dict(SETTINGS | {key.replace("_", "."): value for key, value in settings.items()})
+    return QueryApplication(queries or Queries(), config)
+
+
+def ask(made, path, method="GET", **headers):
+    path, _, query = path.partition("?")
+    environ = {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "HTTP_HOST": "127.0.0.1:1",
+        **headers,
+    }
+    answered = []
+    body = b"".join(made(environ, lambda status, headers: answered.append((status, dict(headers)))))
+    ((status, sent),) = answered
+    assert int(sent["Content-Length"]) == len(body)
+    return int(status[:3]), sent, body
+
+
+def test_a_row_says_where_it_comes_from():
+    status, headers, body = ask(application(), "/stores/counts/ada")
+    assert (status, json.loads(body)) == (200, {"user": "ada", "n": 3})
+    (task,) = json.loads(headers["SparkRelay-Tasks"])
+    assert task == {
+        "task": "0_0",
+        "partition": 0,
+        "role": "active",
+        "host": "127.0.0.1:1",
+        "position": None,
+        "lag": 0,
+        "watermark": 12,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [(None, 401), ("", 401), ("Bearer ", 401), ("Bearer s3cre", 401), ("s3cret", 401), ("Bearer s3cret", 200)],
+)
+def test_who_has_the_token_may_ask(given, status):
+    headers = {} if given is None else {"HTTP_AUTHORIZATION": given}
+    for path in ("/stores", "/stores/counts/ada", "/stores/counts"):
+        found, sent, body = ask(application(queries_token=TOKEN), path, **headers)
+        assert found == status
+        assert TOKEN not in f"{sent}{body}"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:1", 200), ("localhost", 200), ("[::1]:8081", 200), ("evil.example:1", 401), ("", 401)],
+)
+def test_without_a_token_no_other_name_leads_here(host, status):
+    assert ask(application(), "/stores/counts/ada", HTTP_HOST=host)[0] == status
+
+
+def test_only_so_many_at_a_time():
+    held = threading.Event()
+    queries = Queries(held=held)
+    made = application(queries, queries_max_requests=1)
+    first = threading.Thread(target=ask, args=(made, "/stores/counts/ada"))
+    first.start()
+    try:
+        assert queries.waiting.wait(30)
+        status, headers, body = ask(made, "/stores/counts/ada")
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert b"queries.max.requests" in body
+    finally:
+        held.set()
+        first.join()
+    assert ask(made, "/stores/counts/ada")[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", ""])
+def test_nothing_is_written(method):
+    status, headers, _ = ask(application(), "/stores/counts/ada", method)
+    assert (status, headers["Allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 404),
+        ("/metrics", 404),
+        ("/stores/counts/ada?from=1", 501),
+        ("/stores/counts?limit=x", 400),
+        ("/stores/counts?limit=" + "9" * 30, 400),
+        ("/stores/counts?partition=0,x", 400),
+        ("/stores/counts?" + "&".join(["a=1"] * 30), 400),
+        ("/stores/counts/\xff", 400),
+        ("/stores/counts?" + "x" * 20_000, 414),
+    ],
+)
+def test_what_is_no_question_is_refused(path, status):
+    found, _, body = ask(application(), path)
+    assert (found, list(json.loads(body))) == (status, ["error"])
+
+
+def test_an_arrow_stream_is_sent_to_who_accepts_it():
+    _, headers, body = ask(application(), "/stores/counts", HTTP_ACCEPT="application/vnd.apache.arrow.stream")
+    assert headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+    assert pa.ipc.open_stream(body).read_all().to_pylist() == [{"user": "ada", "n": 3}]
+
+
+def test_a_server_beyond_this_machine_wants_a_token():
+    settings = SETTINGS | {"application.server": "example.org:80"}
+    for more in ({}, {"queries.host": "0.0.0.0"}):
+        with pytest.raises(ConfigException, match=r"queries\.token"):
+            serve_queries(Queries(), StreamsConfig.from_dict(settings | more))
+    for more in ({"queries.enabled": "false"}, {"application.server": None}):
+        assert serve_queries(Queries(), StreamsConfig.from_dict(settings | more)) is None
+
+
+def test_the_token_is_not_shown():
+    config = StreamsConfig.from_dict(SETTINGS | {"queries.token": TOKEN})
+    assert TOKEN not in repr(config)
+    with pytest.raises(ConfigException) as raised:
+        StreamsConfig.from_dict(SETTINGS | {"queries.token": f"{TOKEN} and more"})
+    assert TOKEN not in str(raised.value)

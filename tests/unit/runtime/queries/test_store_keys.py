@@ -1,0 +1,165 @@
+"""What users call a key, as Python values and as text, and where keys lie in a store."""
+
+import datetime as dt
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+from tests.doubles.state_steps import state_spec
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.contract.specs import WatermarkSpec
+from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds
+from sparkrelay.runtime.worker.operators.store_search import key_spans
+
+TIME = pa.timestamp("us", "UTC")
+WINDOW = pa.struct([("start", TIME), ("end", TIME)])
+NEW_YEAR = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def keys_of(*columns, **more):
+    return StoreKeys(state_spec(columns, [], [("count", pa.int64())], (), **more))
+
+
+USER = keys_of(("user", pa.string()))
+NUMBER = keys_of(("n", pa.int64()))
+SHOP = keys_of(("user", pa.string()), ("shop", pa.int32()), partitioned_by=("user",))
+WATERMARK = WatermarkSpec(delay_ms=0, window="window", final=False, ahead_ms=0)
+WINDOWED = keys_of(("window", WINDOW), ("user", pa.string()), watermark=WATERMARK)
+
+
+def rows(batch):
+    return batch.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "row"),
+    [
+        (USER, "ada", {"user": "ada"}),
+        (USER, ("ada",), {"user": "ada"}),
+        (USER, {"user": ""}, {"user": ""}),
+        (NUMBER, -3, {"n": -3}),
+        (SHOP, ("ada", 3), {"user": "ada", "shop": 3}),
+        (SHOP, {"shop": 3, "user": None}, {"user": None, "shop": 3}),
+        (
+            WINDOWED,
+            ({"start": NEW_YEAR, "end": NEW_YEAR}, "ada"),
+            {"window": {"start": NEW_YEAR, "end": NEW_YEAR}, "user": "ada"},
+        ),
+    ],
+)
+def test_a_key_is_its_columns(keys, key, row):
+    assert rows(keys.columns(key)) == [row]
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "words"),
+    [
+        (USER, 3, r"has the columns user \(string\)"),
+        (USER, None, "never null"),
+        (USER, ("a", "b"), "it has 2 values"),
+        (NUMBER, "3", "n: "),
+        (NUMBER, 1 << 70, "n: "),
+        (SHOP, "ada", "it has 1 values"),
+        (SHOP, {"user": "ada"}, "it has the columns user"),
+        (WINDOWED, ({"start": dt.datetime(2026, 1, 1), "end": NEW_YEAR}, "a"), "no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_what_is_no_key_is_refused_in_words(keys, key, words):
+    with pytest.raises(SerializationException, match=words):
+        keys.columns(key)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "row"),
+    [
+        (USER, "ada", {"user": "ada"}),
+        (USER, '"ada"', {"user": '"ada"'}),
+        (NUMBER, "-3", {"n": -3}),
+        (SHOP, '["ada", 3]', {"user": "ada", "shop": 3}),
+        (SHOP, '{"user": "ada", "shop": 3}', {"user": "ada", "shop": 3}),
+        (
+            WINDOWED,
+            '[{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"}, "ada"]',
+            {"window": {"start": NEW_YEAR, "end": NEW_YEAR}, "user": "ada"},
+        ),
+        (keys_of(("at", TIME)), "2026-01-01T00:00:00Z", {"at": NEW_YEAR}),
+    ],
+)
+def test_a_key_may_come_as_text(keys, text, row):
+    assert rows(keys.from_text(text)) == [row]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "words"),
+    [
+        (NUMBER, "three", "n"),
+        (NUMBER, "null", "never null"),
+        (NUMBER, "[1, 2]", "n"),
+        (SHOP, "ada", "no JSON"),
+        (SHOP, "3", "it has 1 values"),
+        (SHOP, '["ada", "three"]', "shop"),
+        (SHOP, "[" * 10_000, "no JSON"),
+    ],
+)
+def test_text_that_is_no_key_is_refused_in_words(keys, text, words):
+    with pytest.raises(SerializationException, match=words):
+        keys.from_text(text)
+
+
+def test_windows_have_a_column_of_their_own():
+    assert (WINDOWED.window, WINDOWED.plain.names) == ("window", ["user"])
+    assert keys_of(("window", WINDOW), ("user", pa.string())).window == "window"
+    assert (USER.window, USER.plain.names) == (None, ["user"])
+
+
+def test_the_partition_is_that_of_the_columns_that_decide_it():
+    """It is Kafka's: of the user alone, whatever the shop is."""
+    found = {SHOP.partition(SHOP.columns((user, shop)), 64) for user in ("ada",) for shop in range(9)}
+    assert len(found) == 1
+    assert USER.partition(USER.columns("ada"), 64) is None, "nobody says what decides it"
+
+
+def test_times_are_milliseconds():
+    assert as_milliseconds(None, "to") is None
+    assert as_milliseconds(5, "to") == 5
+    assert as_milliseconds(dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), "to") == 1000
+    with pytest.raises(TypeError, match="to='now'"):
+        as_milliseconds("now", "to")
+
+
+def within(spans, key):
+    return [index for index, (start, stop) in enumerate(spans) if start <= key < stop]
+
+
+@given(
+    st.lists(st.integers(-(1 << 63), (1 << 63) - 1)), st.lists(st.integers(-9, 9) | st.none(), min_size=2, max_size=2)
+)
+def test_a_range_of_numbers_is_in_their_order(others, bounds):
+    numbers = sorted({*others, *range(-9, 10)})
+    check(NUMBER, numbers, bounds)
+
+
+@given(
+    st.sets(st.text(max_size=3), min_size=1).map(sorted),
+    st.lists(st.text(max_size=3) | st.none(), min_size=2, max_size=2),
+)
+def test_a_range_of_texts_is_in_their_order(texts, bounds):
+    check(USER, texts, bounds)
+
+
+def check(keys, values, bounds):
+    """The values in range are in one span each, and in their order; none of the others is."""
+    low, high = bounds
+    columns = [None if bound is None else keys.columns(bound) for bound in bounds]
+    spans = key_spans(keys.schema, *columns)
+    encoded = key_bytes([pa.array(values, keys.schema.field(0).type)]).to_pylist()
+    found = [(where, key) for key in encoded for where in within(spans, key)]
+    wanted = [
+        key
+        for value, key in zip(values, encoded, strict=True)
+        if (low is None or value >= low) and (high is None or value <= high)
+    ]
+    assert [key for _, key in sorted(found)] == wanted, json.dumps(bounds)
