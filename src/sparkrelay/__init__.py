@@ -12,7 +12,20 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
-    from sparkrelay.records.formats import Avro, Boolean, Double, Float, Integer, Json, Long, Raw, Short, String, Uuid
+    from sparkrelay.records.formats import (
+        Avro,
+        Boolean,
+        Double,
+        Float,
+        Integer,
+        Json,
+        JsonSchema,
+        Long,
+        Raw,
+        Short,
+        String,
+        Uuid,
+    )
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
     from sparkrelay.runtime.instance.quick_session import spark_session
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
@@ -29,6 +42,7 @@ __all__ = [
     "GlobalKTable",
     "Integer",
     "Json",
+    "JsonSchema",
     "KStream",
     "KTable",
     "KafkaStreams",
@@ -55,6 +69,7 @@ _HOMES = {
     "GlobalKTable": "sparkrelay.topology",
     "Integer": "sparkrelay.records.formats",
     "Json": "sparkrelay.records.formats",
+    "JsonSchema": "sparkrelay.records.formats",
     "KStream": "sparkrelay.topology",
     "KTable": "sparkrelay.topology",
     "KafkaStreams": "sparkrelay.runtime.instance.kafka_streams",
