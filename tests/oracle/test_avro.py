@@ -1,4 +1,4 @@
-"""Bytes that Java's Avro library wrote, and what it makes of them by another schema; `avro/record.py` has recorded both."""
+"""Bytes that Java's Avro library wrote, and what it makes of them by another schema; recorded by `avro/record.py`."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,8 @@ from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.writer import columns_to_avro
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "avro" / "cases.jsonl").read_text().splitlines()]
+#: Written by unions that have no column.
+SEVERAL_TYPES = {"promotion 15", "promotion 16"}
 
 
 def rows_of(reader, writer, data):
@@ -31,10 +33,10 @@ def test_java_s_bytes_are_read_and_written(case):
         for schema, its in ((writer, data), (reader, read)):
             if its is None:
                 continue
-            try:
-                batch, bad = AvroReader(json.dumps(schema), None, "value").read(pa.array([bytes.fromhex(its)]))
-            except SerializationException as error:
-                assert "a union of" in str(error)
-            else:
-                assert bad == []
-                assert columns_to_avro(batch, json.dumps(schema)).to_pylist() == [bytes.fromhex(its)]
+            if case["name"] in SEVERAL_TYPES and schema is writer:
+                with pytest.raises(SerializationException, match="a union of"):
+                    AvroReader(json.dumps(schema), None, "value")
+                continue
+            batch, bad = AvroReader(json.dumps(schema), None, "value").read(pa.array([bytes.fromhex(its)]))
+            assert bad == []
+            assert columns_to_avro(batch, json.dumps(schema)).to_pylist() == [bytes.fromhex(its)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records import protobuf
 from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
 from sparkrelay.records.json.schema import properties_of
 
@@ -26,6 +27,7 @@ __all__ = [
     "JsonSchema",
     "Long",
     "OneColumn",
+    "Protobuf",
     "Raw",
     "RegistryFormat",
     "Short",
@@ -184,6 +186,11 @@ class RegistryFormat(Format):
         return self.schema is None if self.framed is None else self.framed
 
     @property
+    def registered_text(self) -> str:
+        """The schema as the registry takes it."""
+        return str(self.schema)
+
+    @property
     def type_name(self) -> str:
         """What the schema is called; empty while it is not known."""
         raise NotImplementedError
@@ -279,3 +286,64 @@ class JsonSchema(RegistryFormat):
 
     def _check(self, text: str) -> None:
         properties_of(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Protobuf(RegistryFormat):
+    """One Protobuf message a record; needs ``pip install 'sparkrelay[protobuf]'``.
+
+    ``Protobuf(Order)`` with a class that ``protoc`` has generated is the message alone, as ``SerializeToString`` writes
+    it. ``Protobuf()`` takes the message from the registry and expects Confluent's five bytes and the message's place in
+    its file in front: KafkaProtobufSerializer. Columns have the types that Spark's ``from_protobuf`` gives them.
+
+    Attributes:
+        message: full name of the message, where ``schema`` is the bytes of a FileDescriptorSet, or where it is not the
+            first one of the registry's file.
+
+    Usage::
+
+        from order_pb2 import Order
+        builder.stream("orders", value=Protobuf(Order)).select("id").to("ids", value=Protobuf(descriptors, "shop.Id"))
+    """
+
+    kind: ClassVar[str] = "PROTOBUF"
+
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            try:
+                text, named = protobuf.as_text(self.schema)
+                object.__setattr__(self, "schema", text)
+                object.__setattr__(self, "message", protobuf.message_name(text, self.message or named))
+            except SerializationException as error:
+                raise ValueError(f"Protobuf(...): {error}") from error
+        RegistryFormat.__post_init__(self)
+
+    @property
+    def registered_text(self) -> str:
+        """The schema as the registry takes it."""
+        return protobuf.file_of(self.schema)
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Where in its file the message is."""
+        return tuple(protobuf.message_index(self.schema, str(self.message)))
+
+    @property
+    def type_name(self) -> str:
+        """The message's full name; empty while it is not known."""
+        return self.message or ""
+
+    @property
+    def is_record(self) -> bool:
+        """True: the message's fields are the columns."""
+        return True
+
+    def column_names(self, place: str) -> tuple[str, ...]:
+        """Return the columns' names; none while the schema is not known."""
+        del place
+        return () if self.schema is None else protobuf.column_names(self.schema, str(self.message))
+
+    def _check(self, text: str) -> None:
+        protobuf.message_index(text, str(self.message))

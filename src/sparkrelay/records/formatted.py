@@ -12,16 +12,18 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import flatten
 from sparkrelay.records.avro.arrow_types import arrow_schema_of
+from sparkrelay.records.avro.defaults import varint
 from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.schema import parse_schema
 from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.bad_record import BadRecord
-from sparkrelay.records.formats import Avro, Json, JsonSchema, OneColumn, Raw, RegistryFormat, Uuid
+from sparkrelay.records.formats import Avro, Json, JsonSchema, OneColumn, Protobuf, Raw, RegistryFormat, Uuid
 from sparkrelay.records.framing import PREFIX_BYTES, UNFRAMED, prefix, schema_ids, without_prefix
 from sparkrelay.records.json.schema import json_schema_columns, required_of
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.plain import FIXED_WIDTHS, write_fixed, write_uuids
+from sparkrelay.records.protobuf import columns_to_protobuf, protobuf_schema, protobuf_to_columns
 from sparkrelay.records.typed import json_to_columns, plain_to_column
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ def declared_schema(form: RegistryFormat, place: str) -> pa.Schema:
     Raises:
         SerializationException: a type in it has no column.
     """
+    if isinstance(form, Protobuf):
+        return protobuf_schema(form.schema, str(form.message))
     return json_schema_columns(form.schema) if isinstance(form, JsonSchema) else arrow_schema_of(
         parse_schema(form.schema), place
     )  # fmt: skip
@@ -63,6 +67,8 @@ def format_to_columns(
     assert schema is not None, form
     if isinstance(form, Json):
         batch, bad = json_to_columns(values, schema)
+    elif isinstance(form, Protobuf):
+        batch, bad = _protobuf(values, form, schema)
     elif isinstance(form, JsonSchema):
         numbers = schema_ids(values)
         batch, bad = json_to_columns(without_prefix(values, numbers), schema)
@@ -90,6 +96,9 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
     """
     if isinstance(form, Json):
         return columns_to_json(rows)
+    if isinstance(form, Protobuf):
+        first = prefix(form.schema_id) + _place_in_file(form) if form.schema_id is not None else b""
+        return columns_to_protobuf(rows, form.schema, str(form.message), first)
     if isinstance(form, JsonSchema):
         _check_properties(rows.schema, form)
         assert form.schema_id is not None, form
@@ -112,6 +121,22 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
         return write_fixed(rows.column(0)) if rows.column(0).type in FIXED_WIDTHS else key_bytes([rows.column(0)])
     except SerializationException as error:
         raise SerializationException(f"column {name!r} cannot be written as {form}: {error}") from error
+
+
+def _protobuf(values: pa.Array, form: Protobuf, schema: pa.Schema) -> tuple[pa.RecordBatch, list[BadRecord]]:
+    if not form.is_framed:
+        return protobuf_to_columns(values, form.schema, str(form.message), schema, None)
+    numbers = schema_ids(values)
+    behind = without_prefix(values, numbers)
+    batch, bad = protobuf_to_columns(behind, form.schema, str(form.message), schema, _place_in_file(form))
+    bad += [BadRecord(int(row), f"{_NO_NUMBER}Protobuf(...)") for row in np.flatnonzero(numbers == UNFRAMED)]
+    return batch, sorted(bad, key=lambda one: one.index)
+
+
+def _place_in_file(form: Protobuf) -> bytes:
+    """Return how Confluent's framing says which message it is; a single byte 0 for the first one."""
+    index = form.index
+    return b"\0" if index == (0,) else b"".join(varint(number) for number in (len(index), *index))
 
 
 def _check_properties(columns: pa.Schema, form: JsonSchema) -> None:

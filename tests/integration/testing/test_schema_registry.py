@@ -7,8 +7,9 @@ import pytest
 from pyspark.sql import functions as F
 from tests.doubles.schema_registry import SchemaRegistryDouble
 from tests.unit.records.avro.random_schemas import written
+from tests.unit.records.test_protobuf import FILES, ORDER, ROW
 
-from sparkrelay import Avro, JsonSchema, Raw, StreamsBuilder, String
+from sparkrelay import Avro, JsonSchema, Protobuf, Raw, StreamsBuilder, String
 from sparkrelay.errors import ConfigException, SerializationException, TopologyException
 from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
@@ -150,3 +151,22 @@ def test_json_behind_the_number_of_its_schema(spark, registry):
     registry.register("orders-value", FIRST)
     with pytest.raises(TopologyException, match="has a schema of kind AVRO, not JSON"):
         TopologyTestDriver(topology, settings(registry), spark=spark)
+
+
+def test_protobuf_behind_the_number_of_its_schema_and_its_place(spark, registry):
+    descriptors = FILES.SerializeToString()
+    registry.register("orders-value", Protobuf(descriptors, "shop.Order").registered_text, "PROTOBUF")
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", value=Protobuf())
+    orders.select("id", F.col("items")[0]["sku"].alias("user")).to("out", value=Protobuf(ORDER, framed=True))
+    orders.select("id", "color").to("plain", value=Protobuf(descriptors, "shop.Order"))
+    topology = builder.build()
+    config = settings(registry, **{"auto.register.schemas": True})
+    with TopologyTestDriver(topology, config, spark=spark) as driver:
+        source = driver.create_input_topic("orders")
+        source.pipe_rows([(None, {**ROW, "counts": {"k": 5}})])
+        (number,) = registry.subjects["out-value"]
+        expected = ORDER(id=-1, user="a").SerializeToString()
+        assert driver.create_output_topic("out", value=Raw()).read_rows() == [prefix(number) + b"\0" + expected]
+        (row,) = driver.create_output_topic("plain").read_rows()
+        assert (row["id"], row["color"]) == (-1, "BLUE")

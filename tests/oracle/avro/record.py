@@ -64,7 +64,8 @@ EVOLVED = [
     (record(("i", {"type": "array", "items": record(("x", "int"), name="I")})),
      record(("i", {"type": "array", "items": record(("y", "double", 0.5), ("x", "long"), name="I")})),
      [{"i": [{"x": 1}, {"x": 2}]}, {"i": []}]),
-    (record(("r", record(("x", "int"), name="I"))), record(("r", record(("x", "int"), ("z", "bytes", "\u00fe"), name="I"))),
+    (record(("r", record(("x", "int"), name="I"))),
+     record(("r", record(("x", "int"), ("z", "bytes", "\u00fe"), name="I"))),
      [{"r": {"x": 1}}]),
 ]  # fmt: skip
 
@@ -75,12 +76,8 @@ def cases():
         yield {"name": f"long {number}", "writer": "long", "rows": [number]}
     for number, (writer, reader, values) in enumerate(PROMOTIONS):
         rows = [{"a": value} for value in values]
-        yield {
-            "name": f"promotion {number}",
-            "writer": record(("a", writer)),
-            "reader": record(("a", reader)),
-            "rows": rows,
-        }
+        both = {"writer": record(("a", writer)), "reader": record(("a", reader))}
+        yield {"name": f"promotion {number}", **both, "rows": rows}
     for number, (writer, reader, rows) in enumerate(EVOLVED):
         yield {"name": f"evolved {number}", "writer": writer, "reader": reader, "rows": rows}
 

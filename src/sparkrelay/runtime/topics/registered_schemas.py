@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.schema_registry import SchemaRegistry
-from sparkrelay.errors import ConfigException, SchemaRegistryException, TopologyException
-from sparkrelay.records.formats import Avro, RegistryFormat
+from sparkrelay.errors import ConfigException, SchemaRegistryException, SerializationException, TopologyException
+from sparkrelay.records.formats import Avro, Protobuf, RegistryFormat
 from sparkrelay.records.framing import WriterSchemas
+from sparkrelay.records.protobuf import text_of_file
 from sparkrelay.topology import Subtopology, Topology
 
 if TYPE_CHECKING:
@@ -122,9 +123,9 @@ class _Resolver:
         return None if found is None or found.kind != "AVRO" else found.text
 
     def _number(self, form: RegistryFormat, subject: str, call_site: CallSite) -> int:
-        number = self._registry.lookup(subject, form.schema, form.kind)
+        number = self._registry.lookup(subject, form.registered_text, form.kind)
         if number is None and self._config.auto_register_schemas:
-            return self._registry.register(subject, form.schema, form.kind)
+            return self._registry.register(subject, form.registered_text, form.kind)
         if number is None:
             raise TopologyException(
                 f"{call_site}: the registry does not have this schema under subject {subject!r}; register it, or set "
@@ -135,7 +136,7 @@ class _Resolver:
 
     def _one(self, form: RegistryFormat, subject: str, call_site: CallSite) -> RegisteredSchema:
         version = "latest" if form.version is None else form.version
-        found = self._registry.version(subject, version)
+        found = self._registry.version(subject, version, form.kind)
         if found is None:
             raise TopologyException(
                 f"{call_site}: the registry has no subject {subject!r}, or no version {version} of it; register the "
@@ -168,6 +169,8 @@ def _made(
     form: RegistryFormat, schema: str, number: int | None, writers: WriterSchemas | None, call_site: CallSite
 ) -> RegistryFormat:
     try:
+        if form.schema is None and isinstance(form, Protobuf):
+            schema = text_of_file(schema)
         return replace(form, schema=schema, version=None, framed=True, schema_id=number, writers=writers)
-    except ValueError as error:
+    except (ValueError, SerializationException) as error:
         raise SchemaRegistryException(f"{call_site}: the registry's schema cannot be used: {error}") from error
