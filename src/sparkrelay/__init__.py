@@ -13,7 +13,21 @@ from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from sparkrelay.datasources.register import register_data_sources
-    from sparkrelay.records.formats import Avro, Boolean, Double, Float, Integer, Json, Long, Raw, Short, String, Uuid
+    from sparkrelay.records.formats import (
+        Avro,
+        Boolean,
+        Double,
+        Float,
+        Integer,
+        Json,
+        JsonSchema,
+        Long,
+        Protobuf,
+        Raw,
+        Short,
+        String,
+        Uuid,
+    )
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
     from sparkrelay.runtime.instance.quick_session import spark_session
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
@@ -30,11 +44,13 @@ __all__ = [
     "GlobalKTable",
     "Integer",
     "Json",
+    "JsonSchema",
     "KStream",
     "KTable",
     "KafkaStreams",
     "Long",
     "ProcessId",
+    "Protobuf",
     "Raw",
     "Short",
     "SparkRelayError",
@@ -57,10 +73,12 @@ _HOMES = {
     "GlobalKTable": "sparkrelay.topology",
     "Integer": "sparkrelay.records.formats",
     "Json": "sparkrelay.records.formats",
+    "JsonSchema": "sparkrelay.records.formats",
     "KStream": "sparkrelay.topology",
     "KTable": "sparkrelay.topology",
     "KafkaStreams": "sparkrelay.runtime.instance.kafka_streams",
     "Long": "sparkrelay.records.formats",
+    "Protobuf": "sparkrelay.records.formats",
     "Raw": "sparkrelay.records.formats",
     "Short": "sparkrelay.records.formats",
     "StreamThreadExceptionResponse": "sparkrelay.runtime.thread.uncaught_exceptions",

@@ -78,7 +78,8 @@ class SchemaRegistryDouble:
             expected = "Basic " + base64.b64encode(self.user.encode()).decode()
             if handler.headers["Authorization"] != expected:
                 return 401, {"error_code": 401, "message": "Unauthorized"}
-        parts = [unquote(part) for part in handler.path.strip("/").split("/")]
+        path, _, query = handler.path.partition("?")
+        parts = [unquote(part) for part in path.strip("/").split("/")]
         match parts:
             case ["schemas", "ids", number] if int(number) in self.schemas:
                 return 200, self.schemas[int(number)]
@@ -97,9 +98,14 @@ class SchemaRegistryDouble:
                 place = len(versions) if version == "latest" else int(version)
                 if 1 <= place <= len(versions):
                     number = versions[place - 1]
-                    return 200, {"subject": subject, "version": place, "id": number, **self.schemas[number]}
+                    body = dict(self.schemas[number])
+                    if body.get("schemaType") == "PROTOBUF" and query != "format=serialized":
+                        body["schema"] = 'syntax = "proto3"; ...'
+                    return 200, {"subject": subject, "version": place, "id": number, **body}
         return 404, {"error_code": 40403, "message": "Not found"}
 
 
 def _same(one, other):
+    if one.get("schemaType") == "PROTOBUF":
+        return one == other
     return json.loads(one["schema"]) == json.loads(other["schema"])

@@ -75,9 +75,10 @@ class SchemaRegistry:
         """Return the newest schema of a subject; None if there is no such subject."""
         return self.version(subject, "latest")
 
-    def version(self, subject: str, version: int | str) -> RegisteredSchema | None:
-        """Return a version's schema; None if there is none."""
-        answer = self._ask(f"/subjects/{_quoted(subject)}/versions/{version}")
+    def version(self, subject: str, version: int | str, kind: str = "AVRO") -> RegisteredSchema | None:
+        """Return a version's schema; None if there is none. Of ``PROTOBUF`` the text is a serialized file in base64."""
+        form = "?format=serialized" if kind == "PROTOBUF" else ""
+        answer = self._ask(f"/subjects/{_quoted(subject)}/versions/{version}{form}")
         return None if answer is None else _schema(answer, None, f"{subject} version {version}")
 
     def versions(self, subject: str) -> list[RegisteredSchema]:

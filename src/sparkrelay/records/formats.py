@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records import protobuf
 from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
+from sparkrelay.records.json.schema import properties_of
 
 __all__ = [
     "Avro",
@@ -22,9 +24,12 @@ __all__ = [
     "Format",
     "Integer",
     "Json",
+    "JsonSchema",
     "Long",
     "OneColumn",
+    "Protobuf",
     "Raw",
+    "RegistryFormat",
     "Short",
     "String",
     "Uuid",
@@ -122,31 +127,23 @@ class Json(Format):
 
 
 @dataclass(frozen=True, slots=True)
-class Avro(Format):
-    """One Avro record a record.
-
-    ``Avro(schema)`` is the binary form alone, as ``BinaryMessageEncoder`` without a header writes it. ``Avro()`` takes
-    the newest schema of the topic from the registry (``schema.registry.url``) when an instance is made, and expects
-    Confluent's five bytes in front of each record: KafkaAvroSerializer. Records that were written by other schemas are
-    resolved to it by Avro's rules.
+class RegistryFormat(Format):
+    """A format whose schema may be a schema registry's. Use one of its subclasses.
 
     Attributes:
-        schema: the schema, as JSON text or as what ``json.load`` makes of it; None: the registry's. A record's fields
-            are the columns; a schema of another type is one column, ``key`` or ``value``. Columns have the types that
-            Spark's ``from_avro`` gives them.
+        schema: the schema as text, or as what ``json.load`` makes of it; None: the registry's
+            (``schema.registry.url``), as it is when an instance is made.
         subject: under which name the registry has the schema; by default ``<topic>-value`` or ``<topic>-key``, or what
             ``value.subject.name.strategy`` says.
         version: of the subject, where it is not to be the newest one: all instances of an application must have the
             same columns, also one that is restarted alone after a version was added.
-        framed: True where records have Confluent's five bytes; by default where the schema is the registry's.
+        framed: True where records have Confluent's five bytes in front; by default where the schema is the registry's.
         schema_id: its number in the registry; found out by the instance.
         writers: the schemas that records were written by; found out by the instance.
-
-    Usage::
-
-        orders = builder.stream("orders", key=String("user"), value=Avro())
-        orders.where("amount > 100").to("large", value=Avro(open("order.avsc").read()))
     """
+
+    #: What the registry calls schemas of this kind.
+    kind: ClassVar[str] = ""
 
     schema: Any = None
     subject: str | None = field(default=None, kw_only=True)
@@ -156,34 +153,81 @@ class Avro(Format):
     writers: Any = field(default=None, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, given, kind in (("subject", self.subject, str), ("version", self.version, int)):
+        name = type(self).__name__
+        for what, given, kind in (("subject", self.subject, str), ("version", self.version, int)):
             if given is not None and (not isinstance(given, kind) or isinstance(given, bool) or not given):
-                raise ValueError(f"Avro({name}={given!r}): it must be a {kind.__name__} that is not empty")
+                raise ValueError(f"{name}({what}={given!r}): it must be a {kind.__name__} that is not empty")
         if self.schema is None:
             if self.framed is False:
-                raise ValueError("Avro(framed=False) needs a schema: without the registry's bytes nothing says which")
+                raise ValueError(
+                    f"{name}(framed=False) needs a schema: without the registry's bytes nothing says which"
+                )
             return
         if self.version is not None:
-            raise ValueError(f"Avro(schema, version={self.version}): give one of them, the registry has the version's")
+            raise ValueError(
+                f"{name}(schema, version={self.version}): give one of them, the registry has the version's"
+            )
         if self.subject is not None and not self.is_framed:
-            raise ValueError(f"Avro(schema, subject={self.subject!r}) says where a registry has it: add framed=True")
-        given = self.schema
-        if isinstance(given, Mapping | list):
-            given = json.dumps(given)
+            raise ValueError(f"{name}(schema, subject={self.subject!r}) says where a registry has it: add framed=True")
+        given = json.dumps(self.schema) if isinstance(self.schema, Mapping | list) else self.schema
         if not isinstance(given, str) or not given.strip():
-            raise ValueError(f"Avro({self.schema!r}): the schema must be JSON text, or a dict")
+            raise ValueError(f"{name}({self.schema!r}): the schema must be text, or a dict")
         try:
-            parse_schema(given)
+            self._check(given)
             # Blank space says nothing, and instances must agree on the schema.
             text = json.dumps(json.loads(given), separators=(",", ":")) if given.strip()[0] in '{["' else given.strip()
         except SerializationException as error:
-            raise ValueError(f"Avro(...): {error}") from error
+            raise ValueError(f"{name}(...): {error}") from error
         object.__setattr__(self, "schema", text)
 
     @property
     def is_framed(self) -> bool:
         """True where Confluent's five bytes are in front of a record."""
         return self.schema is None if self.framed is None else self.framed
+
+    @property
+    def registered_text(self) -> str:
+        """The schema as the registry takes it."""
+        return str(self.schema)
+
+    @property
+    def type_name(self) -> str:
+        """What the schema is called; empty while it is not known."""
+        raise NotImplementedError
+
+    @property
+    def is_record(self) -> bool:
+        """True if the schema is a record's, whose fields are the columns."""
+        raise NotImplementedError
+
+    def column_names(self, place: str) -> tuple[str, ...]:
+        """Return the columns' names for a place, ``"key"`` or ``"value"``; none while the schema is not known."""
+        raise NotImplementedError
+
+    def _check(self, text: str) -> None:
+        """Raise SerializationException for a text that is no schema."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Avro(RegistryFormat):
+    """One Avro record a record.
+
+    ``Avro(schema)`` is the binary form alone, as ``BinaryMessageEncoder`` without a header writes it. ``Avro()`` takes
+    the newest schema of the topic from the registry (``schema.registry.url``) when an instance is made, and expects
+    Confluent's five bytes in front of each record: KafkaAvroSerializer. Records that were written by other schemas are
+    resolved to it by Avro's rules.
+
+    A record's fields are the columns; a schema of another type is one column, ``key`` or ``value``. Columns have the
+    types that Spark's ``from_avro`` gives them.
+
+    Usage::
+
+        orders = builder.stream("orders", key=String("user"), value=Avro())
+        orders.where("amount > 100").to("large", value=Avro(open("order.avsc").read()))
+    """
+
+    kind: ClassVar[str] = "AVRO"
 
     @property
     def type_name(self) -> str:
@@ -201,3 +245,105 @@ class Avro(Format):
             return ()
         kind = parse_schema(self.schema)
         return tuple(field.name for field in kind.fields) if isinstance(kind, AvroRecord) else (place,)
+
+    def _check(self, text: str) -> None:
+        parse_schema(text)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema(RegistryFormat):
+    """One JSON object a record, behind Confluent's five bytes: KafkaJsonSchemaSerializer.
+
+    ``JsonSchema()`` takes the columns from the registry's JSON Schema; ``JsonSchema(schema)`` reads and writes by that
+    one. Values are read as those of ``Json``, and not validated any further.
+
+    Usage::
+
+        builder.stream("orders", value=JsonSchema()).to("copies", value=JsonSchema())
+    """
+
+    kind: ClassVar[str] = "JSON"
+
+    @property
+    def is_framed(self) -> bool:
+        """True where Confluent's five bytes are in front of a record: always."""
+        return True
+
+    @property
+    def type_name(self) -> str:
+        """What the schema is called: by its title; empty while it is not known."""
+        return "" if self.schema is None else str(json.loads(self.schema).get("title", "object"))
+
+    @property
+    def is_record(self) -> bool:
+        """True: the schema is an object's, whose properties are the columns."""
+        return True
+
+    def column_names(self, place: str) -> tuple[str, ...]:
+        """Return the columns' names; none while the schema is not known."""
+        del place
+        return () if self.schema is None else tuple(properties_of(self.schema))
+
+    def _check(self, text: str) -> None:
+        properties_of(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Protobuf(RegistryFormat):
+    """One Protobuf message a record; needs ``pip install 'sparkrelay[protobuf]'``.
+
+    ``Protobuf(Order)`` with a class that ``protoc`` has generated is the message alone, as ``SerializeToString`` writes
+    it. ``Protobuf()`` takes the message from the registry and expects Confluent's five bytes and the message's place in
+    its file in front: KafkaProtobufSerializer. Columns have the types that Spark's ``from_protobuf`` gives them.
+
+    Attributes:
+        message: full name of the message, where ``schema`` is the bytes of a FileDescriptorSet, or where it is not the
+            first one of the registry's file.
+
+    Usage::
+
+        from order_pb2 import Order
+        builder.stream("orders", value=Protobuf(Order)).select("id").to("ids", value=Protobuf(descriptors, "shop.Id"))
+    """
+
+    kind: ClassVar[str] = "PROTOBUF"
+
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            try:
+                text, named = protobuf.as_text(self.schema)
+                object.__setattr__(self, "schema", text)
+                object.__setattr__(self, "message", protobuf.message_name(text, self.message or named))
+            except SerializationException as error:
+                raise ValueError(f"Protobuf(...): {error}") from error
+        RegistryFormat.__post_init__(self)
+
+    @property
+    def registered_text(self) -> str:
+        """The schema as the registry takes it."""
+        return protobuf.file_of(self.schema)
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Where in its file the message is."""
+        return tuple(protobuf.message_index(self.schema, str(self.message)))
+
+    @property
+    def type_name(self) -> str:
+        """The message's full name; empty while it is not known."""
+        return self.message or ""
+
+    @property
+    def is_record(self) -> bool:
+        """True: the message's fields are the columns."""
+        return True
+
+    def column_names(self, place: str) -> tuple[str, ...]:
+        """Return the columns' names; none while the schema is not known."""
+        del place
+        return () if self.schema is None else protobuf.column_names(self.schema, str(self.message))
+
+    def _check(self, text: str) -> None:
+        protobuf.message_index(text, str(self.message))

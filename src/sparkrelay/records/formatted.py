@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import flatten
 from sparkrelay.records.avro.arrow_types import arrow_schema_of
+from sparkrelay.records.avro.defaults import varint
 from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.schema import parse_schema
 from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.bad_record import BadRecord
-from sparkrelay.records.formats import Avro, Json, OneColumn, Raw, Uuid
-from sparkrelay.records.framing import PREFIX_BYTES, UNFRAMED, prefix, schema_ids
+from sparkrelay.records.formats import Avro, Json, JsonSchema, OneColumn, Protobuf, Raw, RegistryFormat, Uuid
+from sparkrelay.records.framing import PREFIX_BYTES, UNFRAMED, prefix, schema_ids, without_prefix
+from sparkrelay.records.json.schema import json_schema_columns, required_of
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.plain import FIXED_WIDTHS, write_fixed, write_uuids
+from sparkrelay.records.protobuf import columns_to_protobuf, protobuf_schema, protobuf_to_columns
 from sparkrelay.records.typed import json_to_columns, plain_to_column
 
 if TYPE_CHECKING:
@@ -27,16 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_to_format", "declared_schema", "format_to_columns"]
 
-_NO_NUMBER = "it does not begin with the number of a schema, a byte 0 and four more; without them it is Avro(schema)"
+_NO_NUMBER = "it does not begin with the number of a schema, a byte 0 and four more; without them it is "
 
 
-def declared_schema(form: Avro, place: str) -> pa.Schema:
+def declared_schema(form: RegistryFormat, place: str) -> pa.Schema:
     """Return the columns of a format that has a schema of its own.
 
     Raises:
         SerializationException: a type in it has no column.
     """
-    return arrow_schema_of(parse_schema(form.schema), place)
+    if isinstance(form, Protobuf):
+        return protobuf_schema(form.schema, str(form.message))
+    return json_schema_columns(form.schema) if isinstance(form, JsonSchema) else arrow_schema_of(
+        parse_schema(form.schema), place
+    )  # fmt: skip
 
 
 def format_to_columns(
@@ -59,6 +67,13 @@ def format_to_columns(
     assert schema is not None, form
     if isinstance(form, Json):
         batch, bad = json_to_columns(values, schema)
+    elif isinstance(form, Protobuf):
+        batch, bad = _protobuf(values, form, schema)
+    elif isinstance(form, JsonSchema):
+        numbers = schema_ids(values)
+        batch, bad = json_to_columns(without_prefix(values, numbers), schema)
+        bad += [BadRecord(int(row), f"{_NO_NUMBER}Json(...)") for row in np.flatnonzero(numbers == UNFRAMED)]
+        bad.sort(key=lambda one: one.index)
     else:
         assert isinstance(form, Avro), form
         wanted = tuple(schema.names)
@@ -81,6 +96,16 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
     """
     if isinstance(form, Json):
         return columns_to_json(rows)
+    if isinstance(form, Protobuf):
+        first = prefix(form.schema_id) + _place_in_file(form) if form.schema_id is not None else b""
+        return columns_to_protobuf(rows, form.schema, str(form.message), first)
+    if isinstance(form, JsonSchema):
+        _check_properties(rows.schema, form)
+        assert form.schema_id is not None, form
+        texts = columns_to_json(rows)
+        return pc.binary_join_element_wise(
+            pa.scalar(prefix(form.schema_id), texts.type), texts, pa.scalar(b"", texts.type)
+        )
     if isinstance(form, Avro):
         first = b""
         if form.is_framed:
@@ -98,6 +123,53 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
         raise SerializationException(f"column {name!r} cannot be written as {form}: {error}") from error
 
 
+def _protobuf(values: pa.Array, form: Protobuf, schema: pa.Schema) -> tuple[pa.RecordBatch, list[BadRecord]]:
+    if not form.is_framed:
+        return protobuf_to_columns(values, form.schema, str(form.message), schema, None)
+    numbers = schema_ids(values)
+    behind = without_prefix(values, numbers)
+    batch, bad = protobuf_to_columns(behind, form.schema, str(form.message), schema, _place_in_file(form))
+    bad += [BadRecord(int(row), f"{_NO_NUMBER}Protobuf(...)") for row in np.flatnonzero(numbers == UNFRAMED)]
+    return batch, sorted(bad, key=lambda one: one.index)
+
+
+def _place_in_file(form: Protobuf) -> bytes:
+    """Return how Confluent's framing says which message it is; a single byte 0 for the first one."""
+    index = form.index
+    return b"\0" if index == (0,) else b"".join(varint(number) for number in (len(index), *index))
+
+
+def _check_properties(columns: pa.Schema, form: JsonSchema) -> None:
+    """Refuse columns that a JSON Schema does not take, or that leave out what it requires."""
+    declared = json_schema_columns(form.schema)
+    required, others = required_of(form.schema)
+    if missing := [name for name in required if name not in columns.names]:
+        raise SerializationException(f"the JSON Schema requires {missing[0]!r}, and there is no such column")
+    for column in columns:
+        index = declared.get_field_index(column.name)
+        if index < 0:
+            if others:
+                continue
+            raise SerializationException(
+                f"the JSON Schema has no property {column.name!r}, but {', '.join(declared.names)}, and takes no "
+                "others; drop() it before"
+            )
+        wanted = declared.field(index).type
+        if not _goes_as(column.type, wanted):
+            raise SerializationException(
+                f"column {column.name!r} is {column.type}, and the JSON Schema has {wanted} there; cast() it before"
+            )
+
+
+def _goes_as(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a column's JSON is of the kind that a property has."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_timestamp, pa.types.is_list, pa.types.is_struct,
+             pa.types.is_map)  # fmt: skip
+    if pa.types.is_string(wanted) or given == wanted or any(kind(given) and kind(wanted) for kind in kinds):
+        return True
+    return bool(pa.types.is_floating(wanted) and (pa.types.is_integer(given) or pa.types.is_decimal(given)))
+
+
 def _framed(values: pa.Array, form: Avro, place: str, schema: pa.Schema) -> tuple[dict[str, pa.Array], list[BadRecord]]:
     """Read values each of which says by which schema it was written."""
     values = flatten(values)
@@ -111,7 +183,7 @@ def _framed(values: pa.Array, form: Avro, place: str, schema: pa.Schema) -> tupl
     # Each writer's rows by themselves, then all in their old order.
     order = np.full(len(values), -1, np.int64)
     parts: list[pa.RecordBatch] = []
-    bad = [BadRecord(int(row), _NO_NUMBER) for row in np.flatnonzero(numbers == UNFRAMED)]
+    bad = [BadRecord(int(row), f"{_NO_NUMBER}Avro(schema)") for row in np.flatnonzero(numbers == UNFRAMED)]
     rows_before = 0
     for number, reader in readers.items():
         rows = np.flatnonzero(numbers == number)

@@ -6,16 +6,16 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from sparkrelay.errors import UnknownSchemaException
-from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
+from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bitmap
+from sparkrelay.records.avro.read_loop import copy_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    import pyarrow as pa
-
-__all__ = ["PREFIX_BYTES", "UNFRAMED", "WriterSchemas", "prefix", "schema_ids"]
+__all__ = ["PREFIX_BYTES", "UNFRAMED", "WriterSchemas", "prefix", "schema_ids", "without_prefix"]
 
 PREFIX_BYTES: Final = 5
 #: Stand for the number of a schema: where a value has none in front, and where there is no value.
@@ -106,3 +106,20 @@ def schema_ids(values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     if len(column.valid):
         numbers[column.valid == 0] = _NULL
     return numbers
+
+
+def without_prefix(values: pa.Array, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    """Return what is behind the numbers of schemas, as :func:`schema_ids` has found them; null where there is none.
+
+    (``pyarrow.compute.binary_slice`` fails on values that are shorter than what is cut off, pyarrow 26.)
+    """
+    column = BinaryColumn.of(flatten(values))
+    framed = numbers >= 0
+    starts = column.address + column.offsets[:-1] + PREFIX_BYTES
+    lengths = np.where(framed, np.diff(column.offsets) - PREFIX_BYTES, 0)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    data = pa.allocate_buffer(int(offsets[-1]))
+    copy_texts(starts, lengths, data.address)
+    validity = validity_bitmap(framed.view(np.uint8))
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [validity, pa.py_buffer(offsets), data])

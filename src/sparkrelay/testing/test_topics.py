@@ -14,7 +14,7 @@ import pyarrow as pa
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.encode import encode
-from sparkrelay.records.formats import Avro, Json, OneColumn, Raw
+from sparkrelay.records.formats import Json, OneColumn, Raw, RegistryFormat
 from sparkrelay.records.formatted import columns_to_format, declared_schema, format_to_columns
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
@@ -212,8 +212,8 @@ def _encoded(format_: Format, value: Any, place: str) -> bytes | None:
         return value
     if isinstance(format_, Json):
         return json.dumps(value, default=_json).encode()
-    if isinstance(format_, Avro):
-        return _as_avro(format_, value, place)
+    if isinstance(format_, RegistryFormat):
+        return _by_schema(format_, value, place)
     assert isinstance(format_, OneColumn), format_
     try:
         row = pa.RecordBatch.from_arrays([pa.array([value], PLAIN_TYPES[type(format_)])], ["value"])
@@ -223,16 +223,16 @@ def _encoded(format_: Format, value: Any, place: str) -> bytes | None:
     return data
 
 
-def _as_avro(format_: Avro, value: Any, place: str) -> bytes:
+def _by_schema(format_: RegistryFormat, value: Any, place: str) -> bytes:
     row = value if format_.is_record else {place: value}
     declared = declared_schema(format_, place)
     if unknown := [name for name in row if name not in declared.names]:
-        raise TypeError(f"{value!r} has {unknown[0]!r}, which is no field of the Avro schema")
+        raise TypeError(f"{value!r} has {unknown[0]!r}, which is no field of the schema")
     try:
         given = pa.schema([field for field in declared if field.name in row])
         data: bytes = columns_to_format(pa.RecordBatch.from_pylist([row], given), format_)[0].as_py()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, SerializationException) as error:
-        raise TypeError(f"{value!r} cannot be written by the Avro schema: {error}") from error
+        raise TypeError(f"{value!r} cannot be written by the schema: {error}") from error
     return data
 
 
@@ -241,7 +241,7 @@ def _decoded(format_: Format, data: bytes | None, place: str) -> Any:
         return data
     if isinstance(format_, Json):
         return json.loads(data)
-    if isinstance(format_, Avro):
+    if isinstance(format_, RegistryFormat):
         columns, bad = format_to_columns(pa.array([data], pa.binary()), format_, place, declared_schema(format_, place))
         if bad:
             raise SerializationException(f"a record's {place} does not decode: {bad[0].reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Avro, Boolean, Double, Float, Format, Json, Short
+from sparkrelay.records.formats import Boolean, Double, Float, Format, Json, RegistryFormat, Short
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.lineage import Lineage
@@ -213,10 +213,10 @@ def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
             "column in bytes of our own, and a table goes by bytes. Read it with stream(), and keep a table of it: "
             'builder.stream(...).groupBy("id").agg(F.last("name"))'
         )
-    if isinstance(key, Avro) and method != "stream":
+    if isinstance(key, RegistryFormat) and method != "stream":
         raise TopologyException(
-            f"{call_site}: key=Avro(...) of {method}() is not there: equal keys may have different bytes, as schemas "
-            "change, and a table goes by bytes. Read it with stream(), and keep a table of it: "
+            f"{call_site}: key={type(key).__name__}(...) of {method}() is not there: equal keys may have different "
+            "bytes, as schemas change, and a table goes by bytes. Read it with stream(), and keep a table of it: "
             'builder.stream(...).groupBy("id").agg(F.last("name"))'
         )
     if isinstance(key, Json):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkrelay.records.formats import Avro
+from sparkrelay.records.formats import RegistryFormat
 from sparkrelay.topology.stateful_steps import TableJoin
 from sparkrelay.topology.structure import Lookup
 
@@ -105,12 +105,10 @@ def format_text(form: Format | None) -> str | None:
 
 
 def _short_text(form: Format | None) -> str | None:
-    """Return a format in a few words: Avro schemas have pages."""
-    return (
-        (f"Avro({form.type_name})" if form.schema is not None else format_text(form))
-        if isinstance(form, Avro)
-        else format_text(form)
-    )
+    """Return a format in a few words: schemas have pages."""
+    if isinstance(form, RegistryFormat) and form.schema is not None:
+        return f"{type(form).__name__}({form.type_name})"
+    return format_text(form)
 
 
 def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:

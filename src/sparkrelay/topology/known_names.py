@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.records.formats import Avro, Json, OneColumn
+from sparkrelay.records.formats import Json, OneColumn, RegistryFormat
 from sparkrelay.topology.columns import column_path, expression_path, is_star, output_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
@@ -52,7 +52,7 @@ def known_names(node: AnyNode | None) -> frozenset[str]:
 def _of_format(format_: Format | None, place: str) -> frozenset[str]:
     if isinstance(format_, OneColumn):
         return frozenset({format_.column_name(place)})
-    if isinstance(format_, Avro):
+    if isinstance(format_, RegistryFormat):
         return frozenset(format_.column_names(place))
     schema = format_.schema if isinstance(format_, Json) else None
     if isinstance(schema, str):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Format, Json
+from sparkrelay.records.formats import Format, Json, JsonSchema, Protobuf
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, is_column, made_up_seed
 from sparkrelay.topology.describe import format_text
@@ -145,7 +145,12 @@ class RowSteps:
                 raise TopologyException(
                     f"{call_site}: {place}= of to({topic!r}) takes a format such as {hint}, not {form!r}"
                 )
-        if isinstance(key, Json):
+        if isinstance(key, Protobuf):
+            raise TopologyException(
+                f"{call_site}: a Protobuf key has no fixed bytes, so equal keys could go to different partitions; use "
+                'String("column"), Integer, Long or Raw, or leave key= out'
+            )
+        if isinstance(key, Json | JsonSchema):
             raise TopologyException(
                 f"{call_site}: a JSON key has no fixed bytes, so equal keys could go to different partitions; use "
                 'String("column"), Integer, Long or Raw, or leave key= out'

@@ -20,6 +20,8 @@ MARKED = {
     "consumer.ssl.key.password": "MARKED-consumer-key",
     "producer.sasl.oauthbearer.client.secret": "MARKED-client-secret",
     "admin.sasl.oauthbearer.config": "MARKED-oauth-config",
+    "schema.registry.url": "http://127.0.0.1:9",
+    "basic.auth.user.info": "ada:MARKED-registry",
 }
 
 

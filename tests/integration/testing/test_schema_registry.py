@@ -1,13 +1,15 @@
 """Avro by the schemas of a registry: read, evolved, written; what the registry does not have."""
 
+import datetime as dt
 import json
 
 import pytest
 from pyspark.sql import functions as F
 from tests.doubles.schema_registry import SchemaRegistryDouble
 from tests.unit.records.avro.random_schemas import written
+from tests.unit.records.test_protobuf import FILES, ORDER, ROW
 
-from sparkrelay import Avro, Raw, StreamsBuilder, String
+from sparkrelay import Avro, JsonSchema, Protobuf, Raw, StreamsBuilder, String
 from sparkrelay.errors import ConfigException, SerializationException, TopologyException
 from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
@@ -120,3 +122,51 @@ def test_what_the_registry_lacks_is_said_when_the_instance_is_made(spark, regist
         TopologyTestDriver(topology, settings(registry), spark=spark)
     TopologyTestDriver(topology, settings(registry, **{"auto.register.schemas": True}), spark=spark).close()
     assert json.loads(registry.schemas[registry.subjects["out-value"][0]]["schema"]) == SECOND
+
+
+def test_json_behind_the_number_of_its_schema(spark, registry):
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Order",
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "at": {"oneOf": [{"type": "null"}, {"type": "string", "format": "date-time"}]},
+        },
+        "required": ["id"],
+        "additionalProperties": False,
+    }
+    registry.register("orders-value", schema, "JSON")
+    number = registry.register("out-value", {**schema, "title": "Copy"}, "JSON")
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", value=JsonSchema())
+    orders.where("year(at) = 2026").to("out", value=JsonSchema())
+    topology = builder.build()
+    with TopologyTestDriver(topology, settings(registry), spark=spark) as driver:
+        source = driver.create_input_topic("orders")
+        source.pipe_rows([(None, {"id": 1, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}), (None, {"id": 2})])
+        assert driver.create_output_topic("out", value=Raw()).read_rows() == [
+            prefix(number) + b'{"id":1,"at":"2026-01-01T00:00:00.000Z"}'
+        ]
+    registry.register("orders-value", FIRST)
+    with pytest.raises(TopologyException, match="has a schema of kind AVRO, not JSON"):
+        TopologyTestDriver(topology, settings(registry), spark=spark)
+
+
+def test_protobuf_behind_the_number_of_its_schema_and_its_place(spark, registry):
+    descriptors = FILES.SerializeToString()
+    registry.register("orders-value", Protobuf(descriptors, "shop.Order").registered_text, "PROTOBUF")
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", value=Protobuf())
+    orders.select("id", F.col("items")[0]["sku"].alias("user")).to("out", value=Protobuf(ORDER, framed=True))
+    orders.select("id", "color").to("plain", value=Protobuf(descriptors, "shop.Order"))
+    topology = builder.build()
+    config = settings(registry, **{"auto.register.schemas": True})
+    with TopologyTestDriver(topology, config, spark=spark) as driver:
+        source = driver.create_input_topic("orders")
+        source.pipe_rows([(None, {**ROW, "counts": {"k": 5}})])
+        (number,) = registry.subjects["out-value"]
+        expected = ORDER(id=-1, user="a").SerializeToString()
+        assert driver.create_output_topic("out", value=Raw()).read_rows() == [prefix(number) + b"\0" + expected]
+        (row,) = driver.create_output_topic("plain").read_rows()
+        assert (row["id"], row["color"]) == (-1, "BLUE")

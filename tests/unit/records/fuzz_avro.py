@@ -97,8 +97,8 @@ def written(dice, kind):
             return b"".join(written(dice, field["type"]) for field in kind["fields"])
     blocks = b""
     for _ in range(dice.choice((0, 1, 1, 2))):
-        items = [written(dice, "string") + written(dice, kind["values"]) if what == "map" else written(dice, kind["items"])
-                 for _ in range(dice.choice((1, 2, 4)))]  # fmt: skip
+        names = [written(dice, "string") if what == "map" else b"" for _ in range(dice.choice((1, 2, 4)))]
+        items = [name + written(dice, kind["values" if what == "map" else "items"]) for name in names]
         body = b"".join(items)
         blocks += varint(len(items)) + body if dice.random() < 0.6 else varint(-len(items)) + varint(len(body)) + body
     return blocks + b"\0"
@@ -176,8 +176,10 @@ class Second:
                     raise DamageError("block")
             if count > len(self.data) - self.at:
                 raise DamageError("count")
-            for _ in range(count):
-                items.append((self.text(), self.read(kind["values"])) if what == "map" else self.read(kind["items"]))
+            items += [
+                (self.text(), self.read(kind["values"])) if what == "map" else self.read(kind["items"])
+                for _ in range(count)
+            ]
         return items
 
     def text(self):

@@ -37,7 +37,6 @@ from pyspark.sql.types import (
 
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.records.formats import (
-    Avro,
     Boolean,
     Double,
     Float,
@@ -47,6 +46,7 @@ from sparkrelay.records.formats import (
     Long,
     OneColumn,
     Raw,
+    RegistryFormat,
     Short,
     String,
     Uuid,
@@ -157,7 +157,7 @@ def format_fields(form: Format, place: str, where: str) -> list[StructField]:
     """Return the Spark columns that a format decodes into."""
     if isinstance(form, OneColumn):
         return [StructField(form.column_name(place), _SPARK_TYPES[type(form)])]
-    if isinstance(form, Avro):
+    if isinstance(form, RegistryFormat):
         try:
             return list(from_arrow_schema(declared_schema(form, place), prefer_timestamp_ntz=True))
         except SerializationException as error:
@@ -370,7 +370,7 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
         if isinstance(given, OneColumn):
             _check_type(rows[given.column_name(place)], given, place, where)
     for given, names in ((sink.key, key), (form, without_kafka(rows).names)):
-        if isinstance(given, Avro):
+        if isinstance(given, RegistryFormat):
             _check_writable(rows, names, given, where)
     if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
         kind = rows[sink.key].dataType.simpleString()
@@ -453,7 +453,7 @@ def _check_type(column: StructField, form: OneColumn, place: str, where: str) ->
     )
 
 
-def _check_writable(rows: StructType, names: Sequence[str], form: Avro, where: str) -> None:
+def _check_writable(rows: StructType, names: Sequence[str], form: RegistryFormat, where: str) -> None:
     """Refuse columns that a schema does not take, or that leave out what it wants."""
     try:
         schema = arrow_schema(StructType([rows[name] for name in names]))
@@ -473,7 +473,7 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
         return sink.key
     if isinstance(sink.key, str):
         return (sink.key,)
-    if isinstance(sink.key, Avro):
+    if isinstance(sink.key, RegistryFormat):
         return sink.key.column_names("key")
     assert isinstance(sink.key, OneColumn), sink.key
     return (sink.key.column_name("key"),)

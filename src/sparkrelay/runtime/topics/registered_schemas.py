@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.schema_registry import SchemaRegistry
-from sparkrelay.errors import ConfigException, SchemaRegistryException, TopologyException
-from sparkrelay.records.formats import Avro
+from sparkrelay.errors import ConfigException, SchemaRegistryException, SerializationException, TopologyException
+from sparkrelay.records.formats import Avro, Protobuf, RegistryFormat
 from sparkrelay.records.framing import WriterSchemas
+from sparkrelay.records.protobuf import text_of_file
 from sparkrelay.topology import Subtopology, Topology
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def with_registered_schemas(topology: Topology, config: StreamsConfig) -> Topolo
     """
     legs = (*topology.legs, *topology.global_tables)
     forms = [form for leg in legs for form in _formats(leg)]
-    if not any(isinstance(form, Avro) and form.is_framed for form in forms):
+    if not any(isinstance(form, RegistryFormat) and form.is_framed for form in forms):
         return topology
     if not config.schema_registry_url:
         raise ConfigException(
@@ -62,7 +63,7 @@ class _Resolver:
     def __init__(self, config: StreamsConfig) -> None:
         self._config = config
         self._registry = SchemaRegistry(config)
-        self._found: dict[Any, Avro] = {}
+        self._found: dict[Any, RegistryFormat] = {}
 
     def leg(self, leg: Leg) -> Leg:
         """Return a leg with its formats resolved."""
@@ -78,7 +79,7 @@ class _Resolver:
         return leg
 
     def _read(self, form: Any, topics: Sequence[str], place: str, call_site: CallSite) -> Any:
-        if not isinstance(form, Avro) or not form.is_framed:
+        if not isinstance(form, RegistryFormat) or not form.is_framed:
             return form
         key = ("read", form, tuple(topics), place)
         if key not in self._found:
@@ -92,12 +93,13 @@ class _Resolver:
                         "has one set of columns; give the schema to read them by: Avro(schema, framed=True)"
                     )
                 schema, number = chosen[0].text, chosen[0].id
-            known = {one.id: one.text for subject in subjects for one in self._registry.versions(subject)}
-            self._found[key] = _made(form, schema, number, WriterSchemas(known, self._ask), call_site)
+            # JSON says itself what it is.
+            writers = self._writers(subjects) if isinstance(form, Avro) else None
+            self._found[key] = _made(form, schema, number, writers, call_site)
         return self._found[key]
 
     def _written(self, form: Any, topic: str, place: str, call_site: CallSite) -> Any:
-        if not isinstance(form, Avro) or not form.is_framed:
+        if not isinstance(form, RegistryFormat) or not form.is_framed:
             return form
         key = ("written", form, topic, place)
         if key not in self._found:
@@ -106,38 +108,47 @@ class _Resolver:
                 chosen = self._one(form, subject, call_site)
                 schema, number = chosen.text, chosen.id
             else:
-                schema, number = form.schema, self._number(form.schema, subject, call_site)
-            self._found[key] = _made(form, schema, number, WriterSchemas({number: schema}), call_site)
+                schema, number = form.schema, self._number(form, subject, call_site)
+            # The test driver reads what is written.
+            writers = WriterSchemas({number: schema})
+            self._found[key] = _made(form, schema, number, writers, call_site)
         return self._found[key]
+
+    def _writers(self, subjects: Sequence[str]) -> WriterSchemas:
+        known = {one.id: one.text for subject in subjects for one in self._registry.versions(subject)}
+        return WriterSchemas(known, self._ask)
 
     def _ask(self, number: int) -> str | None:
         found = self._registry.by_id(number)
         return None if found is None or found.kind != "AVRO" else found.text
 
-    def _number(self, schema: str, subject: str, call_site: CallSite) -> int:
-        number = self._registry.lookup(subject, schema, "AVRO")
+    def _number(self, form: RegistryFormat, subject: str, call_site: CallSite) -> int:
+        number = self._registry.lookup(subject, form.registered_text, form.kind)
         if number is None and self._config.auto_register_schemas:
-            return self._registry.register(subject, schema, "AVRO")
+            return self._registry.register(subject, form.registered_text, form.kind)
         if number is None:
             raise TopologyException(
                 f"{call_site}: the registry does not have this schema under subject {subject!r}; register it, or set "
-                "auto.register.schemas=true, or write by the newest one that is there: Avro()"
+                "auto.register.schemas=true, or write by the newest one that is there: "
+                f"{type(form).__name__}()"
             )
         return number
 
-    def _one(self, form: Avro, subject: str, call_site: CallSite) -> RegisteredSchema:
+    def _one(self, form: RegistryFormat, subject: str, call_site: CallSite) -> RegisteredSchema:
         version = "latest" if form.version is None else form.version
-        found = self._registry.version(subject, version)
+        found = self._registry.version(subject, version, form.kind)
         if found is None:
             raise TopologyException(
                 f"{call_site}: the registry has no subject {subject!r}, or no version {version} of it; register the "
                 "schema, name another subject, Avro(subject=...), or give the schema, Avro(schema)"
             )
-        if found.kind != "AVRO":
-            raise TopologyException(f"{call_site}: subject {subject!r} has a schema of kind {found.kind}, not AVRO")
+        if found.kind != form.kind:
+            raise TopologyException(
+                f"{call_site}: subject {subject!r} has a schema of kind {found.kind}, not {form.kind}"
+            )
         return found
 
-    def _subject(self, form: Avro, topic: str, place: str, call_site: CallSite) -> str:
+    def _subject(self, form: RegistryFormat, topic: str, place: str, call_site: CallSite) -> str:
         if form.subject is not None:
             return form.subject
         config = self._config
@@ -147,14 +158,19 @@ class _Resolver:
             return f"{topic}-{place}"
         if form.schema is None:
             raise TopologyException(
-                f"{call_site}: {place}.subject.name.strategy={strategy} goes by a record's name, which Avro() does not "
-                "say; give the schema, Avro(schema, framed=True), or the subject, Avro(subject=...)"
+                f"{call_site}: {place}.subject.name.strategy={strategy} goes by a record's name, which "
+                f"{type(form).__name__}() does not say; give the schema, or the subject, "
+                f"{type(form).__name__}(subject=...)"
             )
         return form.type_name if strategy == "RecordNameStrategy" else f"{topic}-{form.type_name}"
 
 
-def _made(form: Avro, schema: str, number: int | None, writers: WriterSchemas, call_site: CallSite) -> Avro:
+def _made(
+    form: RegistryFormat, schema: str, number: int | None, writers: WriterSchemas | None, call_site: CallSite
+) -> RegistryFormat:
     try:
+        if form.schema is None and isinstance(form, Protobuf):
+            schema = text_of_file(schema)
         return replace(form, schema=schema, version=None, framed=True, schema_id=number, writers=writers)
-    except ValueError as error:
+    except (ValueError, SerializationException) as error:
         raise SchemaRegistryException(f"{call_site}: the registry's schema cannot be used: {error}") from error
