@@ -136,7 +136,7 @@ class FailingRecords:
             return
         self._suspect, self._within, self._one_by_one = None, 0, False
         self._known.add(reason.exception)
-        task.batch_goes_without(partition, offset, reason)
+        task.attempt.go_without(partition, offset, reason)
         log.warning(
             "skipped: record %s at offset %d, which fails each time: %s: %s",
             partition,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
-from sparkrelay.config import CONTINUE
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -49,7 +48,7 @@ from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, SkippedSpec, StateSpec
+from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.operators.collected_joins import collected_leg
@@ -57,7 +56,6 @@ from sparkrelay.runtime.worker.operators.late_rows import late_leg
 from sparkrelay.runtime.worker.operators.lookups import lookup_leg
 from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
-from sparkrelay.runtime.worker.skipped_records import reporting_skipped
 from sparkrelay.topology import Deduplication, Lookup
 from sparkrelay.topology.columns import quoted
 
@@ -314,10 +312,8 @@ class LegCompiler:
 
     def _fetch_spec(self, leg: Leg, schema: StructType) -> FetchSpec:
         shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
-        skips = self._config.deserialization_exception_handler == CONTINUE
-        kept = self._config.errors_dead_letter_queue_topic_name is not None and not leg.keeps_global_table
-        shared: dict[str, Any] = {"legs": self._legs, "step": self._step(leg)}
-        return fetch_spec(leg, schema, shipped, skip_bad_records=skips, whole=kept, **shared)
+        shared: dict[str, Any] = {"legs": self._legs, "step": self._step(leg), **self._fields.decoding(leg)}
+        return fetch_spec(leg, schema, shipped, **shared)
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 
@@ -601,10 +597,7 @@ class LegCompiler:
 
     def _last(self, leg: Leg, rows: DataFrame, step: Callable[..., Any]) -> DataFrame:
         """Return the reports of a leg's last step, which says and writes what its first one has skipped."""
-        if self._config.skips_records and not leg.goes_on:
-            topic = self._config.errors_dead_letter_queue_topic_name
-            step = functools.partial(reporting_skipped, SkippedSpec(**self._writing(leg), topic=topic), step)
-        return self._way.last(leg.id, rows, step)
+        return self._way.last(leg.id, rows, self._fields.reporting(leg, self._way.spark_partitions, step))
 
     def _publish_spec(self, leg: Leg, columns: StructType, output: StructType) -> PublishSpec:
         """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent
+from sparkrelay.runtime.tasks.ranges import plan_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from sparkrelay.runtime.contract.commands import LeftOut
     from sparkrelay.types import TopicPartition
@@ -67,6 +68,22 @@ class BatchAttempt:
             now_ms=intent.now_ms,
             intended=True,
         )
+
+    def narrow(self, records: int, first: Collection[str]) -> Ranges:
+        """Take so many of the records alone, those of some topics first; return what is left."""
+        assert self.ranges is not None, "there is no batch under way"
+        assert not self.intended, "every owner of the task runs the batch alike"
+        starts = {partition: start for partition, (start, _) in self.ranges.items()}
+        stops = {partition: stop for partition, (_, stop) in self.ranges.items()}
+        without_records = {
+            partition: (start, start) for partition, start in starts.items() if stops[partition] == start
+        }
+        self.ranges = without_records | plan_ranges(starts, stops, records, first)
+        return self.ranges
+
+    def go_without(self, partition: TopicPartition, offset: int, reason: LeftOut) -> None:
+        """Leave a record out from now on."""
+        self.left_out.setdefault(partition, {})[offset] = reason
 
     def intent(self) -> BatchIntent:
         """Return what another owner of the task must know to run the batch alike."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.contract.commands import LeftOut, LegReport, RestoreReport, StateReport
+    from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, StateReport
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -536,19 +536,10 @@ class Task:
 
     def batch_narrowed(self, records: int) -> None:
         """Have the batch that has failed take so many of its records when it runs again; others come in later ones."""
-        assert self.attempt.ranges is not None, f"task {self.id} has no batch that has failed"
-        assert not self.attempt.intended, f"every owner of task {self.id} runs its batch alike"
-        starts = {partition: start for partition, (start, _) in self.attempt.ranges.items()}
-        stops = {partition: stop for partition, (_, stop) in self.attempt.ranges.items()}
-        without_records = {p: (start, start) for p, start in starts.items() if stops[p] == start}
-        self.attempt.ranges = without_records | plan_ranges(starts, stops, records, self.table_topics)
-        positions = {**self.position.offsets, **{p: stop for p, (_, stop) in self.attempt.ranges.items()}}
+        ranges = self.attempt.narrow(records, self.table_topics)
+        positions = {**self.position.offsets, **{p: stop for p, (_, stop) in ranges.items()}}
         self.attempt.limits = self.event_time_limits.at(positions)
-        self.attempt.behind = self._behind(self.position.offsets, self.attempt.ranges)
-
-    def batch_goes_without(self, partition: TopicPartition, offset: int, reason: LeftOut) -> None:
-        """Have the batch that has failed go on without a record when it runs again."""
-        self.attempt.left_out.setdefault(partition, {})[offset] = reason
+        self.attempt.behind = self._behind(self.position.offsets, ranges)
 
     def failed(self) -> int:
         """Count a failure of the task's own that does not pass of itself; return how many there were in a row."""
