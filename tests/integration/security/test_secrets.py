@@ -20,7 +20,6 @@ MARKED = {
     "consumer.ssl.key.password": "MARKED-consumer-key",
     "producer.sasl.oauthbearer.client.secret": "MARKED-client-secret",
     "admin.sasl.oauthbearer.config": "MARKED-oauth-config",
-    "schema.registry.url": "http://127.0.0.1:9",
     "basic.auth.user.info": "ada:MARKED-registry",
 }
 
@@ -37,6 +36,7 @@ def test_a_secret_is_shown_nowhere(secured, topic, write, tmp_path):
         "state.dir": str(tmp_path / "state"),
         "metrics.port": free_port(),
         "max.batch.retries": 0,
+        "schema.registry.url": "http://127.0.0.1:9",
         "consumer.sasl.password": password,
     }  # fmt: skip
     options = {
