@@ -100,6 +100,7 @@ class LegCompiler:
         """
         self._target = target
         self._config = config
+        self.writes_dead_letters = config.errors_dead_letter_queue_topic_name is not None
         self._legs = tuple(legs)
         self._way: Way = BulkWay(target)
         self._resident = ResidentWay(target)
@@ -130,11 +131,6 @@ class LegCompiler:
         self._read_behind_store: dict[str, frozenset[str]] = {}
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
-
-    @property
-    def writes_dead_letters(self) -> bool:
-        """True if records that are skipped go to a topic."""
-        return self._config.errors_dead_letter_queue_topic_name is not None
 
     def source_topics(self, leg: Leg) -> frozenset[str]:
         """Return Kafka's names of a leg's source topics."""
@@ -312,8 +308,7 @@ class LegCompiler:
 
     def _fetch_spec(self, leg: Leg, schema: StructType) -> FetchSpec:
         shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
-        shared: dict[str, Any] = {"legs": self._legs, "step": self._step(leg), **self._fields.decoding(leg)}
-        return fetch_spec(leg, schema, shipped, **shared)
+        return fetch_spec(leg, schema, shipped, legs=self._legs, step=self._step(leg), **self._fields.decoding(leg))
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 

@@ -523,9 +523,8 @@ class Task:
             if changelog.topic in self.attempt.describe:
                 self.descriptions.committed(changelog, self.copy.listed[changelog])
             if state.expired is not None and state.store in self.cut:
-                self.cuts.committed(
-                    changelog, self.copy.listed[changelog], expired=state.expired, last_end=state.last_end
-                )
+                listed, last = self.copy.listed[changelog], state.last_end
+                self.cuts.committed(changelog, listed, expired=state.expired, last_end=last)
         self.attempt.ranges = None
         self.attempt.failures = 0
 
