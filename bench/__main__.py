@@ -53,7 +53,8 @@ def main() -> int:
         parser.error(f"unknown part {min(unknown)!r}; use {', '.join(PARTS)}")
     if "steady" in options.parts and options.only and SYSTEMS[options.only[0]] is STREAMS:
         parser.error("steady measures what runs on Spark: --only relay or --only structured")
-    if unknown := set(options.query or ()) - {name for part in options.parts for name in QUERIES_OF.get(part, ())}:
+    asked = options.parts or _DEFAULT
+    if unknown := set(options.query or ()) - {name for part in asked for name in QUERIES_OF.get(part, ())}:
         parser.error(f"--query {min(unknown)} is of another part: name latency or nexmark as well")
     alone = [part for part in options.parts if part in RELAY_ONLY]
     if alone and options.only and RELAY not in {SYSTEMS[name] for name in options.only}:
