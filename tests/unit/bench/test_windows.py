@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from bench import windows
 from bench.windows import DELAY_S, WINDOW_S, WindowWorkload, found_windows
-from bench.workload import PARTITIONS, _values
+from bench.workload import PARTITIONS, json_values
 
 SMALL = WindowWorkload(records=4000, keys=100, passes=2, ends=1_767_225_600)
 
@@ -18,7 +18,7 @@ def records():
     for number in range(SMALL.passes):
         passed = zip(SMALL.columns(), SMALL._times(number), strict=True)
         for partition, ((users, quarters, actions), times) in enumerate(passed):
-            texts = _values(users, quarters, actions, 0, times=times)
+            texts = json_values(users, quarters, actions, 0, times=times)
             parts[partition] += [json.loads(text) for text in texts.to_pylist()]
     users, quarters, _ = SMALL._closing_records()
     for partition, (user, quarter) in enumerate(zip(users.to_pylist(), quarters.tolist(), strict=True)):

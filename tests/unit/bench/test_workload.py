@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from bench.feed import Feed
 from bench.results import check_totals
-from bench.workload import PARTITIONS, Workload, _values
+from bench.workload import PARTITIONS, Workload, json_values
 
 from sparkrelay.records.partition import murmur2_partitions
 
@@ -23,7 +23,7 @@ def test_expected_totals_are_those_of_the_json_that_is_written():
     totals = {}
     sizes = []
     for users, quarters, actions in SMALL.columns():
-        for text in _values(users, quarters, actions, 1_000_000).to_pylist() * SMALL.passes:
+        for text in json_values(users, quarters, actions, 1_000_000).to_pylist() * SMALL.passes:
             record = json.loads(text)
             sizes.append(len(text))
             if record["action"] != "view":
