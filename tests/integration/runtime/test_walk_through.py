@@ -1,0 +1,80 @@
+"""The page that goes from a topic of Avro to a query and a DataFrame, as it stands there."""
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.doubles.schema_registry import SchemaRegistryDouble
+
+from sparkrelay.cli import app as command_line
+from sparkrelay.devkafka.ports import free_port
+
+PAGE = (Path(__file__).parents[3] / "docs" / "walk-through.md").read_text()
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def test_the_walk_through(spark, kafka, make_topic, produce, consumed, tmp_path, wait_until, capsys, application_id):
+    topics = {name: make_topic(name, 2) for name in ("orders", "customers", "totals", "left-out", "typed")}
+    text = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+    for name, made in topics.items():
+        # Each test has topics of its own.
+        text = text.replace(f'"{name}"', f'"{made}"').replace(f"/{name}-value/", f"/{made}-value/")
+    text = text.replace("orders-by-country", application_id).replace(f'name="{topics["totals"]}"', 'name="totals"')
+    text = text.replace(f'name="{topics["customers"]}"', 'name="customers"')
+    text = text.replace(f'"storeName", "{topics["totals"]}"', '"storeName", "totals"')
+    names = {}
+    exec(compile(text, "walk-through.md", "exec"), names)
+    with SchemaRegistryDouble() as registry:
+        names["register"](registry.url)
+        me, kafka_at = f"127.0.0.1:{free_port()}", kafka.bootstrap_servers
+        plain = names["config"]
+        names["config"] = lambda *args: plain(*args) | {"state.dir": str(tmp_path / "state")}
+        produce(topics["customers"], [("ada", {"country": "NL"}), ("bob", {"country": "NL"})])
+        streams = names["run"](spark, kafka_at, registry.url, me)
+        try:
+            # The writer is another application of the same page.
+            names["config"] = lambda *args: (
+                plain(*args)
+                | {
+                    "application.id": f"{application_id}-writer",
+                    "state.dir": str(tmp_path / "writer"),
+                    "application.server": f"127.0.0.1:{free_port()}",
+                    "errors.dead.letter.queue.topic.name": None,
+                    "deserialization.exception.handler": "fail",
+                }
+            )
+            names["pipeline"] = names["writer"]
+            wait_until(lambda: streams.state == "RUNNING" and streams.query("customers", "ada"), f"{streams.status}")
+            writing = names["run"](spark, kafka_at, registry.url, me)
+            try:
+                orders = [("ada", {"amount": 10.0}), ("bob", {"amount": 2.5, "note": "x"}), ("eve", {"amount": 1.0})]
+                produce(topics["typed"], orders)
+                produce(topics["orders"], [("ada", "no Avro")])
+                wait_until(lambda: _total(streams, "NL") == (2, 12.5), lambda: f"{streams.status} {writing.status}")
+                wait_until(lambda: _total(streams, "?") == (1, 1.0), lambda: f"{streams.status} {writing.status}")
+            finally:
+                assert writing.stop(60)
+            (line,) = re.findall(r'^(\{"country".*)$', PAGE, re.MULTILINE)
+            with urllib.request.urlopen(f"http://{me}/stores/totals/NL", timeout=30) as answer:
+                assert answer.read().decode().strip() == line
+            rows = names["totals"](spark, kafka_at).orderBy("country").collect()
+            assert [tuple(row) for row in rows] == [("?", 1, 1.0), ("NL", 2, 12.5)]
+            capsys.readouterr()
+            at = ["--bootstrap-servers", kafka_at]
+            assert command_line.run(["dead-letters", "list", topics["left-out"], *at]) == 0
+            assert capsys.readouterr().out.split()[:3] == [
+                "1",
+                topics["orders"],
+                "sparkrelay.errors.SerializationException",
+            ]
+        finally:
+            assert streams.stop(60)
+    assert json.loads(consumed(topics["totals"])[-1][3])["country"] in {"NL", "?"}
+
+
+def _total(streams, country):
+    row = streams.query("totals", country)
+    return None if row is None else (row.n, row.amount)
