@@ -228,6 +228,7 @@ def write_cities(settings):
 def write_orders(settings):
     values = ({"shop": f"shop{number % 13}", "amount": number} for number in range(settings["rows"]))
     rows = [{"key": f"user{n % 50}", "value": value, "partition": n % 4} for n, value in enumerate(values)]
+    rows += [{"key": "user0", "value": "no JSON", "partition": partition} for partition in range(4)]
     write(settings["config"]["bootstrap.servers"], settings["source"], rows)
 
 

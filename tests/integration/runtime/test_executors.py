@@ -20,7 +20,8 @@ ROWS = 4000
 
 @pytest.fixture(scope="module")
 def topics(module_topic):
-    return {"source": module_topic("orders", 4), "sink": module_topic("shops", 4), "cities": module_topic("cities", 3)}
+    widths = {"source": 4, "sink": 4, "cities": 3, "letters": 2}
+    return {name: module_topic(name, width) for name, width in widths.items()}
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,8 @@ def cluster(kafka, topics, tmp_path_factory, spark_home):
         "bootstrap.servers": kafka.bootstrap_servers,
         "state.dir": str(folder / "state"),
         "poll.ms": 20,
+        "deserialization.exception.handler": "log-and-continue",
+        "errors.dead.letter.queue.topic.name": topics["letters"],
     }
     pipeline = {**topics, "config": config, "rows": ROWS, "folder": str(folder)}
     settings = {"state_dir": str(folder / "slots"), "pipeline": pipeline}
@@ -115,6 +118,14 @@ def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table)
         row["n"] += 1
         row["total"] += number
     assert table(topics["sink"]) == expected
+
+
+def test_what_executors_cannot_decode_is_in_the_dead_letter_topic(cluster, topics, consumed):
+    letters = consumed(topics["letters"], full=True)
+    assert [letter.value() for letter in letters] == [b"no JSON"] * 8
+    offsets = [dict(letter.headers())["__streams.errors.offset"] for letter in letters]
+    # A batch of records from each of two times, in each of four partitions.
+    assert sorted(offsets.count(offset) for offset in set(offsets)) == [4, 4]
 
 
 def test_stores_on_executors_are_queried(cluster):

@@ -404,7 +404,7 @@ class BatchRunner:
                 outcome.reinitialize[id_] = reason
             elif reason is bystander or isinstance(reason, JobCancelled | _SchemaFetched) or _passes(reason):
                 outcome.again[id_] = reason
-            elif task.failed() > self._retries or not _worth_another_try(reason):
+            elif self._expects(reason) or task.failed() > self._retries or not _worth_another_try(reason):
                 fatal = reason
             elif isinstance(reason, StateStoreException):
                 outcome.reinitialize[id_] = reason
@@ -419,6 +419,9 @@ class BatchRunner:
         for reason in dict.fromkeys(outcome.again.values()):
             shared = [id_ for id_, its in outcome.again.items() if its is reason]
             log.warning("batch %d of %s failed and runs again: %s", self._number, name_tasks(shared), reason)
+
+    def _expects(self, reason: Exception) -> bool:
+        return self._failing is not None and self._failing.expects(reason)
 
     def _goes_on(
         self,

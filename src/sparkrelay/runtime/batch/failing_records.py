@@ -80,6 +80,10 @@ class FailingRecords:
             self._one_by_one = False
         return dict(work)
 
+    def expects(self, error: Exception) -> bool:
+        """Return whether a batch that fails so is one of those by which a record is found: it is not tried again."""
+        return self.searching and self._meant(error)
+
     def failed(self, error: Exception, tasks: Collection[Task], *, resident: bool) -> bool:
         """Take it that a batch has failed for good; return True if it is to run again, smaller or without a record.
 
@@ -94,22 +98,30 @@ class FailingRecords:
             return False
         if resident and self._processing and isinstance(error, JobFailed):
             self._records = self._records or most
-            return True
-        if not self._meant(error):
+        elif self._meant(error):
+            self._narrow(error, tasks, counts)
+        else:
             return False
+        for task in tasks:
+            # What has nothing to do with records may fail meanwhile, too, and is tried again as often as ever.
+            task.attempt.failures = 0
+        return True
+
+    def _narrow(self, error: Exception, tasks: Collection[Task], counts: Mapping[TaskId, int]) -> None:
+        """Have the batch run again with fewer records, or without one."""
+        most = max(counts.values())
         suspects = [task for task in tasks if counts[task.id]]
         if most > 1:
             self._within, self._records = most, most // 2
             for task in suspects:
                 task.batch_narrowed(self._records)
             log.info("looking for the record that fails: up to %d records a task in the next batch", self._records)
-            return True
+            return
         self._records = 1
         if len(suspects) > 1:
             self._one_by_one = True
         else:
             self._failed_alone(error, suspects[0])
-        return True
 
     def passed(self, tasks: Collection[Task], counts: Mapping[TaskId, int]) -> None:
         """Take it that a batch of those tasks was committed; ``counts`` says how many records each has taken."""

@@ -21,8 +21,10 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch import batch_runner
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.compile.prepared_legs import Wave
-from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
+from sparkrelay.runtime.spark.job_errors import JobError
+from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed, UserCodeFailed
 from sparkrelay.runtime.tasks.batch_notes import read_batch
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
@@ -498,3 +500,36 @@ def test_no_function_is_called_of_a_batch_that_failed():
     functions = BatchFunctions()
     giving(Transactions(), functions, work_of_functions(), Jobs(reported=StoreOutOfStepException("elsewhere")))
     assert functions.calls == []
+
+
+def failing_runner(jobs, retries):
+    failing = FailingRecords(processing=True, production=True, most=100)
+    return BatchRunner(jobs, Transactions(), "app", retries=retries, failing=failing), failing
+
+
+def test_where_a_record_is_looked_for_its_failures_are_not_tried_again_but_others_are():
+    raised = UserCodeFailed("no", JobError("text", "ValueError: no", raised="ValueError"))
+    jobs, work = Jobs(raised=raised), tasks()
+    runner, failing = failing_runner(jobs, retries=1)
+    assert set(runner.run(PreparedLegs(), work, {}).again) == {ONE, OTHER}
+    assert not failing.searching
+    for records in (2, 1):
+        runner.run(PreparedLegs(), work, {})
+        assert failing.limited(100) == records
+        work = {id_: (task, task.attempt.ranges) for id_, (task, _) in work.items()}
+        assert {stop - start for _, ranges in work.values() for start, stop in ranges.values()} == {records}
+        # A worker that dies has nothing to do with it.
+        jobs.raised = JobFailed("a worker died")
+        assert set(runner.run(PreparedLegs(), work, {}).again) == {ONE, OTHER}
+        jobs.raised = raised
+    jobs.raised = JobFailed("a worker died")
+    with pytest.raises(JobFailed, match="a worker died"):
+        runner.run(PreparedLegs(), work, {})
+
+
+def test_of_rows_that_cannot_be_written_only_the_task_is_looked_at_that_has_them():
+    jobs, work = Jobs(reported=SerializationException("not UTF-8")), tasks()
+    runner, failing = failing_runner(jobs, retries=0)
+    assert set(runner.run(PreparedLegs(), work, {}).again) == {ONE, OTHER}
+    assert [sum(stop - start for start, stop in work[id_][0].attempt.ranges.values()) for id_ in work] == [2, 4]
+    assert failing.searching
