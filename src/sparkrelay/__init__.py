@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
     from sparkrelay.runtime.instance.quick_session import spark_session
+    from sparkrelay.runtime.tasks.restore_listeners import StandbyUpdateListener, StateRestoreListener
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
     from sparkrelay.topology import GlobalKTable, KStream, KTable, StreamsBuilder, Topology
 
@@ -54,6 +55,8 @@ __all__ = [
     "Raw",
     "Short",
     "SparkRelayError",
+    "StandbyUpdateListener",
+    "StateRestoreListener",
     "StreamThreadExceptionResponse",
     "StreamsBuilder",
     "String",
@@ -81,6 +84,8 @@ _HOMES = {
     "Protobuf": "sparkrelay.records.formats",
     "Raw": "sparkrelay.records.formats",
     "Short": "sparkrelay.records.formats",
+    "StandbyUpdateListener": "sparkrelay.runtime.tasks.restore_listeners",
+    "StateRestoreListener": "sparkrelay.runtime.tasks.restore_listeners",
     "StreamThreadExceptionResponse": "sparkrelay.runtime.thread.uncaught_exceptions",
     "StreamsBuilder": "sparkrelay.topology",
     "String": "sparkrelay.records.formats",

@@ -40,14 +40,14 @@ class ApplicationHome:
     path: Path
 
     @classmethod
-    def of(cls, state_dir: Path | str, application_id: str) -> ApplicationHome:
-        """Return the home of an application.
+    def of(cls, state_dir: Path | str | None, application_id: str) -> ApplicationHome:
+        """Return the home of an application; ``state_dir`` None is the state folder of this process's user.
 
         Raises:
             StateStoreException: ``state.dir`` does not exist: somebody mistyped it; or others than this user may have
                 written to what is there.
         """
-        if not Path(state_dir).is_dir():
+        if state_dir is not None and not Path(state_dir).is_dir():
             raise StateStoreException(f"state.dir={str(state_dir)!r} is not a directory; give the instances' state.dir")
         return cls(safe_home(state_dir, application_id, make=False))
 
@@ -66,6 +66,17 @@ class ApplicationHome:
     def state_of(slot: Path) -> list[Path]:
         """Return what is state in one slot."""
         return sorted(entry for entry in _entries(slot) if entry.name not in _KEPT)
+
+    def remove_state(self) -> None:
+        """Remove all that is state in the slots; their identities stay.
+
+        Raises:
+            LockException: a slot is held by a living process.
+            StateStoreException: something cannot be removed.
+        """
+        with self.claimed():
+            for path in self.state():
+                remove_state(path)
 
     def changelogs(self) -> dict[str, str]:
         """Return the changelog topics that the state here was made with, and their ids.

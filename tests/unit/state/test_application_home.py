@@ -56,3 +56,16 @@ def test_a_link_is_removed_and_not_followed(slot, tmp_path):
     (slot.path / "0_3").symlink_to(elsewhere)
     remove_state(slot.path / "0_3")
     assert (elsewhere / "data.mdb").read_text() == "precious"
+
+
+def test_all_state_is_removed_unless_somebody_uses_it(slot, tmp_path):
+    home = ApplicationHome.of(tmp_path, "app")
+    with pytest.raises(LockException, match="is in use by process"):
+        home.remove_state()
+    assert len(home.state()) == 2
+    slot.release()
+    home.remove_state()
+    assert home.state() == []
+    again = Slot.claim(tmp_path, "app")
+    assert again.process_id == slot.process_id
+    again.release()

@@ -289,6 +289,7 @@ class RestoreReport:
         batch: number of the last committed batch in the state; 0 if none.
         changelog_next: changelog partition -> offset where the restore goes on.
         records: changelog records applied in this slice.
+        started_at: changelog partition -> offset where the slice began.
         task_epoch: that of the command; None for a standby.
     """
 
@@ -297,6 +298,7 @@ class RestoreReport:
     batch: int
     changelog_next: Mapping[TopicPartition, int]
     records: int = 0
+    started_at: Mapping[TopicPartition, int] = field(default_factory=dict)
     task_epoch: int | None = None
     error: Exception | None = None
 

@@ -7,7 +7,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import TopologyException, WakeupException
+from sparkrelay.errors import StreamsException, TopologyException, WakeupException
+from sparkrelay.observe.named_metrics import named_metrics
 from sparkrelay.observe.snapshot import InstanceSnapshot
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.instance.console import Console
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.instance.metadata import ThreadMetadata
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+    from sparkrelay.runtime.tasks.restore_listeners import StandbyUpdateListener, StateRestoreListener
     from sparkrelay.runtime.thread.stream_thread import StreamThread
     from sparkrelay.runtime.thread.uncaught_exceptions import UncaughtExceptionHandler
 
@@ -286,9 +288,41 @@ class KafkaStreams(Queryable):
             totals=self._progress.counters.totals(),
         )
 
+    def metrics(self) -> Mapping[str, float]:
+        """Return the instance's figures under Kafka Streams' names, where they mean the same.
+
+        Such as ``process-total``, ``commit-latency-avg`` (milliseconds), ``records-lag``, ``dropped-records-total``.
+        """
+        return named_metrics(self.snapshot())
+
+    @plain_errors
+    def clean_up(self) -> None:
+        """Remove the application's local state on this host: the next start restores it from the changelogs.
+
+        State on the hosts of executors stays; ``sparkrelay reset`` starts the whole application over.
+
+        Raises:
+            StreamsException: this instance runs.
+            LockException: another one runs here.
+            StateStoreException: ``state.dir`` is not there, or something cannot be removed.
+        """
+        from sparkrelay.state.application_home import ApplicationHome  # noqa: PLC0415 - see __init__
+
+        if self._life.under_way:
+            raise StreamsException("clean_up() takes its state away from an instance: call stop() first")
+        ApplicationHome.of(self._config.state_dir, self._config.application_id).remove_state()
+
     def set_state_listener(self, listener: Callable[[State, State], None] | None) -> None:
         """Call ``listener(new, old)`` at each change of state, in order, on a thread of the instance or of a caller."""
         self._life.listener = listener
+
+    def set_global_state_restore_listener(self, listener: StateRestoreListener | None) -> None:
+        """Have a listener notified of every store that is restored, from now on; also of those on executors."""
+        self._context.listeners.restore = listener
+
+    def set_standby_update_listener(self, listener: StandbyUpdateListener | None) -> None:
+        """Have a listener notified of the stores of standby tasks and warm-ups, from now on (KIP-988)."""
+        self._context.listeners.standby = listener
 
     def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler | None) -> None:
         """Ask ``handler(error)`` what to do when a stream thread dies (KIP-671).

@@ -14,6 +14,7 @@ from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.contract.client_settings import admin_settings, worker_settings
 from sparkrelay.runtime.spark.collected_frames import CollectedFrames
+from sparkrelay.runtime.tasks.restore_listeners import RestoreListeners
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.topics.topics import Topics
 
@@ -72,6 +73,8 @@ class RuntimeContext:
         self.prewarm = True
         #: True while no micro-batch is to begin, here or in a process to come.
         self.paused = False
+        #: Notified of what is restored.
+        self.listeners = RestoreListeners()
         #: The legs as they were built to check the topology, once they are.
         self.checked: PreparedLegs | None = None
         #: The instance's start while it is under way: whoever waits meanwhile can be interrupted.

@@ -26,6 +26,7 @@ from sparkrelay.runtime.contract.client_settings import consumer_settings, worke
 from sparkrelay.runtime.group.assignment_log import AssignmentLog
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.in_service import InService
+from sparkrelay.runtime.tasks.restore_listeners import RestoreNotices
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
 from sparkrelay.runtime.tasks.task_initializer import longest_initialization
 from sparkrelay.runtime.tasks.task_state import TaskState
@@ -442,6 +443,7 @@ class ProcessThreads:
             topic_ids=topics.ids,
             active_elsewhere=functools.partial(self._active_beside, number),
             on_slice=progress.restored,
+            notices=RestoreNotices(self._context.listeners),
             interrupt=topics.interrupt,
         )
 

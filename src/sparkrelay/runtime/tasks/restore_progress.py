@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.runtime.tasks.ranges import behind, name_tasks
@@ -25,6 +25,8 @@ class RestoreProgress:
         offsets: changelog partition -> offset where the restore goes on; None until the store was taken over.
         ends: changelog partition -> where it is to get to; for a standby, the end as of the last look.
         first_lag: offsets that were to restore when it began; None until the store was taken over.
+        changelogs: store -> changelog partition.
+        started_at: changelog partition -> offset where the restore began; None until the store was taken over.
     """
 
     task: TaskId
@@ -33,6 +35,8 @@ class RestoreProgress:
     offsets: Mapping[TopicPartition, int] | None
     ends: Mapping[TopicPartition, int]
     first_lag: int | None
+    changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)
+    started_at: Mapping[TopicPartition, int] | None = None
 
     @property
     def lag(self) -> int | None:

@@ -32,6 +32,7 @@ class RestoreWork:
         task_epoch: of a task that is being restored; None for a standby.
         ends: where an active task must get to; None for a standby, which follows the changelog for ever.
         changelog_next: changelog partition -> where the restore goes on; None until the store was taken over.
+        started_at: changelog partition -> where the restore began; None until the store was taken over.
         committed: of a task whose stores have no changelog: the group's offset of each partition that they are made of,
             None where there is none. Else None.
         width: of the same, how many tasks its subtopology has. Else None.
@@ -55,6 +56,7 @@ class RestoreWork:
     wipe: bool = False
     taken_over: bool = False
     changelog_next: Ends | None = None
+    started_at: Ends | None = None
     began_at: float = field(default_factory=time.time)
     first_lag: int | None = None
     wiped: int = 0
@@ -75,6 +77,8 @@ class RestoreWork:
             offsets=None if self.changelog_next is None else dict(self.changelog_next),
             ends={partition: goal[partition] for partition in self.changelogs.values() if partition in goal},
             first_lag=self.first_lag,
+            changelogs=self.changelogs,
+            started_at=self.started_at,
         )
 
     def missing(self, ends: Ends) -> tuple[StoreRestore, ...]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import RestoreReport
     from sparkrelay.runtime.spark.jobs import Jobs
+    from sparkrelay.runtime.tasks.restore_listeners import RestoreNotices
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.restore_work import Ends, RestoreWork
     from sparkrelay.types import TaskId, TopicPartition
@@ -79,6 +80,7 @@ class StateUpdater:
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
         active_elsewhere: Callable[[], Collection[TaskId]] = frozenset,
         on_slice: Callable[[Sequence[RestoreProgress], int], None] = lambda _, __: None,
+        notices: RestoreNotices | None = None,
         interrupt: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare the thread.
@@ -100,6 +102,7 @@ class StateUpdater:
             active_elsewhere: returns which tasks other threads of the process open or run; called on the thread.
             on_slice: called on the thread after each slice, with the copies that are still behind and the number of
                 records that were applied.
+            notices: is given where copies stand after each slice, and which tasks have left.
             interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
         """
         self._jobs = jobs
@@ -116,6 +119,7 @@ class StateUpdater:
         self._retry_seconds = retry_seconds
         self._active_elsewhere = active_elsewhere
         self._on_slice = on_slice
+        self._notices = notices
         self._interrupt = interrupt
         self._wake = threading.Condition()
         self._work: dict[TaskId, RestoreWork] = {}
@@ -177,6 +181,8 @@ class StateUpdater:
                 self._restored.pop(task, None)
                 self._copies.pop(task, None)
             self._leave(tasks)
+            if self._notices is not None:
+                self._notices.left(tasks)
 
     def _leave(self, tasks: Collection[TaskId]) -> None:
         """Wait until the slice under way, if those tasks are in it, has ended; cancel one that takes long."""
@@ -370,6 +376,10 @@ class StateUpdater:
                     self._take(current, report, current.goal(ends))
                     self._copies[report.task] = current.progress(ends)
             copies = [copy for task, copy in self._copies.items() if task in self._work]
+            if self._notices is not None:
+                # Under the lock: who is released meanwhile was moved before.
+                moved = [self._copies[report.task] for report in reports if report.task in self._copies]
+                self._notices.moved(moved, frozenset(self._restored))
         self._on_slice(copies, sum(report.records for report in reports))
         if any(report.error is not None for report in reports):
             return False
@@ -386,6 +396,8 @@ class StateUpdater:
         work.taken_over = True
         work.wipe = False
         work.changelog_next = dict(report.changelog_next)
+        if work.started_at is None:
+            work.started_at = dict(report.started_at)
         if work.first_lag is None:
             work.first_lag = report.records + (work.progress(ends).lag or 0)
         if not work.missing(ends):

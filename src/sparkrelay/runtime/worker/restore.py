@@ -231,7 +231,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
                     end,
                 )
         fault_points.reach("restore-after-undo")
-    records = 0
+    records, started_at = 0, dict(store.header.changelog)
     for target in command.stores:
         start = store.header.changelog.get(target.changelog, 0)
         if start >= target.end:
@@ -266,6 +266,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         header.batch,
         dict(header.changelog),
         records,
+        started_at,
         task_epoch=command.task_epoch,
     )
 
