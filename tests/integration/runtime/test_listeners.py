@@ -1,11 +1,15 @@
 """Listeners of a real instance: a store that is restored, and a copy that follows."""
 
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from sparkrelay import Json, StandbyUpdateListener, StateRestoreListener, StreamsBuilder, String
 from sparkrelay.errors import StreamsException
+
+PAGE = (Path(__file__).parents[3] / "docs" / "watching.md").read_text()
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -65,6 +69,11 @@ def test_a_lost_store_is_restored_and_a_standby_follows(
         instance(counting(source, sink), {"num.standby.replicas": 1, "state.dir": str(tmp_path / "other")}),
         Standbys(),
     )
+    # The page's listeners first; the last ones that are set count.
+    [script] = re.findall(r"```python\n(.*?)```", PAGE.split("\n## Be notified")[1], re.DOTALL)
+    names = {}
+    exec(compile(script, "watching.md", "exec"), names)
+    names["watched"](other)
     other.set_standby_update_listener(standbys)
     other.start()
     wait_until(lambda: sum(standbys.loaded.values()) > 0, lambda: other.status)
