@@ -14,10 +14,11 @@ import contextlib
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, SparkRelayError, StreamsException
 from sparkrelay.records.columns import HEADERS_TYPE
@@ -51,6 +52,16 @@ _SCHEMA: Final = pa.schema(
         ("trace", pa.string()),
     ]
 )
+#: The headers that a dead letter gets, and the columns of the last ones.
+_NAMES: Final = (
+    dead_letter_headers.EXCEPTION,
+    dead_letter_headers.MESSAGE,
+    dead_letter_headers.TRACE,
+    dead_letter_headers.TOPIC,
+    dead_letter_headers.PARTITION,
+    dead_letter_headers.OFFSET,
+)
+_PLACE: Final = ("topic", "partition", "offset")
 #: What the first step says of a record that does not decode.
 _UNDECODED: Final = f"{SerializationException.__module__}.{SerializationException.__name__}"
 
@@ -213,18 +224,24 @@ def _written(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path
 
 def _headers(records: pa.Table) -> pa.Array:
     """Return the records' own headers, and behind them what went wrong and where they are from."""
-    rows: list[list[dict[str, Any]]] = []
-    for row in records.drop_columns(["key", "value", "timestamp"]).to_pylist():
-        said = {
-            dead_letter_headers.EXCEPTION: row["exception"],
-            dead_letter_headers.MESSAGE: row["message"],
-            dead_letter_headers.TRACE: row["trace"] or f"{row['exception']}: {row['message']}",
-            dead_letter_headers.TOPIC: row["topic"],
-            dead_letter_headers.PARTITION: str(row["partition"]),
-            dead_letter_headers.OFFSET: str(row["offset"]),
-        }
-        rows.append([*(row["headers"] or ()), *({"key": k, "value": text.encode()} for k, text in said.items())])
-    return pa.array(rows, HEADERS_TYPE)
+    rows, own = records.num_rows, records.column("headers").combine_chunks()
+    exception, message, trace = (records.column(name) for name in ("exception", "message", "trace"))
+    # What does not decode has no stacks.
+    trace = pc.if_else(pc.equal(trace, ""), pc.binary_join_element_wise(exception, message, ": "), trace)
+    said = [exception, message, trace, *(records.column(name).cast(pa.string()) for name in _PLACE)]
+    lengths = pc.fill_null(pc.list_value_length(own), 0).to_numpy()
+    given = own.flatten()
+    ends = np.cumsum(lengths + len(_NAMES))
+    # A row's last headers are ours: of each the row's one, which stands behind all own headers of all rows.
+    places = ends[:, None] + np.arange(-len(_NAMES), 0)
+    sources = len(given) + np.arange(len(_NAMES)) * rows + np.arange(rows)[:, None]
+    order = np.full(ends[-1], -1)
+    order[places] = sources
+    order[order < 0] = np.arange(len(given))
+    values = pa.concat_arrays([given.field("value"), *(column.combine_chunks().cast(pa.binary()) for column in said)])
+    names = pa.concat_arrays([given.field("key"), pa.array(np.repeat(_NAMES, rows))])
+    headers = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADERS_TYPE.value_type))
+    return pa.ListArray.from_arrays(pa.array([0, *ends.tolist()], pa.int32()), headers)
 
 
 def _path(home: str, leg: str, task: TaskCommand) -> Path:
