@@ -142,7 +142,13 @@ class DeadLetters:
 
     def look(self) -> Replay:
         """Return what :meth:`replay` would do."""
-        return self._counted(self._read(self._next()))
+        topics, left = defaultdict[str, int](int), 0
+        for letter in self._read(self._next()):
+            if letter.source is not None and self._goes_back(letter):
+                topics[letter.source.topic] += 1
+            else:
+                left += 1
+        return Replay(dict(topics), left)
 
     def replay(self) -> Replay:
         """Write the letters back that no replay has written back yet, and return how many those were.
@@ -156,9 +162,9 @@ class DeadLetters:
         # From here on nobody else's offsets can move.
         at, letters, left = self._next(), defaultdict[str, int](int), 0
         for some in _chunks(self._read(at)):
-            counted = self._counted(some)
+            going_back = [letter for letter in some if self._goes_back(letter)]
             try:
-                self._write(identity, [letter for letter in some if self._goes_back(letter)])
+                self._write(identity, going_back)
             except SparkRelayError:
                 transactions.abort([identity], self._group)
                 raise
@@ -166,9 +172,10 @@ class DeadLetters:
             answer = transactions.commit({identity: at}, self._group)[self._group]
             if isinstance(answer, SparkRelayError):
                 raise answer
-            identity, left = answer, left + counted.left
-            for topic, count in counted.letters.items():
-                letters[topic] += count
+            identity, left = answer, left + len(some) - len(going_back)
+            for letter in going_back:
+                assert letter.source is not None, "it says where it is from"
+                letters[letter.source.topic] += 1
         return Replay(dict(letters), left)
 
     def _next(self) -> dict[TopicPartition, int]:
@@ -187,15 +194,6 @@ class DeadLetters:
                 times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).view(pa.int64())
                 for time, record in zip(times.to_pylist(), batch.to_pylist(), strict=True):
                     yield _letter(partition, time, record)
-
-    def _counted(self, letters: Iterator[DeadLetter] | Sequence[DeadLetter]) -> Replay:
-        topics, left = defaultdict[str, int](int), 0
-        for letter in letters:
-            if letter.source is not None and self._goes_back(letter):
-                topics[letter.source.topic] += 1
-            else:
-                left += 1
-        return Replay(dict(topics), left)
 
     def _goes_back(self, letter: DeadLetter) -> bool:
         return letter.replayable and letter.source is not None and bool(self._width(letter.source.topic))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.encode import NO_TIMESTAMP, ProducerState, encode as encode_records, next_sequence
 from sparkrelay.runtime.contract import fault_points
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from sparkrelay.client.file_log import FileProducer
     from sparkrelay.client.produce import Producer
-    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.commands import LegReport, TaskCommand
     from sparkrelay.types import TopicPartition
 
-__all__ = ["LentTransaction"]
+__all__ = ["LentTransaction", "await_answers"]
 
 #: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB by default.
 _BATCH_BYTES: Final = 1_000_000
@@ -80,3 +84,24 @@ class LentTransaction:
             fault_points.reach("publish-after-send")
             sequence = next_sequence(sequence, batch.record_count)
         self.next_sequences[partition] = sequence
+
+
+def await_answers(
+    producer: Producer | FileProducer, reports: list[LegReport], places: Mapping[str, int], seconds: float
+) -> None:
+    """Wait until all that was sent is answered; what was refused goes into the reports.
+
+    Args:
+        producer: that has sent it.
+        reports: of the tasks; those that have an error keep it.
+        places: transactional id -> index of its report.
+        seconds: how long the broker may take.
+    """
+    try:
+        failed = producer.flush_each(seconds).failed
+    except SparkRelayError as error:
+        failed = {transactional_id: error for transactional_id in places}  # noqa: C420 - typed so
+    for transactional_id, reason in failed.items():
+        index = places[str(transactional_id)]
+        if reports[index].error is None:
+            reports[index] = dataclasses.replace(reports[index], error=reason)

@@ -23,7 +23,7 @@ from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
-from sparkrelay.runtime.worker.lent_transaction import LentTransaction
+from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 from sparkrelay.runtime.worker.operators.state import (
     TaskOutcome,
     apply_leg,
@@ -173,15 +173,8 @@ def _publish(
         transactional_ids[task.transaction.transactional_id] = len(reports)
         reports.append(report)
     fault_points.reach("publish-before-flush")
-    try:
-        failed = producer.flush_each(spec.flush_seconds).failed
-    except SparkRelayError as error:
-        failed = {transactional_id: error for transactional_id in transactional_ids}  # noqa: C420 - typed so
+    await_answers(producer, reports, transactional_ids, spec.flush_seconds)
     fault_points.reach("publish-after-flush")
-    for transactional_id, reason in failed.items():
-        index = transactional_ids[str(transactional_id)]
-        if reports[index].error is None:
-            reports[index] = dataclasses.replace(reports[index], error=reason)
     if any(report.error is not None for report in reports):
         connections.forget_producer(spec.client)
     seconds = time.perf_counter() - started

@@ -27,7 +27,7 @@ from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, report_row
-from sparkrelay.runtime.worker.lent_transaction import LentTransaction
+from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -172,21 +172,27 @@ def reporting_skipped(
 
 def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) -> list[LegReport]:
     tasks = {task.task: task for task in leg_tasks(spec)}
-    made = []
-    for report in reports:
-        path = _path(home, spec.leg, tasks[report.task])
-        if report.error is None and path.exists():
-            try:
-                report = _written(spec, tasks[report.task], report, path)  # noqa: PLW2901 - as the rest has it
-            except SparkRelayError as error:
-                connections.forget_producer(spec.client)
-                report = dataclasses.replace(report, error=error)  # noqa: PLW2901
-        made.append(report)
+    made, places = list(reports), dict[str, int]()
+    for index, report in enumerate(reports):
+        task = tasks[report.task]
+        path = _path(home, spec.leg, task)
+        if report.error is not None or not path.exists():
+            continue
+        places[task.transaction.transactional_id] = index
+        try:
+            made[index] = _sent(spec, task, report, path)
+        except SparkRelayError as error:
+            made[index] = dataclasses.replace(report, error=error)
+    # Without a connection each task has said so.
+    if spec.topic is not None and any(made[index].error is None for index in places.values()):
+        await_answers(connections.producer(spec.client), made, places, spec.flush_seconds)
+    if any(made[index].error is not None for index in places.values()):
+        connections.forget_producer(spec.client)
     return made
 
 
-def _written(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path) -> LegReport:
-    """Write a task's skipped records to the dead letter topic, if there is one, and count them."""
+def _sent(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path) -> LegReport:
+    """Send a task's skipped records to the dead letter topic, if there is one, and count them."""
     try:
         with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
             records = stream.read_all()
@@ -214,9 +220,6 @@ def _written(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path
                 TopicPartition(spec.topic, number), *(c.take(chosen) for c in (keys, values, times, headers))
             )
     producer.send_gathered()
-    failed = producer.flush_each(spec.flush_seconds).failed
-    if failed:
-        raise next(iter(failed.values()))
     return dataclasses.replace(
         report, skipped=skipped, next_sequences={**report.next_sequences, **transaction.next_sequences}
     )
