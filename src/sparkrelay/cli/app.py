@@ -27,6 +27,7 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 * demo: show it all; of two instances one is killed, and the result is exact
 * broker: run a Kafka for development
 * prepare: once on a machine, so that instances start in less time
+* doctor: look at all that an instance needs, and say what to do
 * plan: show what would move if instances joined or left
 * dead-letters: look at the records that an application has left out, and write them back
 * state: look into the tables of an application
@@ -47,6 +48,7 @@ app.command("sparkrelay.cli.broker:broker", name="broker")
 app.command("sparkrelay.cli.simulate:simulate", name="simulate")
 app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
+app.command("sparkrelay.cli.doctor:doctor", name="doctor")
 app.command("sparkrelay.cli.plan:plan", name="plan")
 app.command("sparkrelay.cli.state:state", name="state")
 app.command("sparkrelay.cli.reset:reset", name="reset")

@@ -177,10 +177,18 @@ class Admin:
         return frozenset(name for name, topic in self._client.metadata.topics().items() if not topic.is_internal)
 
     def partitions(self, names: Collection[str]) -> dict[str, tuple[int, ...] | None]:
-        """Return each topic's partition numbers, or None for a topic that does not exist."""
+        """Return each topic's partition numbers, or None for a topic that does not exist.
+
+        Raises:
+            AuthorizationException: this user may not know whether one exists.
+        """
         run_exchange(
             self._client, f"describing topics {', '.join(names)}", refresh_metadata(self._client, names), self._timeout
         )
+        for name in names:
+            if (code := self._client.metadata.topic_error(name)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                what = f"looking for topic {name!r}"
+                raise broker_error(code, what, needs="DESCRIBE (READ and WRITE imply it)")
         return {name: self._client.metadata.partitions(name) for name in names}
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
@@ -211,7 +219,8 @@ class Admin:
         for name, numbers in partitions.items():
             if numbers is None:
                 code = self._client.metadata.topic_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise broker_error(code, f"topic {name} cannot be described; is its name right, and was it created")
+                what = f"topic {name} cannot be described; is its name right, and was it created"
+                raise broker_error(code, what, needs="DESCRIBE")
         configs = run_exchange(
             self._client, f"describing topics {', '.join(names)}", self._describe_configs(names), self._timeout
         )
@@ -361,7 +370,8 @@ class Admin:
                 if code == ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or repeated):
                     left.pop(topic.name, None)
                 elif code and not is_retriable(code):
-                    raise broker_error(code, f"creating topic {topic.name} ({topic.error_message})")
+                    what = f"creating topic {topic.name} ({topic.error_message})"
+                    raise broker_error(code, what, needs="CREATE")
                 elif code:
                     refused = broker_error(code, f"creating topic {topic.name}")
                 else:
@@ -412,7 +422,8 @@ class Admin:
                 elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise UnknownTopicException(f"topic {topic.name} does not exist, so it cannot be deleted")
                 elif not is_retriable(code):
-                    raise broker_error(code, f"deleting topic {topic.name} ({topic.error_message})")
+                    what = f"deleting topic {topic.name} ({topic.error_message})"
+                    raise broker_error(code, what, needs="DELETE")
                 else:
                     refused = broker_error(code, f"deleting topic {topic.name}")
             if left:
@@ -438,7 +449,7 @@ class Admin:
             code, name = next(((r.error_code, r.resource_name) for r in answer.results if r.error_code), (0, ""))
             if not code:
                 return {r.resource_name: MappingProxyType({c.name: c.value for c in r.configs}) for r in answer.results}
-            error = broker_error(code, f"describing topic {name}")
+            error = broker_error(code, f"describing topic {name}", needs="DESCRIBE_CONFIGS")
             if not error.retriable:
                 raise error
             yield Pause(backoff.next(), error)

@@ -285,16 +285,32 @@ _REMEDIES: Final[Mapping[int, str]] = {
 }
 
 
-def broker_error(code: int, message: str) -> KafkaException:
+#: What a missing permission is missing on.
+_PROTECTED: Final[Mapping[int, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
+
+
+def broker_error(code: int, message: str, *, needs: str = "") -> KafkaException:
     """Return (not raise) the exception for an error code.
 
     Args:
         code: Kafka's error code, not zero.
         message: what was being done to which thing, and what to do about it; the code's name and number are added.
+        needs: the operation of Kafka's ACLs that it takes, such as ``READ``; named where a permission is missing.
     """
     text = f"{message}: {error_name(code)} ({code})"
     if remedy := _REMEDIES.get(code):
         text = f"{text}: {remedy}"
+    if protected := _PROTECTED.get(code):
+        operation = f" {needs}" if needs else ""
+        text = (
+            f"{text}: this client's user lacks the permission (ACL){operation} on that {protected}. What an instance "
+            "needs is in docs/operations.md; 'sparkrelay doctor' looks for it"
+        )
     kind = _CLASSES.get(code)
     if kind is None:
         return BrokerResponseException(text, code=code, name=error_name(code), retriable=is_retriable(code))

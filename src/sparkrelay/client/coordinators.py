@@ -77,7 +77,11 @@ class CoordinatorCache:
                 if not found.error_code:
                     self._nodes[kind, found.key] = found.node_id
                     continue
-                refused = broker_error(found.error_code, f"finding the coordinator of {kind.name.lower()} {found.key}")
+                refused = broker_error(
+                    found.error_code,
+                    f"finding the coordinator of {kind.name.lower()} {found.key}",
+                    needs="READ" if kind is CoordinatorKind.GROUP else "WRITE",
+                )
                 if found.error_code not in _STARTING and not refused.retriable:
                     raise refused
             if refused is not None:
@@ -140,7 +144,7 @@ class CoordinatorCache:
             code = next((code for code in codes(answer) if code), 0)
             if not code:
                 return answer
-            error = broker_error(code, what)
+            error = broker_error(code, what, needs="READ")
             if is_moved(code):
                 self.forget(CoordinatorKind.GROUP, group)
             elif not error.retriable or code in final:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, is_retriable
 from sparkrelay.client.exchanges import Pause, run_exchange
@@ -24,7 +24,13 @@ _LANE = ""
 
 
 class LeaderCall(Protocol):
-    """One kind of such a request: a number goes in for each partition, a number comes out."""
+    """One kind of such a request: a number goes in for each partition, a number comes out.
+
+    Attributes:
+        operation: of Kafka's ACLs, that it takes.
+    """
+
+    operation: ClassVar[str]
 
     def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
         """Build the request for one leader."""
@@ -39,6 +45,8 @@ class LeaderCall(Protocol):
 @dataclass(frozen=True, slots=True)
 class ListOffsetsCall:
     """Offsets by timestamp or position."""
+
+    operation: ClassVar[str] = "DESCRIBE"
 
     read_committed: bool
 
@@ -76,6 +84,8 @@ class ListOffsetsCall:
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsCall:
     """Deleting all records before an offset."""
+
+    operation: ClassVar[str] = "DELETE"
 
     def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
         """Build the request for one leader."""
@@ -176,7 +186,7 @@ def _exchange(
                 if not code:
                     results[tp] = result
                     continue
-                error = broker_error(code, call.describe(tp, values[tp]))
+                error = broker_error(code, call.describe(tp, values[tp]), needs=call.operation)
                 if not error.retriable:
                     raise error
                 stale = stale or code in STALE_METADATA
@@ -197,7 +207,7 @@ def _require_permission(metadata: Metadata, tp: TopicPartition, what: str) -> No
     """Raise what a broker says of a topic if asking again does not change it: that we may not see it, say."""
     code = metadata.topic_error(tp.topic)
     if code and not is_retriable(code):
-        raise broker_error(code, what)
+        raise broker_error(code, what, needs="DESCRIBE")
 
 
 def _is_absent(metadata: Metadata, tp: TopicPartition) -> bool:

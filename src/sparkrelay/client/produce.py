@@ -312,7 +312,7 @@ class Producer:
         for tp in leaderless:
             code = self._client.metadata.topic_error(tp.topic)
             if code:
-                this.partitions[tp].last_error = broker_error(code, f"looking up {tp}")
+                this.partitions[tp].last_error = broker_error(code, f"looking up {tp}", needs="WRITE")
         self._refresh(this, {tp.topic for tp in leaderless}, now)
 
     def _refresh(self, this: _Round, topics: set[str], now: float) -> None:
@@ -449,4 +449,4 @@ class Producer:
             return RecordTooLargeException(
                 f"{what}: {error_name(code)} ({code}){note}; raise the topic's max.message.bytes"
             )
-        return broker_error(code, what + note)
+        return broker_error(code, what + note, needs="WRITE")

@@ -38,6 +38,12 @@ _IMPLICIT: Final = 2
 #: often also where it takes longer.
 _CONCURRENT_FIRST_S: Final = 0.005
 _CONCURRENT_LONGEST_S: Final = 0.05
+#: What a transaction takes on what is protected.
+_NEEDS: Final[dict[int, str]] = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "READ",
+}
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _NOT_A_MEMBER: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
@@ -254,7 +260,7 @@ class TransactionCalls:
     def _retry_or_raise(
         self, kind: CoordinatorKind, key: str, what: str, code: int, backoff: Backoff
     ) -> Exchange[None]:
-        error: KafkaException = broker_error(code, what)
+        error: KafkaException = broker_error(code, what, needs=_NEEDS.get(code, ""))
         if code in _FENCED:
             raise ProducerFencedException(
                 f"{error}: another owner opened {key}, or it stayed open for longer than transaction.timeout.ms; "

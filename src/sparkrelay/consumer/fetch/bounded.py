@@ -367,7 +367,7 @@ def _error(part: Fetched, asked: str) -> KafkaException:
             f"{asked}: the log does not have it. It may have been removed by retention or by deleting records; "
             "reset the group's offsets to what is there"
         )
-    return broker_error(part.error_code, asked)
+    return broker_error(part.error_code, asked, needs="READ")
 
 
 def _recreated(asked: str) -> UnknownTopicException:

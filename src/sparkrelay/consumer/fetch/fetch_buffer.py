@@ -442,7 +442,7 @@ class FetchBuffer:
             return
         if code == ErrorCode.UNKNOWN_TOPIC_ID:
             raise recreated_error(partition, offset)
-        raise broker_error(code, f"fetching {partition} at offset {offset}")
+        raise broker_error(code, f"fetching {partition} at offset {offset}", needs="READ")
 
     def _finish(self, part: _Part) -> None:
         """Drop a part that ends in an error; if it is wanted still, it is fetched again."""

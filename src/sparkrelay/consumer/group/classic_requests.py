@@ -138,4 +138,4 @@ def refusal(code: int, doing: str, settings: MemberSettings) -> KafkaException:
         text += f" with partition.assignment.strategy={names}"
     else:
         text += f" with {names}"
-    return broker_error(code, text)
+    return broker_error(code, text, needs="READ")

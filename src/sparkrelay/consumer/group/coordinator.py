@@ -105,7 +105,8 @@ class CoordinatorManager:
         if error is None:
             found = message.coordinators[0]
             if found.error_code:
-                error = broker_error(found.error_code, f"finding the coordinator of group {self._group_id!r}")
+                what = f"finding the coordinator of group {self._group_id!r}"
+                error = broker_error(found.error_code, what, needs="READ")
             else:
                 self._found(found.node_id, now)
                 return

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.java import require_java
+from sparkrelay.observe.logs import WORKERS_VARIABLE
 from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.runtime.spark.class_archive import java_options
 from sparkrelay.runtime.spark.spark_logs import silence_failed_tasks
@@ -83,6 +84,8 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
     # Workers import sparkrelay: where it runs from a checkout, they need the same path.
     if "PYTHONPATH" in os.environ:
         settings.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    if WORKERS_VARIABLE in os.environ:
+        settings.setdefault(f"spark.executorEnv.{WORKERS_VARIABLE}", os.environ[WORKERS_VARIABLE])
     # Spark's Unix sockets run or believe what whoever connects to them sends; the JVM keeps the umask it begins with.
     umask = keep_others_from_writing()
     try:

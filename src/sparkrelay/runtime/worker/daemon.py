@@ -7,6 +7,7 @@ executors run.
 """
 
 import gc
+import os
 import socket
 from typing import Any, BinaryIO
 
@@ -14,6 +15,7 @@ from pyspark import daemon, worker
 
 import sparkrelay.runtime.worker.publish
 import sparkrelay.runtime.worker.restore  # noqa: F401 - loaded for the workers to come
+from sparkrelay.observe.logs import configure_worker_logging
 from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.records import compile_kernels
 from sparkrelay.runtime.worker.resident import writes_to
@@ -39,6 +41,7 @@ def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:
 if __name__ == "__main__":
     daemon.worker = _quiet_worker
     worker.main = _known_output
+    configure_worker_logging(os.environ)
     compile_kernels()
     gc.collect()
     # What is loaded now stays: collections in the workers need not look at it, nor copy its pages.

@@ -1,0 +1,231 @@
+"""The cluster: every address it is reached at, what its brokers know, the group, and what this user may do.
+
+Nothing is written. Whether something is permitted is asked in ways that cannot succeed: with a topic that is not there,
+a producer id that nobody has, or ``validate_only``; brokers look at permissions first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind
+from sparkrelay.client.exchanges import run_exchange
+from sparkrelay.client.features import TRANSACTION_VERSION
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.messages import ApiVersionsRequest, DescribeGroupsRequest, FindCoordinatorRequest
+from sparkrelay.doctor.access import needed_access, permitted
+from sparkrelay.doctor.findings import fail, ok, skip, warn
+from sparkrelay.doctor.probes import permitted_on_own_names
+from sparkrelay.doctor.topics import look_at_topics
+from sparkrelay.errors import AuthenticationException, AuthorizationException, SparkRelayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sparkrelay.client.response import Response
+    from sparkrelay.doctor.findings import Finding
+
+__all__ = ["Question", "check_features", "check_versions", "look_at_brokers"]
+
+#: API key -> least version, of what came last of all that an instance sends: with Kafka 3.0.
+_LEAST: Final = {FindCoordinatorRequest.API_KEY: 4, 9: 8}
+_REFUSED_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be looked at.
+
+    Attributes:
+        application_id: the application, None for the cluster alone.
+        sources: topics that it reads.
+        sinks: topics that it writes.
+        dead_letters: ``errors.dead.letter.queue.topic.name``.
+        timeout: seconds that one step may take.
+    """
+
+    application_id: str | None = None
+    sources: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    dead_letters: str | None = None
+    timeout: float = 15.0
+
+
+def look_at_brokers(settings: Mapping[str, Any], question: Question) -> Iterator[Finding]:
+    """Check a cluster.
+
+    Args:
+        settings: of a client.
+        question: what to look at.
+
+    Raises:
+        ConfigException: a setting cannot be.
+    """
+    config = ClientConfig.from_dict(settings)
+    with KafkaClient(config) as client:
+        try:
+            client.bootstrap(question.timeout, refused_timeout=_REFUSED_SECONDS)
+        except AuthenticationException as error:
+            yield fail("brokers", str(error), "Mend the login: security.protocol, sasl.*, ssl.* in --command-config")
+            return
+        except SparkRelayError as error:
+            yield fail("brokers", str(error), "Start the broker, or mend --bootstrap-servers and security.protocol")
+            return
+        answers: dict[int, Any] = {}
+        yield from _addresses(client, question, answers)
+        for node, answer in sorted(answers.items()):
+            if node >= 0 and (finding := check_versions(str(client.metadata.brokers[node]), _versions(answer))):
+                yield finding
+        if answers:
+            newest = max(answers.values(), key=lambda answer: answer.finalized_features_epoch or -1)
+            yield check_features({f.name: f.max_version_level for f in newest.finalized_features or ()})
+        yield skip("clocks of brokers", "brokers do not say what time they have", "Have NTP keep them as well")
+        yield from _application(client, question, config.bootstrap_servers)
+
+
+def check_versions(broker: str, versions: Mapping[int, int]) -> Finding | None:
+    """Look whether a broker is new enough; ``versions`` has the newest version of each API key that it takes."""
+    if all(versions.get(key, -1) >= least for key, least in _LEAST.items()):
+        return None
+    return fail(broker, "older than Kafka 3.0", "Upgrade it to Kafka 3.9 or newer, which SparkRelay is tested with")
+
+
+def check_features(levels: Mapping[str, int]) -> Finding:
+    """Look at the features that the cluster has switched on (KIP-584)."""
+    shown = ", ".join(f"{name} {level}" for name, level in sorted(levels.items())) or "none"
+    if levels.get(TRANSACTION_VERSION, 0) < 2:
+        return warn(
+            "features",
+            shown,
+            "Exactly once works by the older protocol, with more requests a batch. With Kafka 4.0 or newer: "
+            "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2",
+        )
+    return ok("features", shown)
+
+
+def _addresses(client: KafkaClient, question: Question, answers: dict[int, Any]) -> Iterator[Finding]:
+    """Ask at each address that was given, and at each that the brokers advertise; fill ``answers`` in, by node."""
+    given = {-1 - number: f"{host}:{port}" for number, (host, port) in enumerate(client.config.servers())}
+    advertised = {node: f"{broker.host}:{broker.port}" for node, broker in client.metadata.brokers.items()}
+    waiting: dict[int, Response] = {
+        node: client.send(
+            ApiVersionsRequest(client_software_name="sparkrelay", client_software_version="0"),
+            node=node,
+            timeout=question.timeout,
+        )
+        for node in (*given, *advertised)
+    }
+    with contextlib.suppress(SparkRelayError):  # each that is missing is named below
+        client.wait(list(waiting.values()), question.timeout)
+    for node, response in waiting.items():
+        name = f"address {given[node]}" if node < 0 else f"broker {node} at {advertised[node]}"
+        if response.done and response.error is None:
+            answers[node] = response.result()
+            yield ok(name, "answers")
+            continue
+        why = str(response.error) if response.done else f"no answer within {question.timeout:g} s"
+        if node < 0:
+            yield warn(name, why, "Take it out of --bootstrap-servers, or start that broker: others answer")
+        else:
+            yield fail(
+                name,
+                why,
+                "That is the address which this broker gives its clients (advertised.listeners of the listener that "
+                "you use): let this machine resolve and reach it, or have the broker advertise another one",
+            )
+
+
+def _versions(answer: Any) -> dict[int, int]:
+    return {api.api_key: api.max_version for api in answer.api_keys}
+
+
+def _application(client: KafkaClient, question: Question, servers: str) -> Iterator[Finding]:
+    id_ = question.application_id
+    if id_ is not None:
+        commands = {(access.kind, access.name): access.command("User:NAME", servers) for access in needed_access(id_)}
+        yield from _guarded("group", lambda: _group(client, id_, question.timeout, commands["group", id_]))
+        yield from _guarded("permissions", lambda: _own_names(client, id_, question.timeout, commands))
+    yield from _guarded(
+        "topics",
+        lambda: look_at_topics(
+            client,
+            id_,
+            sources=question.sources,
+            sinks=question.sinks,
+            dead_letters=question.dead_letters,
+            timeout=question.timeout,
+        ),
+    )
+
+
+def _guarded(check: str, look: Any) -> Iterator[Finding]:
+    """Yield what a look finds; what it raises is a finding as well."""
+    try:
+        yield from look()
+    except SparkRelayError as error:
+        yield fail(check, str(error), "Look whether the brokers are well, and try again with a longer --timeout")
+
+
+def _group(client: KafkaClient, group: str, timeout: float, command: str) -> Iterator[Finding]:
+    coordinators = CoordinatorCache(client)
+    check = f"group {group}"
+    # The last version that says what is permitted on a group that nobody has made yet.
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True, max_version=5)
+    what = f"describing group {group}"
+    try:
+        exchange = coordinators.ask_group(group, request, what, lambda answer: [answer.groups[0].error_code])
+        found = run_exchange(client, what, exchange, timeout).groups[0]
+    except AuthorizationException:
+        yield fail(check, "this user may not DESCRIBE it, nor READ it, then", command)
+        return
+    operations = permitted(found.authorized_operations)
+    if operations is not None and "READ" not in operations:
+        yield fail(check, "this user may not READ it", command)
+        return
+    if found.protocol_type not in {"", "consumer"}:
+        yield fail(check, f"it is a group of another kind, {found.protocol_type!r}", "Take another application.id")
+        return
+    members = len(found.members)
+    yield ok(check, f"{found.group_state}, {members} member{'' if members == 1 else 's'}; READ is permitted")
+
+
+def _own_names(
+    client: KafkaClient, id_: str, timeout: float, commands: Mapping[tuple[str, str], str]
+) -> Iterator[Finding]:
+    """Look at what is permitted on the names that begin with the application's."""
+    own = f"{id_}-"
+    coordinators = CoordinatorCache(client)
+    check = f"transactional ids {own}*"
+    try:
+        name = f"{own}sparkrelay-doctor"
+        located = coordinators.locate(CoordinatorKind.TRANSACTION, (name,))
+        run_exchange(client, "finding a transaction coordinator", located, timeout)
+    except AuthorizationException:
+        yield fail(check, "this user may not DESCRIBE them, nor WRITE, then", commands["transactional-id", own])
+        return
+    codes = permitted_on_own_names(client, coordinators, name, timeout)
+    if codes.pop("transactional id") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        yield fail(check, "this user may not WRITE", commands["transactional-id", own])
+    else:
+        yield ok(check, "WRITE is permitted")
+    check = f"topics {own}*"
+    lacking = [op for op, code in codes.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    if lacking:
+        yield fail(
+            check, f"of what changelogs and repartition topics take, this user lacks {', '.join(lacking)}",
+            commands["topic", own],
+        )  # fmt: skip
+        return
+    other = codes.get("CREATE", 0)
+    if other:
+        yield fail(
+            check,
+            f"none can be made: {error_name(other)}",
+            str(broker_error(other, "Set replication.factor to what the cluster can have")),
+        )
+        return
+    yield ok(check, f"{', '.join(codes)} are permitted")

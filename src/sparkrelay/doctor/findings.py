@@ -1,0 +1,77 @@
+"""What a check has found: a verdict, what is there, and what to do about it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Finding", "Verdict", "as_json", "as_lines", "fail", "ok", "skip", "warn"]
+
+_INDENT = " " * 8
+
+
+class Verdict(enum.StrEnum):
+    """How a check ended; ``SKIP`` says that it could not be made, and why."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        verdict: how it ended.
+        check: what was looked at, such as ``java`` or ``topic orders``.
+        found: what is there.
+        remedy: what to do; empty if there is nothing to do.
+    """
+
+    verdict: Verdict
+    check: str
+    found: str
+    remedy: str = ""
+
+
+def ok(check: str, found: str) -> Finding:
+    """Return a finding that is as it should be."""
+    return Finding(Verdict.OK, check, found)
+
+
+def warn(check: str, found: str, remedy: str) -> Finding:
+    """Return one with which an instance runs, but not well, or not for long."""
+    return Finding(Verdict.WARN, check, found, remedy)
+
+
+def fail(check: str, found: str, remedy: str) -> Finding:
+    """Return one with which an instance does not run."""
+    return Finding(Verdict.FAIL, check, found, remedy)
+
+
+def skip(check: str, why: str, remedy: str = "") -> Finding:
+    """Return a check that could not be made."""
+    return Finding(Verdict.SKIP, check, f"not checked: {why}", remedy)
+
+
+def as_lines(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield the report as text: a line for each finding, and one below it that says what to do."""
+    count = dict.fromkeys(Verdict, 0)
+    for finding in findings:
+        count[finding.verdict] += 1
+        yield f"{finding.verdict:<5} {finding.check}: {finding.found}"
+        if finding.remedy:
+            yield f"{_INDENT}-> {finding.remedy}"
+    yield ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
+
+
+def as_json(findings: Iterable[Finding]) -> dict[str, Any]:
+    """Return the report as JSON has it: ``{"ok": bool, "findings": [...]}``; ok is false if any has failed."""
+    shown = [asdict(finding) for finding in findings]
+    return {"ok": all(one["verdict"] != Verdict.FAIL for one in shown), "findings": shown}

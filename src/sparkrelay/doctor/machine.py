@@ -1,0 +1,247 @@
+"""This machine: Python, packages, Java, cores, memory, open files, the clock."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import resource
+import socket
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.doctor.findings import fail, ok, skip, warn
+from sparkrelay.errors import JavaException
+from sparkrelay.java import require_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from sparkrelay.doctor.findings import Finding
+
+__all__ = [
+    "check_clock",
+    "check_cores",
+    "check_java",
+    "check_kernels",
+    "check_memory",
+    "check_open_files",
+    "check_packages",
+    "check_port",
+    "check_python",
+    "installed_requirements",
+    "look_at_machine",
+]
+
+_LEAST_PYTHON: Final = (3, 11)
+#: docs/deploying.md: what a container with local[2] is to have.
+_ADVISED_MB: Final = 4_000
+_LEAST_MB: Final = 2_000
+_ADVISED_FILES: Final = 4_096
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(;.*)?")
+_BOUND: Final = re.compile(r"(>=|<|==|>|<=)\s*([0-9][0-9.]*)")
+_MB: Final = 1 << 20
+#: adjtimex(2): nobody keeps this clock.
+_TIME_ERROR: Final = 5
+_UNLIMITED: Final = 1 << 60
+
+
+def check_python(version: tuple[int, ...], executable: str) -> Finding:
+    """Look at the Python that runs this, with which workers are started as well."""
+    shown = f"{'.'.join(map(str, version))}, {executable}"
+    if version[:2] < _LEAST_PYTHON:
+        return fail("python", shown, "Run it with Python 3.11 or newer")
+    return ok("python", shown)
+
+
+def check_packages(requirements: Iterable[str], version_of: Callable[[str], str | None]) -> Iterator[Finding]:
+    """Look whether each package that SparkRelay needs is there in a version that it works with.
+
+    Args:
+        requirements: as ``importlib.metadata.requires`` has them; those of extras do not count.
+        version_of: returns a package's version, None if it is not installed.
+    """
+    fine = []
+    for requirement in requirements:
+        match = _REQUIREMENT.fullmatch(requirement)
+        if match is None or (match[3] and "extra" in match[3]):
+            continue
+        name, bounds = match[1], match[2].strip(" ()")
+        found = version_of(name)
+        if found is None:
+            yield fail(f"package {name}", "not installed", f"pip install '{name}{bounds}'")
+        elif not _within(found, bounds):
+            yield fail(f"package {name}", f"{found}, which is not {bounds}", f"pip install '{name}{bounds}'")
+        else:
+            fine.append(f"{name} {found}")
+    if fine:
+        yield ok("packages", ", ".join(fine))
+
+
+def check_java(find: Callable[[], str]) -> Finding:
+    """Look for a Java that Spark runs on; ``find`` returns its path, or raises JavaException."""
+    try:
+        return ok("java", find())
+    except JavaException as error:
+        return fail("java", "none that Spark can use", str(error))
+    except (OSError, subprocess.SubprocessError) as error:
+        return fail("java", f"it does not start: {error}", "Set JAVA_HOME to a JDK or JRE 17 or newer")
+
+
+def check_kernels(folders: Iterable[Path]) -> Finding:
+    """Look whether the record codecs were compiled on this machine; ``folders`` is where numba keeps them."""
+    if any(next(folder.rglob("*.nbi"), None) is not None for folder in folders if folder.is_dir()):
+        return ok("record codecs", "compiled")
+    return warn(
+        "record codecs",
+        "not compiled yet: the first start takes fifteen seconds of a core longer",
+        "Run: sparkrelay prepare",
+    )
+
+
+def check_cores(cores: float) -> Finding:
+    """Look at how many cores this process may use, by affinity and by its container's quota."""
+    if cores < 2:
+        return warn("cores", f"{cores:g}", "Give it two: the JVM, its Python workers and the driver share them")
+    return ok("cores", f"{cores:g}")
+
+
+def check_memory(megabytes: int) -> Finding:
+    """Look at how much memory is to be had, by the machine and by the container's limit."""
+    shown = f"{megabytes:,} MB to be had"
+    if megabytes < _LEAST_MB:
+        return fail("memory", shown, f"An instance with local[2] takes 2 to 3 GB: give it {_ADVISED_MB:,} MB")
+    if megabytes < _ADVISED_MB:
+        return warn("memory", shown, f"Give an instance with local[2] {_ADVISED_MB:,} MB to begin with")
+    return ok("memory", shown)
+
+
+def check_open_files(soft: int, hard: int) -> Finding:
+    """Look at how many files a process may open: a store, a connection and a Spark file are one each, or two."""
+    if 0 <= soft < _ADVISED_FILES:
+        shown = "any number" if hard < 0 else str(hard)
+        return warn(
+            "open files",
+            f"at most {soft}",
+            f"With many tasks that is soon not enough: ulimit -n {_ADVISED_FILES} before the start (up to {shown}), or "
+            f"LimitNOFILE={_ADVISED_FILES} in the systemd unit",
+        )
+    return ok("open files", "not limited" if soft < 0 else f"at most {soft}")
+
+
+def check_port(port: int) -> Finding:
+    """Look whether an instance could listen at a port."""
+    with socket.socket() as listener:
+        # As a server does, whose former run has just ended.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            return fail(f"port {port}", f"{error.strerror}", "Stop who uses it (ss -ltnp shows it), or take another")
+    return ok(f"port {port}", "free")
+
+
+def check_clock(synchronised: bool | None) -> Finding:
+    """Look whether something keeps this machine's clock: dead peers and event times are judged by it."""
+    if synchronised is None:
+        return skip("clock", "this system does not say whether its clock is kept")
+    if not synchronised:
+        return warn(
+            "clock",
+            "nothing keeps it in time (NTP), as far as the kernel knows",
+            "Run chrony or systemd-timesyncd on the host: watermarks and processing time go by it",
+        )
+    return ok("clock", "kept in time (NTP)")
+
+
+def installed_requirements() -> list[str]:
+    """Return what the installed SparkRelay needs, as its metadata says."""
+    try:
+        return metadata.requires("sparkrelay") or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def look_at_machine() -> Iterator[Finding]:
+    """Check this machine."""
+    yield check_python(tuple(sys.version_info[:3]), sys.executable)
+    yield from check_packages(installed_requirements(), _version)
+    yield check_java(require_java)
+    yield check_kernels(_kernel_folders(os.environ))
+    yield check_cores(_cores())
+    if (megabytes := _memory()) is not None:
+        yield check_memory(megabytes)
+    yield check_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield check_clock(_synchronised())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _within(version: str, bounds: str) -> bool:
+    found = _numbers(version)
+    for relation, text in _BOUND.findall(bounds):
+        bound = _numbers(text)
+        width = max(len(found), len(bound))
+        left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (found, bound))
+        fits = {">=": left >= right, "<": left < right, "==": left == right, ">": left > right, "<=": left <= right}
+        if not fits[relation]:
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _kernel_folders(environ: Mapping[str, str]) -> list[Path]:
+    given = environ.get("NUMBA_CACHE_DIR")
+    if given:
+        return [Path(given)]
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    return [Path(__file__).parents[1] / "records", cache / "numba"]
+
+
+def _cores() -> float:
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
+        cores = min(cores, int(quota[0]) / int(quota[1]))
+    return cores
+
+
+def _memory() -> int | None:
+    match = re.search(r"MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"))
+    found = [int(match[1]) * 1024] if match else []
+    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED:
+        # What is page cache can be given back; without its size the whole of what is used counts.
+        cached = re.search(r"^inactive_file (\d+)$", _read("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
+        found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
+    return min(found) // _MB if found else None
+
+
+def _synchronised() -> bool | None:
+    if platform.system() != "Linux":
+        return None
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else bool(state != _TIME_ERROR)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,145 @@
+"""``state.dir``: whose it is, whether it can be written to, how much room it has, and on what kind of file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.doctor.findings import fail, ok, warn
+from sparkrelay.own_files import distrust, state_folder, user_name, volume_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkrelay.doctor.findings import Finding
+
+__all__ = ["check_file_system", "check_space", "file_system_of", "look_at_state_directory"]
+
+_CHECK: Final = "state.dir"
+_LEAST_FREE: Final = 1 << 30
+_LEAST_SHARE: Final = 0.05
+_GB: Final = 1 << 30
+#: Gone with a reboot.
+_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+#: Stores are memory-mapped, and locked by flock.
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "afs", "fuse.sshfs"})
+
+
+def look_at_state_directory(state_dir: Path | None, application_id: str | None) -> Iterator[Finding]:
+    """Check the directory; nothing is made or changed.
+
+    Args:
+        state_dir: ``state.dir``; None for the default.
+        application_id: whose part of it is looked at too, if there is one.
+    """
+    try:
+        root = state_dir or state_folder()
+    except OSError as error:
+        yield fail(_CHECK, f"no default: {error.strerror}", "Set state.dir to a directory on a local disk")
+        return
+    there = root
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        yield from _owner(root, there, application_id)
+        yield check_file_system(root, file_system_of(there, _mounts()))
+        usage = shutil.disk_usage(there)
+    except OSError as error:
+        yield fail(
+            _CHECK, f"{root} cannot be looked at ({error.strerror}: {error.filename})", _own_directory(os.geteuid())
+        )
+        return
+    yield check_space(root, usage.free, usage.total)
+
+
+def check_space(root: Path, free: int, total: int) -> Finding:
+    """Look at the room that is left, in bytes."""
+    shown = f"{free / _GB:,.1f} GB of {total / _GB:,.1f} GB free at {root}"
+    if free < min(_LEAST_FREE, total):
+        return warn("disk", shown, "A full disk ends the instance: free some space, or move state.dir")
+    if free < total * _LEAST_SHARE:
+        return warn("disk", shown, "Look how large the application's changelogs are: a copy of them has to fit here")
+    return ok("disk", shown)
+
+
+def check_file_system(root: Path, kind: str) -> Finding:
+    """Look at the kind of file system that holds it."""
+    if kind in _MEMORY:
+        return warn(
+            "file system",
+            f"{root} is on {kind}, in memory",
+            "State is gone with a reboot, and is restored from changelogs then; it also takes memory. Set state.dir to "
+            "a directory on a disk",
+        )
+    if kind in _REMOTE:
+        return warn(
+            "file system",
+            f"{root} is on {kind}, over the network",
+            "Stores are memory-mapped files with locks, for local disks: over a network they are slow and may be "
+            "damaged. Set state.dir to a directory on a local disk",
+        )
+    if kind == "overlay":
+        return warn(
+            "file system",
+            f"{root} is in a container's own layer",
+            "It is gone with the container, and state is restored from changelogs then. Mount a volume there",
+        )
+    return ok("file system", f"{kind or 'of an unknown kind'} at {root}")
+
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """Return the kind of file system that holds a path, such as ``ext4``; empty if it is not known.
+
+    Args:
+        path: absolute, or it is resolved; it exists.
+        mounts: the text of ``/proc/self/mountinfo``.
+    """
+    path = path.resolve()
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        fields, _, behind = line.partition(" - ")
+        parts = fields.split(" ")
+        if len(parts) < 5 or not behind:
+            continue
+        point = Path(parts[4].replace("\\040", " "))
+        # Of two mounts at one place the later one hides the other.
+        if (path == point or point in path.parents) and len(point.parts) >= best:
+            best, kind = len(point.parts), behind.split(" ")[0]
+    return kind
+
+
+def _owner(root: Path, there: Path, application_id: str | None) -> Iterator[Finding]:
+    me = os.geteuid()
+    if not there.is_dir():
+        yield fail(_CHECK, f"{there} is no directory", _own_directory(me))
+        return
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield fail(_CHECK, f"{user_name(me)} may not write to {there}", _own_directory(me))
+        return
+    if there != root:
+        yield ok(_CHECK, f"{root} is not there yet; the first start makes it")
+        return
+    group = volume_group(root)
+    said = distrust(root, group=group, by_root=True)
+    home = root / application_id if application_id else None
+    if said is None and home is not None and os.path.lexists(home):
+        said = distrust(home, group=group)
+    if said:
+        yield fail(_CHECK, said, _own_directory(me))
+        return
+    status = root.stat()
+    yield ok(_CHECK, f"{root}, owner {user_name(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}")
+
+
+def _own_directory(me: int) -> str:
+    return f"Set state.dir to a directory on a local disk that belongs to {user_name(me)}, mode 0700"
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,244 @@
+"""Topics: whether they are there, whole, permitted, and set so that nothing an application needs is deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.admin import Admin
+from sparkrelay.client.broker_errors import ErrorCode, error_name
+from sparkrelay.client.exchanges import ask, run_exchange
+from sparkrelay.client.messages import MetadataRequest
+from sparkrelay.doctor.access import Access, permitted
+from sparkrelay.doctor.findings import fail, ok, warn
+from sparkrelay.errors import KafkaException
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.doctor.findings import Finding
+
+__all__ = ["TopicFacts", "check_topic", "look_at_topics"]
+
+#: What a topic is to the application -> the operations that it needs on it.
+_NEEDS: Final = {
+    "source": ("READ",),
+    "sink": ("WRITE",),
+    "dead letters": ("WRITE",),
+    "changelog": ("READ", "WRITE", "DELETE"),
+    "repartition": ("READ", "WRITE", "DELETE"),
+}
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the brokers say of a topic.
+
+    Attributes:
+        name: its name.
+        role: ``source``, ``sink``, ``dead letters``, ``changelog`` or ``repartition``.
+        error: error code instead of all else.
+        replicas: replicas of each partition.
+        leaderless: partitions without a leader now.
+        behind: partitions with a replica that is not in sync.
+        operations: names of what this user may do; None if the broker does not say.
+        configs: settings in force; None if they are not known.
+    """
+
+    name: str
+    role: str
+    error: int = 0
+    replicas: tuple[int, ...] = ()
+    leaderless: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
+    operations: frozenset[str] | None = None
+    configs: Mapping[str, str | None] | None = field(default=None, compare=False)
+
+
+def check_topic(topic: TopicFacts, *, brokers: int, servers: str) -> Iterator[Finding]:
+    """Look at one topic.
+
+    Args:
+        topic: what is known of it.
+        brokers: how many there are.
+        servers: ``bootstrap.servers``, for the commands that are proposed.
+    """
+    check = f"{topic.role} {topic.name}"
+    needs = _NEEDS[topic.role]
+    grant = Access("topic", topic.name, prefixed=False, operations=needs, purpose="").command("User:NAME", servers)
+    if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        yield fail(check, f"this user may not see it, and needs {', '.join(needs)}", grant)
+        return
+    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        create = f"kafka-topics.sh --bootstrap-server {servers} --create --topic {topic.name} --partitions N"
+        yield fail(check, "it does not exist", f"Create it: {create}")
+        return
+    if topic.error:
+        yield fail(check, error_name(topic.error), "Look at the brokers' logs, and try again")
+        return
+    lacking = [] if topic.operations is None else [need for need in needs if need not in topic.operations]
+    if lacking:
+        yield fail(check, f"this user lacks {', '.join(lacking)}", grant)
+    if topic.leaderless:
+        yield fail(
+            check,
+            f"partitions {_numbers(topic.leaderless)} have no leader",
+            "Start the brokers that have their replicas: tasks of these partitions stand still",
+        )
+    elif topic.behind:
+        yield warn(
+            check,
+            f"partitions {_numbers(topic.behind)} have replicas that are not in sync",
+            "Look whether all brokers run",
+        )
+    copies = min(topic.replicas, default=0)
+    if copies == 1 and brokers > 1:
+        yield warn(
+            check,
+            f"one copy, on a cluster of {brokers} brokers",
+            "Its records are gone with that broker: give it 3 replicas, and the application replication.factor=3",
+        )
+    known = f"{len(topic.replicas)} partitions, {copies} replicas"
+    if topic.configs is None:
+        # An instance does without.
+        yield ok(check, f"{known}; its settings are not known, DESCRIBE_CONFIGS is not permitted")
+        return
+    in_sync = int(topic.configs.get("min.insync.replicas") or 1)
+    if in_sync > copies:
+        yield fail(
+            check,
+            f"min.insync.replicas={in_sync}, with {copies} replicas: nothing can be written",
+            _set(topic.name, f"min.insync.replicas={max(1, copies - 1)}", servers),
+        )
+    trouble = list(_deletion(check, topic, topic.configs, servers))
+    yield from trouble
+    if not trouble:
+        yield ok(check, f"{known}, cleanup.policy={topic.configs.get('cleanup.policy')}, {_kept(topic.configs)}")
+
+
+def _deletion(check: str, topic: TopicFacts, configs: Mapping[str, str | None], servers: str) -> Iterator[Finding]:
+    policy = set((configs.get("cleanup.policy") or "delete").split(","))
+    kept = int(configs.get("retention.ms") or -1)
+    size = int(configs.get("retention.bytes") or -1)
+    bounded = "delete" in policy and (kept >= 0 or size >= 0)
+    bounds = f"retention.ms={kept}, retention.bytes={size}"
+    if topic.role == "changelog":
+        if "compact" not in policy:
+            yield fail(
+                check,
+                f"cleanup.policy={','.join(sorted(policy))}: a restore finds no rows that were not written lately",
+                _set(topic.name, "cleanup.policy=compact", servers),
+            )
+        elif bounded:
+            remedy = _set(topic.name, "retention.ms=-1,retention.bytes=-1", servers)
+            yield fail(check, f"{bounds}: rows that a restore needs are deleted", remedy)
+    elif topic.role == "repartition":
+        if "compact" in policy:
+            remedy = _set(topic.name, "cleanup.policy=delete", servers)
+            yield fail(check, "it is compacted: rows are lost before they are read", remedy)
+        elif bounded:
+            remedy = _set(topic.name, "retention.ms=-1,retention.bytes=-1", servers)
+            yield fail(check, f"{bounds}: rows are deleted that nobody has read yet", remedy)
+    elif topic.role in {"sink", "dead letters"} and bounded and 0 <= kept < _DAY_MS:
+        remedy = f"If older rows are written: {_set(topic.name, 'retention.ms=-1', servers)}"
+        yield warn(
+            check, f"records are deleted {kept / 3_600_000:g} h after their timestamps, the rows' event times", remedy
+        )
+
+
+def look_at_topics(
+    client: KafkaClient,
+    application_id: str | None,
+    *,
+    sources: Collection[str],
+    sinks: Collection[str],
+    dead_letters: str | None,
+    timeout: float,
+) -> Iterator[Finding]:
+    """Check the topics that were named, and those that the application has made for itself.
+
+    Args:
+        client: bootstrapped.
+        application_id: whose own topics are looked at as well.
+        sources: topics that it reads.
+        sinks: topics that it writes.
+        dead_letters: its topic of dead letters.
+        timeout: seconds for each question.
+
+    Raises:
+        KafkaException: the brokers do not answer.
+    """
+    roles = dict.fromkeys(sources, "source") | dict.fromkeys(sinks, "sink")
+    if dead_letters is not None:
+        roles[dead_letters] = "dead letters"
+    admin = Admin(client, timeout=timeout)
+    if application_id is not None:
+        for name in sorted(admin.list_topics()):
+            role = name.rpartition("-")[2]
+            if name.startswith(f"{application_id}-") and role in {"changelog", "repartition"}:
+                roles.setdefault(name, role)
+    if not roles:
+        return
+    facts = [_facts(topic, roles[topic.name]) for topic in _described(client, list(roles), timeout)]
+    readable = [
+        one.name for one in facts if not one.error and (one.operations is None or "DESCRIBE_CONFIGS" in one.operations)
+    ]
+    try:
+        configs = {name: found.configs for name, found in admin.describe_topics(readable).items()} if readable else {}
+    except KafkaException as error:
+        if error.retriable:
+            raise
+        configs = {}
+    for one in facts:
+        whole = TopicFacts(
+            one.name, one.role, one.error, one.replicas, one.leaderless, one.behind, one.operations,
+            configs.get(one.name),
+        )  # fmt: skip
+        yield from check_topic(whole, brokers=len(client.metadata.brokers), servers=client.config.bootstrap_servers)
+
+
+def _described(client: KafkaClient, names: list[str], timeout: float) -> list[Any]:
+    def request() -> Any:
+        return MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=True,
+        )
+
+    exchange = ask(client, request, node=lambda: None, backoff=client.config.retry_backoff())
+    return list(run_exchange(client, "describing topics", exchange, timeout).topics)
+
+
+def _facts(topic: Any, role: str) -> TopicFacts:
+    parts = sorted(topic.partitions, key=lambda part: part.partition_index)
+    return TopicFacts(
+        name=topic.name,
+        role=role,
+        error=topic.error_code,
+        replicas=tuple(len(part.replica_nodes) for part in parts),
+        leaderless=tuple(part.partition_index for part in parts if part.leader_id < 0),
+        behind=tuple(part.partition_index for part in parts if len(part.isr_nodes) < len(part.replica_nodes)),
+        operations=permitted(topic.authorized_operations),
+    )
+
+
+def _kept(configs: Mapping[str, str | None]) -> str:
+    kept = int(configs.get("retention.ms") or -1)
+    if "delete" not in (configs.get("cleanup.policy") or "delete") or kept < 0:
+        return "kept for ever"
+    return f"kept for {kept / _DAY_MS:g} days"
+
+
+def _set(topic: str, value: str, servers: str) -> str:
+    return (
+        f"kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} "
+        f"--add-config '{value}'"
+    )
+
+
+def _numbers(partitions: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, partitions[:10]))
+    return f"{shown}, ..." if len(partitions) > 10 else shown
