@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from sparkrelay.observe.snapshot import InstanceSnapshot
 
 __all__ = ["serve"]
+
+log = logging.getLogger(__name__)
 
 _PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")
 
@@ -63,19 +66,20 @@ def _answering(read: Callable[[], InstanceSnapshot]) -> Callable[..., Iterable[b
             case "/metrics":
                 answered: Iterable[bytes] = metrics(environ, start_response)
                 return answered
-            case "/health":
-                instance = read()
-                return _respond(instance, instance.alive, start_response)
-            case "/ready":
-                instance = read()
-                return _respond(instance, instance.ready, start_response)
+            case "/health" | "/ready" as page:
+                try:
+                    instance = read()
+                except Exception as error:
+                    log.warning("the instance cannot be asked how it is", exc_info=True)
+                    return _say(f"it cannot be asked how it is: {type(error).__name__}", start_response, well=False)
+                text = instance.state if instance.trouble is None else f"{instance.state}: {instance.trouble}"
+                return _say(text, start_response, well=instance.alive if page == "/health" else instance.ready)
         start_response("404 Not Found", [_PLAIN])
         return [b"there are /metrics, /health and /ready\n"]
 
     return answer
 
 
-def _respond(instance: InstanceSnapshot, well: bool, start_response: Callable[..., Any]) -> Iterable[bytes]:
+def _say(text: str, start_response: Callable[..., Any], *, well: bool) -> Iterable[bytes]:
     start_response("200 OK" if well else "503 Service Unavailable", [_PLAIN])
-    text = instance.state if instance.trouble is None else f"{instance.state}: {instance.trouble}"
     return [f"{text}\n".encode("utf-8", "backslashreplace")]

@@ -72,7 +72,18 @@ class JsonFormatter(logging.Formatter):
 
 
 class _OurHandler(logging.StreamHandler[TextIO]):
-    """By its class a later call finds what an earlier one has added."""
+    """By its class a later call finds what an earlier one has added. Without a stream it goes where stderr is now."""
+
+    def __init__(self, stream: TextIO | None, formatter: logging.Formatter) -> None:
+        super().__init__(stream)
+        self._follows = stream is None
+        self.setFormatter(formatter)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        if self._follows:
+            self.stream = sys.stderr
+        super().emit(record)
 
 
 def configure_logging(
@@ -101,9 +112,7 @@ def configure_logging(
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _OurHandler)]:
         root.removeHandler(handler)
-    handler = _OurHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(_TEXT))
-    root.addHandler(handler)
+    root.addHandler(_OurHandler(stream, _formatter(as_json)))
     root.setLevel(general)
     for names in AREAS.values():
         for name in names:
@@ -121,11 +130,13 @@ def configure_worker_logging(environ: Mapping[str, str]) -> None:
         as_json, levels = bool(given["as_json"]), {str(k): int(v) for k, v in given["levels"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         return
-    handler = _OurHandler()
-    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(_TEXT))
-    logging.getLogger().addHandler(handler)
+    logging.getLogger().addHandler(_OurHandler(None, _formatter(as_json)))
     for name, number in levels.items():
         logging.getLogger(name).setLevel(number)
+
+
+def _formatter(as_json: bool) -> logging.Formatter:
+    return JsonFormatter() if as_json else logging.Formatter(_TEXT)
 
 
 def _loggers(levels: Mapping[str, int | str]) -> dict[str, int]:

@@ -1,14 +1,18 @@
 """An instance with marked secrets: it runs, is asked for all that it shows, fails, and prints everything.
 
-Run by `test_secrets` as a script of its own, with its settings as JSON in the first argument.
+Run by `test_secrets` as a script of its own, with its settings as JSON on standard input.
 """
 
+import contextlib
 import json
 import logging
+import os
 import sys
 import time
 import traceback
 import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
 
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
@@ -16,9 +20,12 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.contract import failure_marks
 
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
-options = json.loads(sys.argv[1])
+options = json.loads(sys.stdin.read())
+#: The key that signs errors of workers, and opens channels to jobs that stay.
+failure_marks.secrets = SimpleNamespace(token_bytes=lambda length: options["key"].encode().ljust(length, b"."))
 config, sink = options["config"], options["sink"]
 
 
@@ -44,6 +51,18 @@ def refused(changed):
     raise AssertionError(f"{changed} was not refused")
 
 
+def family():
+    """Yield the processes that this one has started, and those that these have, and itself."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+    known = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in known} - known:
+        known |= more
+    return sorted(known)
+
+
 spark = spark_session("secrets", **{"spark.master": "local[2]", "spark.ui.port": "0", **options["spark"]})
 read = StreamsConfig.from_dict(config)
 print(repr(read), str(read), read.security, read.consumer, read.producer, read.admin)
@@ -64,6 +83,13 @@ for address in [ui + path for path in shown] + [api + path for path in rest]:
     print(address, page(address))
 for path in ("/metrics", "/health"):
     print(page(f"http://127.0.0.1:{config['metrics.port']}{path}"))
+seen = 0
+for pid in family():
+    with contextlib.suppress(OSError):
+        for name in ("cmdline", "environ"):
+            print(pid, name, Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace"))
+        seen += 1
+assert seen > 2, "itself, the JVM, and Python workers"
 print("everything was shown")
 refused({"sasl.password": options["wrong"], "default.api.timeout.ms": 10_000})
 refused({"sasl.pasword": options["wrong"]})

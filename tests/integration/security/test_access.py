@@ -1,15 +1,19 @@
 """An instance on a broker with Kafka's authorizer: with exactly the permissions that the documentation lists."""
 
 import json
+import time
 import uuid
 
 import pytest
+from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from pyspark.sql import functions as F
-from tests.topics import read_to_end, topic_maker, write
+from tests.topics import following, read_to_end, topic_maker, write
 from tests.waiting import wait_until
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String
 from sparkrelay.cli import app as command_line
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka import DevKafka, Listener
 from sparkrelay.devkafka.ports import free_port
 from sparkrelay.doctor.access import needed_access
@@ -70,6 +74,12 @@ class Application:
 
     def grant(self, without=None):
         """Grant all that is needed but for ``without``: kind, name and operation."""
+        for access in self.needed:
+            for operation in access.operations:
+                if (access.kind, access.name, operation) != without:
+                    self.grant_one(access.kind, access.name, operation, prefixed=access.prefixed)
+
+    def grant_one(self, kind, name, operation, *, prefixed=False):
         from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
         kinds = {
@@ -77,22 +87,16 @@ class Application:
             "group": ResourceType.GROUP,
             "transactional-id": ResourceType.TRANSACTIONAL_ID,
         }
-        wanted = [
-            AclBinding(
-                kinds[access.kind],
-                access.name,
-                ResourcePatternType.PREFIXED if access.prefixed else ResourcePatternType.LITERAL,
-                f"User:{USER}",
-                "*",
-                AclOperation[operation],
-                AclPermissionType.ALLOW,
-            )
-            for access in self.needed
-            for operation in access.operations
-            if (access.kind, access.name, operation) != without
-        ]
-        for future in self._admin.create_acls(wanted).values():
+        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        who = f"User:{USER}", "*", AclOperation[operation], AclPermissionType.ALLOW
+        for future in self._admin.create_acls([AclBinding(kinds[kind], name, pattern, *who)]).values():
             future.result(30)
+
+    def login(self, folder):
+        """Return a file of client settings."""
+        file = folder / "client.properties"
+        file.write_text("".join(f"{key}={self.config[key]}\n" for key in LOGIN))
+        return file
 
     def revoke(self):
         """Take all back, and wait until that is so."""
@@ -137,7 +141,7 @@ def application(authorizing, tmp_path):
     return Application(authorizing, tmp_path)
 
 
-def test_these_permissions_are_enough(application, spark):
+def test_these_permissions_are_enough(application, spark, tmp_path, capsys):
     application.grant()
     application.feed()
     streams = application.streams(spark)
@@ -147,16 +151,23 @@ def test_these_permissions_are_enough(application, spark):
         lambda: any(read_to_end(servers, application.sink)) and any(read_to_end(servers, application.letters)),
         lambda: f"{streams.status}, {streams.exception()}",
     )
+    at = ["--application-id", application.id, "--bootstrap-servers", application.config["bootstrap.servers"]]
+    at += ["--command-config", str(application.login(tmp_path))]
+    assert command_line.run(["plan", *at, "--add", "1"]) == 0
     assert streams.stop(60)
+    assert command_line.run(["state", "count", "sums", *at]) == 0
+    reset = ["reset", *at, "--execute", "--state-dir", application.config["state.dir"]]
+    assert command_line.run(reset) == 1
+    assert "GROUP_AUTHORIZATION_FAILED" in capsys.readouterr().err
+    application.grant_one("group", application.id, "DELETE")
+    assert command_line.run(reset) == 0, capsys.readouterr().err
 
 
 def doctor(application, tmp_path, capsys, *more):
     """Return the exit code, and check -> (verdict, found, remedy)."""
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{key}={application.config[key]}\n" for key in LOGIN))
     at = ["--bootstrap-servers", application.config["bootstrap.servers"], "--application-id", application.id]
     named = ["--sources", application.source, "--sinks", application.sink, "--dead-letters", application.letters]
-    state = ["--state-dir", str(tmp_path / "state"), "--command-config", str(file)]
+    state = ["--state-dir", str(tmp_path / "state"), "--command-config", str(application.login(tmp_path))]
     capsys.readouterr()
     code = command_line.run(["doctor", *at, *named, *state, *more, "--json"])
     shown = json.loads(capsys.readouterr().out)
@@ -230,3 +241,61 @@ def test_without_one_of_them_it_says_which(application, spark, monkeypatch, kind
     with pytest.raises(AuthorizationException, match=words.format(**names)):
         run()
     assert streams.stop(60)
+
+
+@pytest.fixture
+def quotas(authorizing):
+    """Set quotas of the user; None takes one away, as does the end of the test."""
+
+    def ask(**values):
+        data = AlterClientQuotasRequest.EntryData
+        entry = data(
+            entity=[data.EntityData(entity_type="user", entity_name=USER)],
+            ops=[data.OpData(key=key, value=float(value or 0), remove=value is None) for key, value in values.items()],
+        )
+        with KafkaClient(ClientConfig(bootstrap_servers=authorizing.bootstrap_servers)) as client:
+            client.bootstrap(30)
+            response = client.send(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+            client.wait([response], 30)
+            assert not response.result().entries[0].error_code, response.result()
+
+    yield ask
+    ask(producer_byte_rate=None, consumer_byte_rate=None, request_percentage=None)
+
+
+def test_under_quotas_it_goes_on_and_writes_each_row_once(application, spark, quotas):
+    application.grant()
+    quotas(producer_byte_rate=200_000, consumer_byte_rate=400_000, request_percentage=20)
+    padding = "x" * 900
+    write(
+        application.servers,
+        application.source,
+        [("u", json.dumps({"place": f"{padding}{n % 3}", "n": n})) for n in range(2000)],
+    )
+    builder = StreamsBuilder()
+    rows = builder.stream(application.source, key=String("user"), value=Json("place string, n int"))
+    rows.select("n", "place").to(application.sink, value=Json())
+    rows.groupBy("place").agg(F.sum("n").alias("s"), name="sums").to(application.letters, value=Json())
+    settings = application.config | {"max.batch.records": 500, "deserialization.exception.handler": "fail"}
+    del settings["errors.dead.letter.queue.topic.name"]
+    streams = KafkaStreams(builder.build(), settings, spark=spark)
+    streams._context.prewarm = False
+    began = time.monotonic()
+    streams.start()
+    seen, sums = [], {}
+    with (
+        following(application.servers, application.sink) as more,
+        following(application.servers, application.letters) as of,
+    ):
+
+        def all_there():
+            seen.extend(json.loads(message.value())["n"] for message in more())
+            sums.update({message.key(): json.loads(message.value())["s"] for message in of()})
+            return streams.exception() is not None or (len(seen) >= 2000 and sum(sums.values()) == sum(range(2000)))
+
+        wait_until(all_there, lambda: f"{len(seen)} rows, {sums.values()}, {streams.status}", 240)
+    assert streams.exception() is None
+    assert sorted(seen) == list(range(2000))
+    assert time.monotonic() - began > 3, "it was throttled"
+    assert streams.snapshot().totals.errors == {}
+    assert streams.stop(120)
