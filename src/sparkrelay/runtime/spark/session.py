@@ -60,6 +60,22 @@ RECOMMENDED: Mapping[str, tuple[str, str]] = {
     _ZONE: ("UTC", ""),
 }
 
+#: Setting -> (value that somebody may have set for all of a cluster, what it does here).
+_HARMFUL: Mapping[str, tuple[str, str]] = {
+    "spark.sql.timestampType": (
+        "TIMESTAMP_NTZ",
+        "in a schema 'timestamp' is then a time without a zone, and text with a 'Z' does not decode. Leave it out",
+    ),
+    "spark.python.worker.reuse": (
+        "false",
+        "each Python step of a micro-batch starts a worker, which opens stores and connections anew. Leave it out",
+    ),
+    "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": (
+        "true",
+        "errors of Python steps, and so logs, show what their variables hold: records too. Leave it out",
+    ),
+}
+
 
 def spark_session(app_name: str, **conf: Any) -> SparkSession:
     """Return a session with the settings the runtime wants.
@@ -163,6 +179,11 @@ def check_session(spark: SparkSession) -> None:
                 wanted,
                 cost,
             )
+    for key, (harmful, what) in _HARMFUL.items():
+        # Those of SQL may have been set for this session alone.
+        found = spark.conf.getAll.get(key) or conf.get(key) or ""
+        if found.lower() == harmful.lower():
+            log.warning("Spark setting %s is %s: %s.", key, found, what)
     _check_zone(spark)
     if local:
         return
@@ -185,7 +206,7 @@ def check_session(spark: SparkSession) -> None:
 def local_slots(spark: SparkSession) -> int | None:
     """Return how many Spark tasks a local session runs at a time, if its master says so."""
     found = re.fullmatch(r"local\[(\d+)(,.*)?\]", spark.sparkContext.master or "")
-    return int(found[1]) if found else None
+    return int(found[1]) // int(spark.sparkContext.getConf().get("spark.task.cpus") or 1) if found else None
 
 
 def missing_for_resident_jobs(spark: SparkSession, steps: int) -> str | None:

@@ -54,6 +54,11 @@ def refuse_unusable(conf: SparkConf, python: str, *, local: bool) -> None:
     if _is_on(conf, "spark.speculation"):
         raise ConfigException("spark.speculation=true would run one task's writes twice; set it to false")
     _refuse_small_workers(conf)
+    if (conf.get("spark.python.use.daemon") or "true").lower() == "false":
+        raise ConfigException(
+            "Spark setting spark.python.use.daemon=false starts a Python for each step of each micro-batch, which has "
+            "to import everything anew: Spark gives up waiting for it, and nothing is processed. Leave it out"
+        )
     if local:
         # On a cluster only the executors' hosts know; the first job there says it (``no_python``).
         if shutil.which(python) is None:

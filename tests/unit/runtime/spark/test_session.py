@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.errors import ConfigException, StreamsException
-from sparkrelay.runtime.spark.session import RECOMMENDED, check_session
+from sparkrelay.runtime.spark.session import RECOMMENDED, check_session, local_slots
 
 AS_RECOMMENDED = {key: value for key, (value, _) in RECOMMENDED.items()}
 
@@ -39,6 +39,12 @@ def test_nothing_is_said_of_a_session_as_recommended(caplog):
         ({"spark__scheduler__mode": "FIFO"}, "spark.scheduler.mode is FIFO, not FAIR: restoring tasks hold up"),
         ({"spark__locality__wait": "3s"}, "spark.locality.wait is 3s, not 10m"),
         ({"spark__dynamicAllocation__enabled": "true"}, "spark.dynamicAllocation.minExecutors is not set"),
+        ({"spark__sql__timestampType": "timestamp_ntz"}, "text with a 'Z' does not decode"),
+        ({"spark__python__worker__reuse": "false"}, "starts a worker, which opens"),
+        (
+            {"spark__sql__execution__pyspark__udf__tracebackWithLocals__enabled": "true"},
+            "show what their variables hold: records too",
+        ),
     ],
 )
 def test_what_costs_is_reported_with_its_remedy(caplog, settings, words):
@@ -74,6 +80,14 @@ def test_a_zone_that_was_chosen_is_the_same_everywhere(caplog):
 def test_what_cannot_work_is_refused():
     with pytest.raises(ConfigException, match="spark.speculation=true"):
         check_session(session(spark__speculation="true"))
+
+
+@pytest.mark.parametrize(
+    ("master", "cpus", "slots"), [("local[10]", None, 10), ("local[10,4]", "2", 5), ("k8s://a", "2", None)]
+)
+def test_slots_are_of_as_many_cores_as_a_task_takes(master, cpus, slots):
+    conf = {} if cpus is None else {"spark.task.cpus": cpus}
+    assert local_slots(SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))) == slots
 
 
 def test_spark_connect_is_refused():

@@ -23,6 +23,13 @@ def test_speculation_is_refused_everywhere(local):
         refuse({"spark.speculation": "true"}, local=local)
 
 
+@pytest.mark.parametrize("local", [True, False])
+def test_a_python_for_each_step_is_refused(local):
+    with pytest.raises(ConfigException, match=r"spark\.python\.use\.daemon=false .*Leave it out"):
+        refuse({"spark.python.use.daemon": "FALSE"}, local=local)
+    refuse({"spark.python.use.daemon": "true"}, local=local)
+
+
 @pytest.mark.parametrize("part", ["", "application.", "taskAndStage."])
 def test_excluding_executors_is_refused_where_jobs_belong_to_them(part):
     conf = {f"spark.excludeOnFailure.{part}enabled": "TRUE"}
