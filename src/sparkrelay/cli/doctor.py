@@ -89,6 +89,7 @@ def _look(
     ports: str | None,
     timeout: float,
 ) -> Iterator[Finding]:
+    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
     from sparkrelay.config import check_application_id  # noqa: PLC0415
     from sparkrelay.doctor.brokers import Question, look_at_brokers  # noqa: PLC0415
     from sparkrelay.doctor.findings import skip  # noqa: PLC0415
@@ -102,6 +103,8 @@ def _look(
             raise ConfigException(f"--application-id {application_id!r}: {error}") from None
     numbers = _ports(ports)
     settings = {**read_properties(command_config), "bootstrap.servers": servers}
+    if servers is not None:
+        ClientConfig.from_dict(settings)  # what is wrong with them is said first
     yield from look_at_machine()
     for number in numbers:
         yield check_port(number)
