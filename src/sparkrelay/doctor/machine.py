@@ -33,6 +33,7 @@ __all__ = [
     "check_packages",
     "check_port",
     "check_python",
+    "check_spark_home",
     "installed_requirements",
     "look_at_machine",
 ]
@@ -90,6 +91,27 @@ def check_java(find: Callable[[], str]) -> Finding:
         return fail("java", "none that Spark can use", str(error))
     except (OSError, subprocess.SubprocessError) as error:
         return fail("java", f"it does not start: {error}", "Set JAVA_HOME to a JDK or JRE 17 or newer")
+
+
+def check_spark_home(home: Path | None, pyspark: str | None) -> Finding | None:
+    """Look whether the Spark that the session would start is the one that PySpark is of; None without SPARK_HOME.
+
+    Args:
+        home: ``SPARK_HOME``.
+        pyspark: the version of the installed package.
+    """
+    if home is None:
+        return None
+    found = [jar.stem.rpartition("-")[2] for jar in home.glob("jars/spark-core_*.jar")]
+    if not found:
+        return fail("SPARK_HOME", f"{home} holds no Spark", "Unset it: PySpark brings a Spark of its own")
+    if pyspark not in found:
+        return fail(
+            "SPARK_HOME",
+            f"{home} is Spark {', '.join(found)}, and the package pyspark is {pyspark}",
+            f"Unset it, or install that version: pip install 'pyspark=={found[0]}'",
+        )
+    return ok("SPARK_HOME", f"{home}, Spark {pyspark}")
 
 
 def check_kernels(folders: Iterable[Path]) -> Finding:
@@ -168,9 +190,13 @@ def installed_requirements() -> list[str]:
 
 def look_at_machine() -> Iterator[Finding]:
     """Check this machine."""
+    yield ok("sparkrelay", _version("sparkrelay") or "not installed as a package")
     yield check_python(tuple(sys.version_info[:3]), sys.executable)
     yield from check_packages(installed_requirements(), _version)
     yield check_java(require_java)
+    home = os.environ.get("SPARK_HOME")
+    if finding := check_spark_home(Path(home) if home else None, _version("pyspark")):
+        yield finding
     yield check_kernels(_kernel_folders(os.environ))
     yield check_cores(_cores())
     if (megabytes := _memory()) is not None:

@@ -270,7 +270,7 @@ def test_under_quotas_it_goes_on_and_writes_each_row_once(application, spark, qu
     write(
         application.servers,
         application.source,
-        [("u", json.dumps({"place": f"{padding}{n % 3}", "n": n})) for n in range(2000)],
+        [("u", json.dumps({"place": f"{padding}{n % 3}", "n": n})) for n in range(1000)],
     )
     builder = StreamsBuilder()
     rows = builder.stream(application.source, key=String("user"), value=Json("place string, n int"))
@@ -291,11 +291,11 @@ def test_under_quotas_it_goes_on_and_writes_each_row_once(application, spark, qu
         def all_there():
             seen.extend(json.loads(message.value())["n"] for message in more())
             sums.update({message.key(): json.loads(message.value())["s"] for message in of()})
-            return streams.exception() is not None or (len(seen) >= 2000 and sum(sums.values()) == sum(range(2000)))
+            return streams.exception() is not None or (len(seen) >= 1000 and sum(sums.values()) == sum(range(1000)))
 
         wait_until(all_there, lambda: f"{len(seen)} rows, {sums.values()}, {streams.status}", 240)
     assert streams.exception() is None
-    assert sorted(seen) == list(range(2000))
+    assert sorted(seen) == list(range(1000))
     assert time.monotonic() - began > 3, "it was throttled"
-    assert streams.snapshot().totals.errors == {}
+    assert not any(streams.snapshot().totals.errors.values())
     assert streams.stop(120)

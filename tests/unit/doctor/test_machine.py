@@ -51,6 +51,17 @@ def test_a_missing_java_brings_its_remedy():
     assert machine.check_java(lambda: "/usr/bin/java").found == "/usr/bin/java"
 
 
+def test_another_spark_than_pyspark_s(tmp_path):
+    assert machine.check_spark_home(None, "4.3.0") is None
+    assert machine.check_spark_home(tmp_path, "4.3.0").found == f"{tmp_path} holds no Spark"
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.13-4.0.1.jar").touch()
+    finding = machine.check_spark_home(tmp_path, "4.3.0")
+    assert finding.verdict == "fail"
+    assert "is Spark 4.0.1, and the package pyspark is 4.3.0" in finding.found
+    assert machine.check_spark_home(tmp_path, "4.0.1").verdict == "ok"
+
+
 def test_codecs_that_were_compiled_are_found(tmp_path):
     assert "sparkrelay prepare" in machine.check_kernels([tmp_path, tmp_path / "not-there"]).remedy
     (tmp_path / "__pycache__").mkdir()
@@ -89,5 +100,5 @@ def test_a_port_that_is_taken():
 
 def test_this_machine_is_looked_at_to_the_end():
     checks = [check for _, check in verdicts(machine.look_at_machine())]
-    assert checks[0] == "python"
+    assert checks[:2] == ["sparkrelay", "python"]
     assert {"java", "record codecs", "cores", "open files", "clock"} <= set(checks)
