@@ -37,10 +37,10 @@ def doctor(tmp_path, capsys):
 
 def test_a_cluster_that_is_well(broker, doctor):
     servers = broker.bootstrap_servers
-    create_topic(servers, "flights", 3)
-    create_topic(servers, "delays-sums-changelog", 3, config={"cleanup.policy": "compact"})
-    create_topic(servers, "delays-sums-repartition", 3)
-    create_topic(servers, "gone-soon", 1, config={"retention.ms": "60000"})
+    create_topic(servers, "flights", partitions=3)
+    create_topic(servers, "delays-sums-changelog", partitions=3, config={"cleanup.policy": "compact"})
+    create_topic(servers, "delays-sums-repartition", partitions=3)
+    create_topic(servers, "gone-soon", partitions=1, config={"retention.ms": "60000"})
     at = ["--bootstrap-servers", servers, "--application-id", "delays"]
     code, found = doctor(*at, "--sources", "flights", "--sinks", "gone-soon,nowhere")
     assert code == 1
