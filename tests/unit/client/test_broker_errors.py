@@ -42,7 +42,7 @@ def test_every_code_makes_an_exception_that_names_it(code):
     [
         (1, errors.OffsetOutOfRangeException),
         (3, errors.UnknownTopicException),
-        (29, errors.AuthorizationException),
+        (65, errors.AuthorizationException),
         (58, errors.AuthenticationException),
         (35, errors.UnsupportedVersionException),
         (47, errors.ProducerFencedException),
@@ -57,6 +57,18 @@ def test_a_code_becomes_the_class_that_callers_catch(code, kind):
     assert type(error) is kind
     assert str(error) == f"doing it: {error_name(code)} ({code})"
     assert error.retriable == is_retriable(code)
+
+
+@pytest.mark.parametrize(("code", "thing"), [(29, "topic"), (30, "group"), (31, "cluster"), (53, "transactional id")])
+def test_a_missing_permission_is_named(code, thing):
+    error = broker_error(code, "doing it", needs="WRITE")
+    assert type(error) is errors.AuthorizationException
+    assert str(error).startswith(
+        f"doing it: {error_name(code)} ({code}): this client's user lacks the permission (ACL)"
+    )
+    assert f"(ACL) WRITE on that {thing}." in str(error)
+    assert f"(ACL) on that {thing}." in str(broker_error(code, "doing it"))
+    assert "WRITE" not in str(broker_error(16, "doing it", needs="WRITE"))
 
 
 def test_a_code_without_a_class_of_its_own_keeps_code_and_name():
