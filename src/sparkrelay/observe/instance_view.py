@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkrelay.observe.details import InstanceDetails
     from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata, ThreadMetadata
 
-__all__ = ["instance_view", "read_view"]
+__all__ = ["instance_view", "read_group", "read_view"]
 
 #: What is shown of each list.
 _MOST_BATCHES: Final = 30
@@ -91,6 +91,22 @@ _SHAPE: Final[Mapping[str, Any]] = {
     "members": {"": (str,)},
 }
 
+_GROUP: Final[Mapping[str, Any]] = {
+    "application": (str,),
+    "asked": (str,),
+    "now": _NUMBER,
+    "missing": [(str,)],
+    "instances": [
+        {
+            "address": (str,),
+            "processes": [(str,)],
+            "own": (bool,),
+            "age": _MAYBE_NUMBER,
+            "problem": (str, *_OPTIONAL),
+        }
+    ],
+}
+
 
 def instance_view(
     now: InstanceSnapshot, details: InstanceDetails, history: Sequence[tuple[float, int, int, int]] = ()
@@ -143,6 +159,21 @@ def read_view(answer: object) -> dict[str, Any]:
     view = _read(answer, _SHAPE, "the answer")
     assert isinstance(view, dict)
     return view
+
+
+def read_group(answer: object) -> dict[str, Any]:
+    """Return the answer of ``/api/group``, with what is known of it.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    group = _read(answer, _GROUP, "the answer")
+    assert isinstance(answer, dict), "it was read"
+    if not group["instances"]:
+        raise ValueError("the answer has no instance")
+    for instance, said in zip(group["instances"], answer["instances"], strict=True):
+        instance["view"] = None if said.get("view") is None else read_view(said["view"])
+    return dict(group)
 
 
 def _task(thread: ThreadMetadata, task: TaskMetadata, details: InstanceDetails) -> dict[str, Any]:
