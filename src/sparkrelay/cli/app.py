@@ -28,6 +28,7 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 * broker: run a Kafka for development
 * prepare: once on a machine, so that instances start in less time
 * doctor: look at all that an instance needs, and say what to do
+* top: watch a group of instances
 * plan: show what would move if instances joined or left
 * dead-letters: look at the records that an application has left out, and write them back
 * state: look into the tables of an application
@@ -54,6 +55,7 @@ app.command("sparkrelay.cli.state:state", name="state")
 app.command("sparkrelay.cli.reset:reset", name="reset")
 app.command("sparkrelay.cli.dead_letters:dead_letters", name="dead-letters")
 app.command("sparkrelay.cli.prepare:prepare", name="prepare")
+app.command("sparkrelay.cli.top:top", name="top")
 
 _INTERRUPTED = 130
 #: What a shell says of a program that was ended by SIGPIPE.

@@ -6,7 +6,7 @@ Steps that several legs share stand once. There are no line numbers, so that a d
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkrelay.records.formats import RegistryFormat
 from sparkrelay.topology.stateful_steps import TableJoin
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.structure import Leg, Source, Step, Subtopology
 
-__all__ = ["describe", "dot", "format_text"]
+__all__ = ["describe", "dot", "format_text", "graph"]
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +68,26 @@ def dot(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...] =
         lines.append("  }")
     lines += [f"  {name} [shape=cds, style=filled, label={_quoted([topic])}];" for topic, name in topics.items()]
     return "\n".join([*lines, *edges, "}", ""])
+
+
+def graph(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...] = ()) -> dict[str, Any]:
+    """Return the topology as JSON has it: ``nodes`` and ``edges``, as the live page draws them."""
+    nodes: list[dict[str, Any]] = []
+    edges: list[list[str]] = []
+    topics: dict[str, str] = {}
+    for number, head, legs in _boxes(subtopologies, global_tables):
+        names: dict[int, str] = {}
+        for part in _parts(legs):
+            name = names[id(part)] = f"n{number}_{len(names)}"
+            kind, _, label = part.head.partition(": ")
+            box = f"Sub-topology {number}{head}"
+            nodes.append({"id": name, "kind": kind.lower(), "label": label, "notes": list(part.notes), "box": box})
+            if part.before is not None:
+                edges.append([names[id(part.before)], name])
+            edges += [[topics.setdefault(topic, f"t{len(topics)}"), name] for topic in part.reads]
+            edges += [[name, topics.setdefault(topic, f"t{len(topics)}")] for topic in part.writes]
+    nodes += [{"id": name, "kind": "topic", "label": topic, "notes": [], "box": ""} for topic, name in topics.items()]
+    return {"nodes": nodes, "edges": edges}
 
 
 def _boxes(
