@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
     from sparkrelay.topology import GlobalKTable, KStream, KTable, StreamsBuilder, Topology
 
-__version__ = "0.1.0.dev0"
-
 __all__ = [
     "Avro",
     "BatchId",
@@ -97,6 +95,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415 - it takes 20 ms, and hardly anybody asks
+
+        return version(__name__)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sparkrelay' has no attribute {name!r}")

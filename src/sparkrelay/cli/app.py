@@ -25,6 +25,7 @@ __all__ = ["app", "main"]
 _HELP = """Kafka Streams' high availability for PySpark pipelines.
 
 * demo: show it all; of two instances one is killed, and the result is exact
+* new: write a project that runs, to begin with
 * broker: run a Kafka for development
 * prepare: once on a machine, so that instances start in less time
 * doctor: look at all that an instance needs, and say what to do
@@ -50,6 +51,7 @@ app.command("sparkrelay.cli.simulate:simulate", name="simulate")
 app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.doctor:doctor", name="doctor")
+app.command("sparkrelay.cli.new:new", name="new")
 app.command("sparkrelay.cli.plan:plan", name="plan")
 app.command("sparkrelay.cli.state:state", name="state")
 app.command("sparkrelay.cli.reset:reset", name="reset")
