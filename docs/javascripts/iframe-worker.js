@@ -8,7 +8,10 @@ if (location.protocol === "file:") {
       document.body.append(this.frame);
       const scope = this.frame.contentWindow;
       const script = scope.document.createElement("script");
-      scope.postMessage = (data) => setTimeout(() => this.onmessage?.({ data }));
+      scope.postMessage = (data) => {
+        const copy = structuredClone(data);
+        setTimeout(() => this.onmessage?.({ data: copy }));
+      };
       this.loaded = new Promise((resolve) => { script.onload = resolve; });
       script.onerror = (event) => this.onerror?.(event);
       script.src = new URL(url, location.href);
@@ -16,7 +19,8 @@ if (location.protocol === "file:") {
     }
 
     postMessage(data) {
-      this.loaded.then(() => this.frame.contentWindow?.onmessage?.({ data }));
+      const copy = structuredClone(data); // Both sides go on with what they have sent.
+      this.loaded.then(() => this.frame.contentWindow?.onmessage?.({ data: copy }));
     }
 
     terminate() {
