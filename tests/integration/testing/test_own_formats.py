@@ -37,11 +37,11 @@ def csv(**overwritten):
 
 
 def test_a_format_of_one_s_own_is_read_grouped_and_written(spark):
-    Csv = csv()
+    form = csv()
     builder = StreamsBuilder()
-    rows = builder.stream("rows", key=String("key"), value=Csv())
-    rows.where("amount > 1").to("copies", value=Csv(";"))
-    rows.groupBy("user").agg(F.sum("amount").alias("amount"), name="sums").to("sums", value=Csv("="))
+    rows = builder.stream("rows", key=String("key"), value=form())
+    rows.where("amount > 1").to("copies", value=form(";"))
+    rows.groupBy("user").agg(F.sum("amount").alias("amount"), name="sums").to("sums", value=form("="))
     with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
         source = driver.create_input_topic("rows")
         source.pipe_rows([("k", b"ada,1"), ("k", {"user": "bob", "amount": 2}), ("k", None), ("k", b"ada,3")])
@@ -73,15 +73,11 @@ def test_what_it_cannot_read_is_kept(spark):
 def test_the_record_that_fails_is_named(spark):
     builder = StreamsBuilder()
     builder.stream("rows", key=String("key"), value=csv()()).to("copies", value=Json())
-    with (
-        TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver,
-        pytest.raises(
-            SerializationException,
-            match=r"record rows-0 at offset 1 does not decode: Csv\.decode\(\) raised ValueError",
-        ),
-    ):
+    reason = r"record rows-0 at offset 1 does not decode: Csv\.decode\(\) raised ValueError"
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
         driver.create_input_topic("rows").pipe_rows([("k", b"ada,1"), ("k", b"ada,x")])
-        driver.process()
+        with pytest.raises(SerializationException, match=reason):
+            driver.process()
 
 
 def test_a_class_that_is_wrong_is_named(spark):
