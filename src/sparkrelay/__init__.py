@@ -13,7 +13,9 @@ from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from sparkrelay.datasources.register import register_data_sources
+    from sparkrelay.records.custom_format import CustomFormat
     from sparkrelay.records.formats import (
+        Arrow,
         Avro,
         Boolean,
         Double,
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
     from sparkrelay.topology import GlobalKTable, KStream, KTable, StreamsBuilder, Topology
 
 __all__ = [
+    "Arrow",
     "Avro",
     "BatchId",
     "Boolean",
+    "CustomFormat",
     "Double",
     "Float",
     "GlobalKTable",
@@ -67,8 +71,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Arrow": "sparkrelay.records.formats",
     "Avro": "sparkrelay.records.formats",
     "Boolean": "sparkrelay.records.formats",
+    "CustomFormat": "sparkrelay.records.custom_format",
     "Double": "sparkrelay.records.formats",
     "Float": "sparkrelay.records.formats",
     "GlobalKTable": "sparkrelay.topology",

@@ -5,9 +5,10 @@ Steps that several legs share stand once. There are no line numbers, so that a d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, cast
 
+from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import RegistryFormat
 from sparkrelay.topology.stateful_steps import TableJoin
 from sparkrelay.topology.structure import Lookup
@@ -109,9 +110,11 @@ def format_text(form: Format | None) -> str | None:
     """Return a format as it is written, ``String("carrier")``."""
     if form is None:
         return None
+    if isinstance(form, CustomFormat):
+        return form.fingerprint
     words = []
-    for name, declared in form.__dataclass_fields__.items():
-        argument = getattr(form, name)
+    for declared in fields(cast("Any", form)):
+        name, argument = declared.name, getattr(form, declared.name)
         if not declared.compare:
             continue
         if declared.kw_only:
@@ -119,8 +122,9 @@ def format_text(form: Format | None) -> str | None:
         elif isinstance(argument, str):
             words.append('"' + " ".join(argument.split()) + '"')
         elif argument is not None:
-            # A StructType; its own short form is stable, which repr() of other objects may not be.
-            words.append(argument.simpleString() if hasattr(argument, "simpleString") else repr(argument))
+            # A StructType; its own short form is stable, which repr() of other objects may not be. Or Arrow's schema.
+            text = argument.simpleString() if hasattr(argument, "simpleString") else repr(argument)
+            words.append(" ".join(text.split()))
     return f"{type(form).__name__}({', '.join(words)})"
 
 
