@@ -14,7 +14,7 @@ WITH_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench clean
+.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
@@ -71,5 +71,8 @@ test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N
 bench: venv  ## drain and latency, ours beside its peers, as ratios
 	$(BIN)/python -m bench
 
+docs: venv  ## the pages of docs/ as a site, in site/index.html
+	$(BIN)/zensical build --clean --strict
+
 clean:  ## remove caches (keeps .venv)
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse artifacts
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse artifacts site .cache

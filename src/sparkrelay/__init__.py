@@ -13,7 +13,9 @@ from sparkrelay.types import BatchId, ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from sparkrelay.datasources.register import register_data_sources
+    from sparkrelay.records.custom_format import CustomFormat
     from sparkrelay.records.formats import (
+        Arrow,
         Avro,
         Boolean,
         Double,
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
     from sparkrelay.topology import GlobalKTable, KStream, KTable, StreamsBuilder, Topology
 
-__version__ = "0.1.0.dev0"
-
 __all__ = [
+    "Arrow",
     "Avro",
     "BatchId",
     "Boolean",
+    "CustomFormat",
     "Double",
     "Float",
     "GlobalKTable",
@@ -69,8 +71,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Arrow": "sparkrelay.records.formats",
     "Avro": "sparkrelay.records.formats",
     "Boolean": "sparkrelay.records.formats",
+    "CustomFormat": "sparkrelay.records.custom_format",
     "Double": "sparkrelay.records.formats",
     "Float": "sparkrelay.records.formats",
     "GlobalKTable": "sparkrelay.topology",
@@ -97,6 +101,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415 - it takes 20 ms, and hardly anybody asks
+
+        return version(__name__)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sparkrelay' has no attribute {name!r}")

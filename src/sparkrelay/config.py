@@ -28,11 +28,15 @@ from sparkrelay.settings import (
     host_and_port,
     read,
     setting,
+    settings_of,
+    shortly,
+    shown,
 )
 
 __all__ = [
     "CONTINUE",
     "FAIL",
+    "HIDDEN",
     "MOST_TAGS",
     "PREFIXES",
     "SECURITY_PREFIXES",
@@ -50,6 +54,20 @@ SECURITY_PREFIXES: Final = (
     "https.ca.",
     "oauth_cb",
     "enable.ssl.certificate.verification",
+)
+#: What stands for a secret where settings are displayed.
+HIDDEN: Final = "[hidden]"
+_PUBLIC_SECURITY: Final = frozenset(
+    {
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.endpoint.identification.algorithm",
+        "enable.ssl.certificate.verification",
+        "https.ca.location",
+    }
 )
 #: Fields of settings that have a prefix, which is left out in them.
 PREFIXES: Final[Mapping[str, str]] = MappingProxyType(
@@ -107,6 +125,20 @@ def check_client_tags(tags: Mapping[str, object]) -> None:
 def _check_tag_names(names: tuple[str, ...]) -> None:
     if len(names) > MOST_TAGS:
         raise ValueError(f"at most {MOST_TAGS} tags are allowed")
+
+
+class _Hidden:
+    """Stands for a value that must not be shown."""
+
+
+def _displayed(key: str, value: object) -> str:
+    name = key
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    secret = name.startswith(SECURITY_PREFIXES) and name not in _PUBLIC_SECURITY
+    if value is _Hidden or secret or shown(key, value).endswith("=(hidden)"):
+        return HIDDEN
+    return value if isinstance(value, str) else shortly(value)
 
 
 def _check_servers(value: str) -> None:
@@ -380,10 +412,17 @@ class StreamsConfig:
 
     # What the operator sees
     metrics_port: int = setting(
-        0, "port of the instance's /metrics, /health and /ready; 0: none (SparkRelay's own)", most=65_535
+        0, "port of the instance's live page, /metrics, /health and /ready; 0: none (SparkRelay's own)", most=65_535
     )
     metrics_host: str = setting(
         "127.0.0.1", "address to serve them at; 0.0.0.0: all of this machine (SparkRelay's own)", check=_check_not_empty
+    )
+
+    metrics_server: str = setting(
+        "",
+        "HOST:PORT at which the group's other instances find this one's page; default: metrics.host, or where that is "
+        "all of this machine its address towards the brokers, and metrics.port (SparkRelay's own)",
+        check=host_and_port,
     )
 
     # Interactive queries
@@ -457,6 +496,20 @@ class StreamsConfig:
     def reuses_source_topics(self) -> bool:
         """True where tables use the topic that they are read from as their changelog."""
         return self.topology_optimization in {"all", REUSE_SOURCE_TOPICS}
+
+    def displayed(self) -> dict[str, str]:
+        """Return each setting as text, by key, for a page that others see: what may be a secret is ``[hidden]``.
+
+        Of the keys of security only those of :data:`_PUBLIC_SECURITY` are shown.
+        """
+        fields = {item.name: item for item in dataclasses.fields(self)}
+        values: dict[str, object] = {
+            declared.key: getattr(self, name) if fields[name].repr else _Hidden
+            for name, declared in settings_of(type(self)).items()
+        }
+        for prefix, name in PREFIXES.items():
+            values |= {f"{prefix}{key}": value for key, value in getattr(self, name).items()}
+        return {key: _displayed(key, value) for key, value in {**values, **self.security}.items() if value is not None}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:

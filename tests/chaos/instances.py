@@ -144,11 +144,12 @@ class Fleet:
         ways="as it comes",
         one_state_dir=True,
         master="local[2]",
+        spark=None,
         environment=None,
         **config,
     ):
         self._ways = ways
-        self._spark = {"spark.master": master, **SHORT_LIVED}
+        self._spark = {"spark.master": master, **SHORT_LIVED, **(spark or {})}
         self._environment = environment
         self._folder = folder
         self._number = 0

@@ -38,11 +38,13 @@ class SchemaRegistryDouble:
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def register(self, subject, schema, kind="AVRO"):
-        """Add a version of a subject; return the schema's number."""
+    def register(self, subject, schema, kind="AVRO", references=()):
+        """Add a version of a subject; return the schema's number. References are (name, subject, version)."""
         body = {"schema": schema if isinstance(schema, str) else json.dumps(schema)}
         if kind != "AVRO":
             body["schemaType"] = kind
+        if references:
+            body["references"] = [dict(zip(("name", "subject", "version"), one, strict=True)) for one in references]
         number = next((known for known, its in self.schemas.items() if its == body), len(self.schemas) + 1)
         self.schemas[number] = body
         versions = self.subjects.setdefault(subject, [])

@@ -8,11 +8,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.scripts import running
 
 from sparkrelay.own_files import state_folder
 
@@ -33,28 +32,6 @@ PRODUCER, READER = scripts("docs/how-to.md")[:2]
 def line(carrier, day):
     window = f'{{"start":"2013-01-0{day}T00:00:00.000Z","end":"2013-01-0{day + 1}T00:00:00.000Z"}}'
     return f'{carrier} {{"carrier":"{carrier}","window":{window},"flights":1,"mean_delay":{5.0 * day}}}'
-
-
-@contextmanager
-def running(file, **options):
-    """Run a script; it and all that it has started are dead in the end."""
-    process = subprocess.Popen(
-        [sys.executable, str(file)],
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        start_new_session=True,
-        text=True,
-        **options,
-    )
-    try:
-        yield process
-    finally:
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and os.getsid(int(entry.name)) == process.pid:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-        process.wait()
 
 
 def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wait_until, tmp_path):

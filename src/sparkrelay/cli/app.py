@@ -25,9 +25,11 @@ __all__ = ["app", "main"]
 _HELP = """Kafka Streams' high availability for PySpark pipelines.
 
 * demo: show it all; of two instances one is killed, and the result is exact
+* new: write a project that runs, to begin with
 * broker: run a Kafka for development
 * prepare: once on a machine, so that instances start in less time
 * doctor: look at all that an instance needs, and say what to do
+* top: watch a group of instances
 * plan: show what would move if instances joined or left
 * dead-letters: look at the records that an application has left out, and write them back
 * state: look into the tables of an application
@@ -49,11 +51,13 @@ app.command("sparkrelay.cli.simulate:simulate", name="simulate")
 app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.doctor:doctor", name="doctor")
+app.command("sparkrelay.cli.new:new", name="new")
 app.command("sparkrelay.cli.plan:plan", name="plan")
 app.command("sparkrelay.cli.state:state", name="state")
 app.command("sparkrelay.cli.reset:reset", name="reset")
 app.command("sparkrelay.cli.dead_letters:dead_letters", name="dead-letters")
 app.command("sparkrelay.cli.prepare:prepare", name="prepare")
+app.command("sparkrelay.cli.top:top", name="top")
 
 _INTERRUPTED = 130
 #: What a shell says of a program that was ended by SIGPIPE.

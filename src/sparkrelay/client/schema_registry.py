@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import SchemaRegistryException
 from sparkrelay.printable import printable
+from sparkrelay.records.schema_references import whole_schema
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
@@ -32,6 +33,8 @@ _NOT_FOUND: Final = 404
 #: Seconds for one question at most; it stands between an instance and its start.
 _LONGEST_SECONDS: Final = 15.0
 _PIECE: Final = 1 << 16
+#: Schemas that one may refer to, in all.
+_MOST_REFERRED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,24 @@ class RegisteredSchema:
         id: its number, which records carry.
         text: what it says.
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        referred: the schemas that it refers to, and those that they refer to, the last ones first: names and texts.
     """
 
     id: int
     text: str
     kind: str
+    referred: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """The schema with all that it refers to; of ``PROTOBUF`` a serialized set of files in base64.
+
+        Raises:
+            SerializationException: one of them cannot be read.
+        """
+        if not self.referred and self.kind != "PROTOBUF":
+            return self.text
+        return whole_schema(self.kind, self.text, dict(self.referred))
 
 
 class SchemaRegistry:
@@ -66,6 +82,8 @@ class SchemaRegistry:
             raise SchemaRegistryException(
                 f"schema.registry.ssl.ca.location={config.schema_registry_ssl_ca_location!r} cannot be read: {error}"
             ) from error
+        #: Subject and version -> its body: versions do not change, and many schemas refer to one.
+        self._referred: dict[tuple[str, int], dict[str, Any]] = {}
         self._opener = urllib.request.build_opener(_NoRedirects(), urllib.request.HTTPSHandler(context=context))
 
     def __repr__(self) -> str:
@@ -79,7 +97,7 @@ class SchemaRegistry:
         """Return a version's schema; None if there is none. Of ``PROTOBUF`` the text is a serialized file in base64."""
         form = "?format=serialized" if kind == "PROTOBUF" else ""
         answer = self._ask(f"/subjects/{_quoted(subject)}/versions/{version}{form}")
-        return None if answer is None else _schema(answer, None, f"{subject} version {version}")
+        return None if answer is None else self._schema(answer, None, f"{subject} version {version}")
 
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """Return every version's schema."""
@@ -92,7 +110,7 @@ class SchemaRegistry:
     def by_id(self, id_: int) -> RegisteredSchema | None:
         """Return the schema of a number; None if there is none."""
         answer = self._ask(f"/schemas/ids/{id_}")
-        return None if answer is None else _schema(answer, id_, f"number {id_}")
+        return None if answer is None else self._schema(answer, id_, f"number {id_}")
 
     def lookup(self, subject: str, text: str, kind: str) -> int | None:
         """Return the number of a schema under a subject; None if it is not registered there."""
@@ -104,6 +122,52 @@ class SchemaRegistry:
         if number is None:
             raise SchemaRegistryException(f"the schema registry does not take a schema for {subject!r}: not found")
         return number
+
+    def _schema(self, answer: Any, id_: int | None, what: str) -> RegisteredSchema:
+        answer = answer if isinstance(answer, dict) else {}
+        text, kind = answer.get("schema"), str(answer.get("schemaType") or "AVRO")
+        id_ = answer.get("id") if id_ is None else id_
+        if not isinstance(text, str) or not isinstance(id_, int):
+            raise SchemaRegistryException(f"the schema registry's answer has no schema: {what}")
+        found: dict[str, tuple[tuple[str, int], str]] = {}
+        self._refer(answer, kind, found, [what])
+        return RegisteredSchema(id_, text, kind, tuple((name, its) for name, (_, its) in found.items()))
+
+    def _refer(
+        self, body: dict[str, Any], kind: str, found: dict[str, tuple[tuple[str, int], str]], path: list[str]
+    ) -> None:
+        """Add the schemas that a schema refers to, those behind them first.
+
+        Raises:
+            SchemaRegistryException: one is missing, refers to itself, or is meant in two versions.
+        """
+        for one in body.get("references") or ():
+            place, name = _reference(one, path[0])
+            if name in found:
+                if found[name][0] != place:
+                    raise SchemaRegistryException(
+                        f"the schema {path[0]} refers to {printable(name)!r} as version {found[name][0][1]} of "
+                        f"{printable(found[name][0][0])!r} and as version {place[1]} of {printable(place[0])!r}; "
+                        "register it with one of them"
+                    )
+                continue
+            if name in path or len(found) + len(path) > _MOST_REFERRED:
+                raise SchemaRegistryException(
+                    f"the schema {path[0]} refers to itself, or to more than {_MOST_REFERRED} others, by "
+                    f"{printable(name)!r}"
+                )
+            if place not in self._referred:
+                form = "?format=serialized" if kind == "PROTOBUF" else ""
+                answer = self._ask(f"/subjects/{_quoted(place[0])}/versions/{place[1]}{form}")
+                if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+                    raise SchemaRegistryException(
+                        f"the schema {path[0]} refers to version {place[1]} of {printable(place[0])!r}, which the "
+                        "schema registry does not have"
+                    )
+                self._referred[place] = answer
+            its = self._referred[place]
+            self._refer(its, kind, found, [*path, name])
+            found[name] = place, its["schema"]
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """Return the answer to a question; None where it is that there is no such thing.
@@ -164,15 +228,9 @@ def _number(answer: Any, subject: str) -> int | None:
     return int(answer["id"])
 
 
-def _schema(answer: Any, id_: int | None, what: str) -> RegisteredSchema:
-    answer = answer if isinstance(answer, dict) else {}
-    text = answer.get("schema")
-    id_ = answer.get("id") if id_ is None else id_
-    if not isinstance(text, str) or not isinstance(id_, int):
-        raise SchemaRegistryException(f"the schema registry's answer has no schema: {what}")
-    if answer.get("references"):
-        raise SchemaRegistryException(
-            f"the schema {what} refers to other schemas of the registry, which is not supported yet; give one that has "
-            "all types in it, such as Avro(schema, framed=True)"
-        )
-    return RegisteredSchema(id_, text, str(answer.get("schemaType") or "AVRO"))
+def _reference(one: Any, what: str) -> tuple[tuple[str, int], str]:
+    """Return subject and version of what a schema refers to, and by which name."""
+    name, subject, version = (one.get(key) if isinstance(one, dict) else None for key in ("name", "subject", "version"))
+    if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
+        raise SchemaRegistryException(f"the schema registry's answer has a reference without a place: {what}")
+    return (subject, version), name

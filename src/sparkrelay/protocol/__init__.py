@@ -16,7 +16,7 @@ from sparkrelay.protocol.common import (
     HostInfo,
 )
 from sparkrelay.protocol.named_task_id import NamedTaskId, parse_task_id
-from sparkrelay.protocol.reserved_tags import ASSIGNOR_TAG, RESERVED_TAG_PREFIX, TOPOLOGY_TAG, split_tags
+from sparkrelay.protocol.reserved_tags import ASSIGNOR_TAG, PAGE_TAG, RESERVED_TAG_PREFIX, TOPOLOGY_TAG, split_tags
 from sparkrelay.protocol.subscription_info import SubscriptionInfo
 from sparkrelay.protocol.version_probing import SpokenVersion
 
@@ -26,6 +26,7 @@ __all__ = [
     "LATEST_SUPPORTED_VERSION",
     "LONG_MAX",
     "NO_REBALANCE_SCHEDULED",
+    "PAGE_TAG",
     "RESERVED_TAG_PREFIX",
     "TOPOLOGY_TAG",
     "UNKNOWN_OFFSET",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ASSIGNOR_TAG", "RESERVED_TAG_PREFIX", "TOPOLOGY_TAG", "split_tags"]
+__all__ = ["ASSIGNOR_TAG", "PAGE_TAG", "RESERVED_TAG_PREFIX", "TOPOLOGY_TAG", "split_tags"]
 
 #: Keys that begin so belong to SparkRelay; a user may not set them.
 RESERVED_TAG_PREFIX = "sparkrelay."
@@ -21,6 +21,9 @@ TOPOLOGY_TAG = RESERVED_TAG_PREFIX + "topology"
 
 #: The member's task assignor: the leader runs one that all members support.
 ASSIGNOR_TAG = RESERVED_TAG_PREFIX + "assignor"
+
+#: ``host:port`` at which the group's other instances find the member's page (``metrics.port``), if it has one.
+PAGE_TAG = RESERVED_TAG_PREFIX + "page"
 
 
 def split_tags(tags: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, str]]:

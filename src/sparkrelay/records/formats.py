@@ -17,6 +17,7 @@ from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
 from sparkrelay.records.json.schema import properties_of
 
 __all__ = [
+    "Arrow",
     "Avro",
     "Boolean",
     "Double",
@@ -36,9 +37,10 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
 class Format:
     """What the bytes of keys or of values are. Use one of its subclasses."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,36 @@ class Json(Format):
     def __post_init__(self) -> None:
         if isinstance(self.schema, str) and not self.schema.strip():
             raise ValueError('Json(""): name at least one field, such as Json("user string, amount double")')
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow(Format):
+    """One Arrow IPC stream a record, uncompressed: what ``pyarrow.ipc.new_stream`` writes.
+
+    ``Arrow(schema)`` has one row a record. ``Arrow(schema, column="rows")`` has any number, which are one column, an
+    array of structs; ``F.explode`` makes rows of it. Fields are found by their names and cast where nothing is lost; a
+    field that a record does not have is null, others are left out.
+
+    Attributes:
+        schema: the fields: a Spark DDL string, such as ``"user string, amount double"``, a ``StructType`` or a
+            ``pyarrow.Schema``. Needed for reading; for writing it must be None: columns are written as they are.
+        column: name of the column that holds a record's rows.
+
+    Usage::
+
+        builder.stream("orders", value=Arrow("user string, amount double")).to("copies", value=Arrow())
+    """
+
+    schema: Any = None
+    column: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.schema, str) and not self.schema.strip():
+            raise ValueError('Arrow(""): name at least one field, such as Arrow("user string, amount double")')
+        if self.column is not None and (not isinstance(self.column, str) or not self.column):
+            raise ValueError(f"Arrow(column={self.column!r}): the column's name must be a non-empty string")
+        if hasattr(self.schema, "remove_metadata"):
+            object.__setattr__(self, "schema", self.schema.remove_metadata())
 
 
 @dataclass(frozen=True, slots=True)

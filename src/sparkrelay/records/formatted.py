@@ -11,13 +11,16 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import flatten
+from sparkrelay.records.arrow_ipc import arrow_to_columns, columns_to_arrow
 from sparkrelay.records.avro.arrow_types import arrow_schema_of
 from sparkrelay.records.avro.defaults import varint
 from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.schema import parse_schema
 from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.bad_record import BadRecord
-from sparkrelay.records.formats import Avro, Json, JsonSchema, OneColumn, Protobuf, Raw, RegistryFormat, Uuid
+from sparkrelay.records.custom import columns_to_custom, custom_to_columns
+from sparkrelay.records.custom_format import CustomFormat
+from sparkrelay.records.formats import Arrow, Avro, Json, JsonSchema, OneColumn, Protobuf, Raw, RegistryFormat, Uuid
 from sparkrelay.records.framing import PREFIX_BYTES, UNFRAMED, prefix, schema_ids, without_prefix
 from sparkrelay.records.json.schema import json_schema_columns, required_of
 from sparkrelay.records.json.writer import columns_to_json
@@ -65,6 +68,10 @@ def format_to_columns(
         column, bad = plain_to_column(values, type(form))
         return {form.column_name(place): column}, bad
     assert schema is not None, form
+    if isinstance(form, CustomFormat):
+        return custom_to_columns(values, form, schema)
+    if isinstance(form, Arrow):
+        return arrow_to_columns(values, form.column, schema)
     if isinstance(form, Json):
         batch, bad = json_to_columns(values, schema)
     elif isinstance(form, Protobuf):
@@ -96,6 +103,10 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
     """
     if isinstance(form, Json):
         return columns_to_json(rows)
+    if isinstance(form, CustomFormat):
+        return columns_to_custom(rows, form, left_out)
+    if isinstance(form, Arrow):
+        return columns_to_arrow(rows, form.column)
     if isinstance(form, Protobuf):
         first = prefix(form.schema_id) + _place_in_file(form) if form.schema_id is not None else b""
         return columns_to_protobuf(rows, form.schema, str(form.message), first)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_text", "column_names", "columns_to_protobuf", "file_of", "message_index", "message_name", "protobuf_schema",
-    "protobuf_to_columns", "text_of_file",
+    "protobuf_to_columns",
 ]  # fmt: skip
 
 MAX_DEPTH: Final = 32
@@ -70,22 +70,6 @@ def as_text(given: Any) -> tuple[str, str | None]:
 
     add(descriptor.file)
     return base64.b64encode(files.SerializeToString(deterministic=True)).decode("ascii"), str(descriptor.full_name)
-
-
-def text_of_file(file: str) -> str:
-    """Return the schema of one file, whose base64 a registry gives (``format=serialized``)."""
-    _require()
-    from google.protobuf import descriptor_pb2  # noqa: PLC0415
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-
-    files = descriptor_pb2.FileDescriptorSet()
-    try:
-        files.file.add().ParseFromString(base64.b64decode(file, validate=True))
-    except (DecodeError, binascii.Error, ValueError) as error:
-        raise SerializationException(
-            f"the registry's Protobuf schema is not a serialized file, though one was asked for: {error}"
-        ) from error
-    return base64.b64encode(files.SerializeToString(deterministic=True)).decode("ascii")
 
 
 def file_of(text: str) -> str:

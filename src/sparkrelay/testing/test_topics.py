@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.columns import HEADERS_TYPE
+from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.encode import encode
-from sparkrelay.records.formats import Json, OneColumn, Raw, RegistryFormat
+from sparkrelay.records.formats import Arrow, Json, OneColumn, Raw, RegistryFormat
 from sparkrelay.records.formatted import columns_to_format, declared_schema, format_to_columns
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
+from sparkrelay.runtime.compile.schemas import arrow_schema, format_fields
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -214,6 +217,8 @@ def _encoded(format_: Format, value: Any, place: str) -> bytes | None:
         return json.dumps(value, default=_json).encode()
     if isinstance(format_, RegistryFormat):
         return _by_schema(format_, value, place)
+    if isinstance(format_, Arrow | CustomFormat):
+        return _by_own_schema(format_, value, place)
     assert isinstance(format_, OneColumn), format_
     try:
         row = pa.RecordBatch.from_arrays([pa.array([value], PLAIN_TYPES[type(format_)])], ["value"])
@@ -236,11 +241,30 @@ def _by_schema(format_: RegistryFormat, value: Any, place: str) -> bytes:
     return data
 
 
+def _by_own_schema(format_: Arrow | CustomFormat, value: Any, place: str) -> bytes:
+    try:
+        given = arrow_schema(StructType(format_fields(format_, place, place)))
+        row = {format_.column: value} if isinstance(format_, Arrow) and format_.column is not None else value
+        data: bytes = columns_to_format(pa.RecordBatch.from_pylist([row], given), format_)[0].as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, SerializationException) as error:
+        raise TypeError(f"{value!r} cannot be written as {format_}: {error}") from error
+    return data
+
+
 def _decoded(format_: Format, data: bytes | None, place: str) -> Any:
     if data is None or isinstance(format_, Raw):
         return data
     if isinstance(format_, Json):
         return json.loads(data)
+    if isinstance(format_, Arrow) and format_.schema is None:
+        rows = pa.ipc.open_stream(data).read_all().to_pylist()
+        return rows if format_.column is not None else rows[0]
+    if isinstance(format_, Arrow | CustomFormat):
+        schema = arrow_schema(StructType(format_fields(format_, place, place)))
+        columns, bad = format_to_columns(pa.array([data], pa.binary()), format_, place, schema)
+        if bad:
+            raise SerializationException(f"a record's {place} does not decode: {bad[0].reason}")
+        return {name: column[0].as_py() for name, column in columns.items()}
     if isinstance(format_, RegistryFormat):
         columns, bad = format_to_columns(pa.array([data], pa.binary()), format_, place, declared_schema(format_, place))
         if bad:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Boolean, Double, Float, Format, Json, RegistryFormat, Short
+from sparkrelay.records.custom_format import CustomFormat
+from sparkrelay.records.formats import Arrow, Boolean, Double, Float, Format, Json, RegistryFormat, Short
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.lineage import Lineage
@@ -219,6 +220,11 @@ def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
             "bytes, as schemas change, and a table goes by bytes. Read it with stream(), and keep a table of it: "
             'builder.stream(...).groupBy("id").agg(F.last("name"))'
         )
+    if isinstance(key, Arrow | CustomFormat):
+        raise TopologyException(
+            f"{call_site}: key={type(key).__name__}(...) of {method}() is not there: equal keys may have different "
+            'bytes. Read it as Raw("key"), and take it apart with a pandas_udf'
+        )
     if isinstance(key, Json):
         raise TopologyException(
             f'{call_site}: key=Json(...) of {method}() is not there yet; read it as String("key") and take it apart '
@@ -228,14 +234,21 @@ def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
 
 
 def _value_format(method: str, value: Any, call_site: CallSite) -> Format | None:
-    if isinstance(value, Json) and value.schema is None:
+    if isinstance(value, Json | Arrow) and value.schema is None:
+        kind = type(value).__name__
         raise TopologyException(
-            f'{call_site}: value=Json() of {method}() needs a schema, such as Json("user string, amount double")'
+            f'{call_site}: value={kind}() of {method}() needs a schema, such as {kind}("user string, amount double")'
         )
     return _format(method, "value", value, call_site)
 
 
 def _format(method: str, place: str, form: Any, call_site: CallSite) -> Format | None:
+    if isinstance(form, CustomFormat) and " at 0x" in form.fingerprint:
+        raise TopologyException(
+            f"{call_site}: {place}={form.fingerprint} of {method}() holds an object without a text of its own, and "
+            "the instances of an application must agree on their formats; give "
+            f"{type(form).__name__} a property fingerprint"
+        )
     if form is None or isinstance(form, Format):
         return form
     hint = " (an instance, with parentheses)" if isinstance(form, type) else ""

@@ -5,9 +5,10 @@ Steps that several legs share stand once. There are no line numbers, so that a d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, cast
 
+from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import RegistryFormat
 from sparkrelay.topology.stateful_steps import TableJoin
 from sparkrelay.topology.structure import Lookup
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.structure import Leg, Source, Step, Subtopology
 
-__all__ = ["describe", "dot", "format_text"]
+__all__ = ["describe", "dot", "format_text", "graph"]
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +71,26 @@ def dot(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...] =
     return "\n".join([*lines, *edges, "}", ""])
 
 
+def graph(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...] = ()) -> dict[str, Any]:
+    """Return the topology as JSON has it: ``nodes`` and ``edges``, as the live page draws them."""
+    nodes: list[dict[str, Any]] = []
+    edges: list[list[str]] = []
+    topics: dict[str, str] = {}
+    for number, head, legs in _boxes(subtopologies, global_tables):
+        names: dict[int, str] = {}
+        for part in _parts(legs):
+            name = names[id(part)] = f"n{number}_{len(names)}"
+            kind, _, label = part.head.partition(": ")
+            box = f"Sub-topology {number}{head}"
+            nodes.append({"id": name, "kind": kind.lower(), "label": label, "notes": list(part.notes), "box": box})
+            if part.before is not None:
+                edges.append([names[id(part.before)], name])
+            edges += [[topics.setdefault(topic, f"t{len(topics)}"), name] for topic in part.reads]
+            edges += [[name, topics.setdefault(topic, f"t{len(topics)}")] for topic in part.writes]
+    nodes += [{"id": name, "kind": "topic", "label": topic, "notes": [], "box": ""} for topic, name in topics.items()]
+    return {"nodes": nodes, "edges": edges}
+
+
 def _boxes(
     subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...]
 ) -> Iterator[tuple[int, str, tuple[Leg, ...]]]:
@@ -89,9 +110,11 @@ def format_text(form: Format | None) -> str | None:
     """Return a format as it is written, ``String("carrier")``."""
     if form is None:
         return None
+    if isinstance(form, CustomFormat):
+        return form.fingerprint
     words = []
-    for name, declared in form.__dataclass_fields__.items():
-        argument = getattr(form, name)
+    for declared in fields(cast("Any", form)):
+        name, argument = declared.name, getattr(form, declared.name)
         if not declared.compare:
             continue
         if declared.kw_only:
@@ -99,8 +122,9 @@ def format_text(form: Format | None) -> str | None:
         elif isinstance(argument, str):
             words.append('"' + " ".join(argument.split()) + '"')
         elif argument is not None:
-            # A StructType; its own short form is stable, which repr() of other objects may not be.
-            words.append(argument.simpleString() if hasattr(argument, "simpleString") else repr(argument))
+            # A StructType; its own short form is stable, which repr() of other objects may not be. Or Arrow's schema.
+            text = argument.simpleString() if hasattr(argument, "simpleString") else repr(argument)
+            words.append(" ".join(text.split()))
     return f"{type(form).__name__}({', '.join(words)})"
 
 

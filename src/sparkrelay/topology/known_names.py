@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.records.formats import Json, OneColumn, RegistryFormat
+from sparkrelay.records.custom_format import CustomFormat
+from sparkrelay.records.formats import Arrow, Json, OneColumn, RegistryFormat
 from sparkrelay.topology.columns import column_path, expression_path, is_star, output_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
@@ -54,7 +55,9 @@ def _of_format(format_: Format | None, place: str) -> frozenset[str]:
         return frozenset({format_.column_name(place)})
     if isinstance(format_, RegistryFormat):
         return frozenset(format_.column_names(place))
-    schema = format_.schema if isinstance(format_, Json) else None
+    if isinstance(format_, Arrow) and format_.column is not None:
+        return frozenset({format_.column})
+    schema = format_.schema if isinstance(format_, Json | Arrow | CustomFormat) else None
     if isinstance(schema, str):
         found = (_FIELD.match(field) for field in _top_level(schema))
         return frozenset((field[1] or field[2]).replace("``", "`") for field in found if field is not None)

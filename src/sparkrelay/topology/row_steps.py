@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Format, Json, JsonSchema, Protobuf
+from sparkrelay.records.custom_format import CustomFormat
+from sparkrelay.records.formats import Arrow, Format, Json, JsonSchema, Protobuf
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, is_column, made_up_seed
 from sparkrelay.topology.describe import format_text
@@ -155,10 +156,16 @@ class RowSteps:
                 f"{call_site}: a JSON key has no fixed bytes, so equal keys could go to different partitions; use "
                 'String("column"), Integer, Long or Raw, or leave key= out'
             )
-        if isinstance(value, Json) and value.schema is not None:
+        if isinstance(key, Arrow | CustomFormat):
+            raise TopologyException(
+                f"{call_site}: key={type(key).__name__}(...) of to({topic!r}) has no fixed bytes, so equal keys could "
+                'go to different partitions; use String("column"), Integer, Long or Raw, or leave key= out'
+            )
+        if isinstance(value, Json | Arrow) and value.schema is not None:
+            kind = type(value).__name__
             raise TopologyException(
                 f"{call_site}: value={format_text(value)} of to({topic!r}) has a schema, which is for reading: columns "
-                "are written as they are; select() and cast() them before, and write value=Json()"
+                f"are written as they are; select() and cast() them before, and write value={kind}()"
             )
         if headers is not None and (not isinstance(headers, str) or not headers.strip()):
             raise TopologyException(

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.columns import argument_text
-from sparkrelay.topology.describe import describe, dot, format_text
+from sparkrelay.topology.describe import describe, dot, format_text, graph
 from sparkrelay.topology.stateful_steps import Deduplication, Delay, Transformation
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ class Topology:
     def to_dot(self) -> str:
         """Return the topology as a graph in Graphviz's language: ``dot -Tsvg`` draws it, as many editors do."""
         return dot(self._subtopologies, self._global_tables)
+
+    def graph(self) -> dict[str, Any]:
+        """Return the topology as :meth:`to_dot` does, as ``nodes`` and ``edges``: what the live page draws."""
+        return graph(self._subtopologies, self._global_tables)
 
     def __repr__(self) -> str:
         return f"<Topology of {len(self._subtopologies)} subtopologies reading {', '.join(sorted(self.source_topics))}>"

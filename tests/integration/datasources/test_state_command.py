@@ -48,6 +48,14 @@ def test_tables_are_listed_counted_looked_into_and_dumped(
     wait_until(lambda: state("count", "users")[1] == f"{len(expected)}\n", "not everything is counted")
     assert streams.stop(60)
 
+    # To whoever goes by names alone, its topics look like those of an application with half of its name.
+    half, _, rest = application_id.rpartition("-")
+    code, out, err = state("list", application=half)
+    assert (code, out.splitlines()[1:]) == (0, [])
+    code, _, err = state("count", f"{rest}-users", application=half)
+    assert code == 1
+    assert f"is the changelog of store 'users' of application '{application_id}'" in err
+
     code, out, _ = state("list")
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert (code, [*lines]) == (0, ["STORE", "firsts", "shops", "users"])

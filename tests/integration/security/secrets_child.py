@@ -81,7 +81,7 @@ shown = ["/environment/", "/jobs/", "/stages/", "/SQL/", "/executors/"]
 rest = ["/environment", "/jobs", "/stages?details=true", "/sql?details=true&planDescription=true", "/allexecutors"]
 for address in [ui + path for path in shown] + [api + path for path in rest]:
     print(address, page(address))
-for path in ("/metrics", "/health"):
+for path in ("/metrics", "/health", "/", "/api/instance", "/api/group"):
     print(page(f"http://127.0.0.1:{config['metrics.port']}{path}"))
 seen = 0
 for pid in family():

@@ -7,11 +7,13 @@ import struct
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import Window, functions as F
 from tests.doubles.schema_registry import SchemaRegistryDouble
 
-from sparkrelay import Avro, Json, Raw, StreamsBuilder, String
+from sparkrelay import Avro, CustomFormat, Json, Raw, StreamsBuilder, String
 from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
 
@@ -43,6 +45,14 @@ def test_the_page_s_prices_are_aggregated(spark):
             trades.pipe_input("x", {"user": user, "price": price, "at": f"2026-01-01T{time}:00Z"})
         row = driver.create_output_topic("daily-prices", value=Json()).read_rows()[-1]
         assert row == row | {"symbol": "x", "open": 8.0, "close": 12.0, "cheap": 1, "users": 2, "spread": 0.2}
+
+
+def test_the_page_s_own_format_reads_and_writes(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "CustomFormat": CustomFormat, "pa": pa, "pc": pc}
+    with TopologyTestDriver(run("A format of your own", **imports)["large_amounts"](), spark=spark) as driver:
+        amounts = driver.create_input_topic("amounts")
+        amounts.pipe_rows([("x", b"ada 99"), ("x", b"bob 101")])
+        assert driver.create_output_topic("large", value=Raw()).read_rows() == [b"bob     101"]
 
 
 def test_the_page_s_windows_end(spark):

@@ -102,3 +102,37 @@ def test_other_credentials_are_refused_and_not_shown():
     assert "s3cret" not in str(raised.value)
     with pytest.raises(ConfigException, match="use one of TopicNameStrategy"):
         config("http://registry:8081", **{"value.subject.name.strategy": "Mine"})
+
+
+def test_what_a_schema_refers_to_is_fetched_once_the_last_ones_first(double):
+    money = '{"type": "fixed", "name": "Money", "size": 2}'
+    item = '{"type": "record", "name": "Item", "fields": [{"name": "price", "type": "Money"}]}'
+    order = '{"type": "record", "name": "Order", "fields": [{"name": "item", "type": "Item"}]}'
+    double.register("money", money)
+    double.register("item", item, references=[("Money", "money", 1)])
+    for _ in range(2):
+        number = double.register("order", order, references=[("Item", "item", 1), ("Money", "money", 1)])
+    registry = SchemaRegistry(config(double.url))
+    found = registry.latest("order")
+    assert (found.id, found.text, found.referred) == (number, order, (("Money", money), ("Item", item)))
+    assert '"size":2' in found.whole
+    assert registry.by_id(number).referred == found.referred
+    asked = [path for _, path in double.requests]
+    assert asked.count("/subjects/item/versions/1") == asked.count("/subjects/money/versions/1") == 1
+
+
+def test_references_that_lead_nowhere_are_refused(double):
+    registry = SchemaRegistry(config(double.url))
+    double.register("a", '"Money"', references=[("Money", "money", 1)])
+    with pytest.raises(SchemaRegistryException, match="refers to version 1 of 'money', which .* does not have"):
+        registry.latest("a")
+    double.register("x", '"X"', references=[("Y", "y", 1)])
+    double.register("y", '"Y"', references=[("X", "x", 1)])
+    with pytest.raises(SchemaRegistryException, match="refers to itself"):
+        registry.latest("x")
+    double.register("money", '"int"')
+    double.register("money", '"long"')
+    double.register("b", '"B"', references=[("Money", "money", 2)])
+    double.register("c", '"C"', references=[("Money", "money", 1), ("B", "b", 1)])
+    with pytest.raises(SchemaRegistryException, match="as version 1 of 'money' and as version 2 of 'money'"):
+        registry.latest("c")

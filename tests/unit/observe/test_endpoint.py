@@ -68,7 +68,10 @@ def test_ready_is_who_has_its_tasks_running(state, status, snapshot):
 
 def test_other_pages_are_not_there(snapshot):
     with serve(snapshot, port=0) as endpoint:
-        assert asked(endpoint, "/") == (404, "there are /metrics, /health and /ready\n")
+        assert asked(endpoint, "/page.py") == (
+            404,
+            "there are /, /api/instance, /api/group, /events, /metrics, /health and /ready\n",
+        )
 
 
 def test_a_snapshot_that_fails_is_one_answer_only(snapshot):

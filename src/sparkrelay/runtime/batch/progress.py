@@ -117,6 +117,7 @@ class ProgressLog:
         self._batches = 0
         self._finished_at = self._reported_at = clock()
         self._threads: tuple[ThreadProgress, ...] = ()
+        self._watermarks: dict[tuple[str, str], int] = {}
 
     def thread(self) -> ThreadProgress:
         """Return a new thread's part."""
@@ -147,6 +148,12 @@ class ProgressLog:
         """Return what hinders the instance right now, or None."""
         hindrances = [thread.hindered or thread.failing or thread.unread for thread in self._threads]
         return next(filter(None, hindrances), None)
+
+    @property
+    def watermarks(self) -> dict[tuple[str, str], int]:
+        """Return the newest watermarks seen here, by task and store, in milliseconds since 1970."""
+        with self._lock:
+            return dict(self._watermarks)
 
     @property
     def input_lags(self) -> dict[str, int]:
@@ -209,6 +216,9 @@ class ProgressLog:
             }
             self._batches += 1
             self._recent.append(report)
+            for leg in outcome.reports:
+                if leg.state is not None and leg.state.watermark is not None and leg.task in outcome.committed:
+                    self._watermarks[str(leg.task), leg.state.store] = leg.state.watermark
 
     def _head(self, at: dt.datetime, batch: int, rows: int) -> dict[str, Any]:
         return {

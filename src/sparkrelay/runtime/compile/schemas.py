@@ -36,7 +36,10 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.errors import SerializationException, TopologyException
+from sparkrelay.records.custom import check_decode
+from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import (
+    Arrow,
     Boolean,
     Double,
     Float,
@@ -162,21 +165,44 @@ def format_fields(form: Format, place: str, where: str) -> list[StructField]:
             return list(from_arrow_schema(declared_schema(form, place), prefer_timestamp_ntz=True))
         except SerializationException as error:
             raise TopologyException(f"{where}: {error}") from error
-    assert isinstance(form, Json), form
-    if form.schema is None:
-        raise TopologyException(
-            f'{where}: Json() of a stream needs a schema, such as Json("user string, amount double")'
+    fields = _declared_fields(form, where)
+    if isinstance(form, CustomFormat):
+        _check_decoding(form, fields, where)
+    elif isinstance(form, Arrow):
+        return list(fields) if form.column is None else [StructField(form.column, ArrayType(fields))]
+    else:
+        _check_readable(fields, where)
+    return list(fields)
+
+
+def _declared_fields(form: Format, where: str) -> StructType:
+    """Return the schema that was given with a format."""
+    assert isinstance(form, Json | Arrow | CustomFormat), form
+    name, parsed = type(form).__name__, form.schema
+    if parsed is None:
+        example = f'schema = "user string, amount double" in class {name}'
+        example = example if isinstance(form, CustomFormat) else f'such as {name}("user string, amount double")'
+        raise TopologyException(f"{where}: {name}() of a stream needs a schema, {example}")
+    if isinstance(parsed, StructType):
+        return parsed
+    try:
+        parsed = (
+            from_arrow_schema(parsed, prefer_timestamp_ntz=True)
+            if isinstance(parsed, pa.Schema)
+            else _parse_datatype_string(str(parsed))
         )
-    parsed = form.schema
+    except PySparkException as error:
+        raise TopologyException(f"{where}: {name}({form.schema!r}) is not a schema: {error}") from error
     if not isinstance(parsed, StructType):
-        try:
-            parsed = _parse_datatype_string(str(parsed))
-        except PySparkException as error:
-            raise TopologyException(f"{where}: Json({form.schema!r}) is not a schema: {error}") from error
-    if not isinstance(parsed, StructType):
-        raise TopologyException(f"{where}: Json({form.schema!r}) names no fields")
-    _check_readable(parsed, where)
-    return list(parsed)
+        raise TopologyException(f"{where}: {name}({form.schema!r}) names no fields")
+    return parsed
+
+
+def _check_decoding(form: CustomFormat, fields: StructType, where: str) -> None:
+    try:
+        check_decode(form, arrow_schema(fields))
+    except SerializationException as error:
+        raise TopologyException(f"{where}: {error}") from error
 
 
 def _check_readable(schema: StructType, where: str) -> None:
@@ -370,8 +396,10 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
         if isinstance(given, OneColumn):
             _check_type(rows[given.column_name(place)], given, place, where)
     for given, names in ((sink.key, key), (form, without_kafka(rows).names)):
-        if isinstance(given, RegistryFormat):
+        if isinstance(given, RegistryFormat | CustomFormat):
             _check_writable(rows, names, given, where)
+        elif isinstance(given, Arrow) and given.column is not None:
+            _check_rows_column(rows, given.column, where)
     if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
         kind = rows[sink.key].dataType.simpleString()
         raise TopologyException(
@@ -386,6 +414,8 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
         # Through a repartition topic they travel as a column.
         headers = "headers"
     written = [field for field in without_kafka(rows) if field.name != sink.headers]
+    if isinstance(form, Arrow):
+        one = form.column
     columns = StructType(written if one is None else [rows[one]])
     return SinkPlan(form, columns, key, headers)
 
@@ -453,13 +483,23 @@ def _check_type(column: StructField, form: OneColumn, place: str, where: str) ->
     )
 
 
-def _check_writable(rows: StructType, names: Sequence[str], form: RegistryFormat, where: str) -> None:
+def _check_writable(rows: StructType, names: Sequence[str], form: RegistryFormat | CustomFormat, where: str) -> None:
     """Refuse columns that a schema does not take, or that leave out what it wants."""
     try:
         schema = arrow_schema(StructType([rows[name] for name in names]))
         columns_to_format(_no_rows(schema), form)
     except SerializationException as error:
         raise TopologyException(f"{where}: {error}") from error
+
+
+def _check_rows_column(rows: StructType, name: str, where: str) -> None:
+    kind = rows[name].dataType if name in rows.names else None
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        found = "is not there" if kind is None else f"is {kind.simpleString()}"
+        raise TopologyException(
+            f"{where} writes the rows in column {name!r} as Arrow(column={name!r}), which takes an array of structs; "
+            f"it {found}. Arrow() writes the columns as they are"
+        )
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -166,6 +166,7 @@ class StateReport:
         left_ms: how far the watermark is from the end of the next window that is not over, or would be if no topic held
             it back; 0: that window is open only because one does. None: there is none.
         sources: where topics hold it back: those that the batch had rows of.
+        watermark: in milliseconds since 1970; None where there is none yet.
     """
 
     store: str
@@ -175,6 +176,7 @@ class StateReport:
     last_end: int = 0
     left_ms: int | None = None
     sources: frozenset[str] = frozenset()
+    watermark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

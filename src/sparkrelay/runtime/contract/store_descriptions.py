@@ -55,11 +55,13 @@ class StoreDescription:
         contents: what the store holds, in words.
         spec: how its rows are read, with nothing in it of a pipeline or a cluster; None if it has none to show.
         why_not: where there is no ``spec``: what it holds instead.
+        store: its name; None where a release wrote it that does not say it.
     """
 
     contents: str
     spec: StateSpec | None
     why_not: str = ""
+    store: str | None = None
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -69,7 +71,7 @@ class StoreDescription:
 
 def describe_store(spec: StoreSpec) -> bytes:
     """Return what is written into a changelog about its store."""
-    said: dict[str, Any] = {"version": _VERSION, "contents": spec.contents}
+    said: dict[str, Any] = {"version": _VERSION, "store": spec.store, "contents": spec.contents}
     if not isinstance(spec, StateSpec):
         return _encoded(said | {"holds": _WITHOUT_ROWS.get(type(spec), "no rows")})
     if spec.ranks_changes:
@@ -97,9 +99,10 @@ def read_description(data: bytes, what: str) -> StoreDescription:
                 "install the release that wrote it"
             )
         contents = str(said["contents"])
+        store = str(said["store"]) if "store" in said else None
         if "holds" in said:
-            return StoreDescription(contents, None, str(said["holds"]))
-        return StoreDescription(contents, _spec(contents, said))
+            return StoreDescription(contents, None, str(said["holds"]), store)
+        return StoreDescription(contents, _spec(contents, said), store=store)
     except _UNREADABLE as error:
         raise SerializationException(
             f"{what} does not describe the store: {error}. Something else wrote it, or it is damaged; the next owner "

@@ -12,8 +12,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.observe.rebalance_stories import RebalanceStories
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sparkrelay.types import ProcessId, TaskId
 
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: Tasks and processes named in one line.
 _MOST_NAMED: Final = 10
+#: Tasks named of a move that is kept for the page.
+_MOST_KEPT: Final = 40
 _UNKNOWN: Final = "the leader does not say why"
 
 
@@ -35,19 +39,26 @@ class Notice:
         why: what made the group rebalance, as far as the leader knows.
         warming: process id -> the tasks that are to move there once its copy, which the
             leader holds to be cold, has caught up.
+        pages: process, as in ``processes`` -> where its instance's page is, for those that have one.
     """
 
     processes: tuple[str, ...] = ()
     why: str = _UNKNOWN
     warming: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pages: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, processes: Iterable[ProcessId], why: str, warming: Mapping[ProcessId, Collection[TaskId]] | None = None
+        cls,
+        processes: Iterable[ProcessId],
+        why: str,
+        warming: Mapping[ProcessId, Collection[TaskId]] | None = None,
+        pages: Mapping[ProcessId, str] | None = None,
     ) -> Notice:
         """Return the notice about a group of these processes."""
         warm = {str(process): tuple(map(str, sorted(tasks))) for process, tasks in (warming or {}).items() if tasks}
-        return cls(tuple(sorted({str(process)[:8] for process in processes})), why, warm)
+        names = tuple(sorted({str(process)[:8] for process in processes}))
+        return cls(names, why, warm, {str(process)[:8]: page for process, page in (pages or {}).items()})
 
     def warms(self, process: ProcessId) -> tuple[str, ...]:
         """Return the tasks that wait for this process's copies."""
@@ -55,7 +66,8 @@ class Notice:
 
     def encode(self) -> bytes:
         """Return it as bytes."""
-        return json.dumps({"processes": self.processes, "why": self.why, "warming": self.warming}).encode()
+        said = {"processes": self.processes, "why": self.why, "warming": self.warming}
+        return json.dumps({**said, **({"pages": self.pages} if self.pages else {})}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Notice:
@@ -63,7 +75,8 @@ class Notice:
         try:
             read = json.loads(data)
             warming = {str(name): tuple(map(str, tasks)) for name, tasks in read.get("warming", {}).items()}
-            return cls(tuple(map(str, read["processes"])), str(read["why"]), warming)
+            pages = {str(name): str(page) for name, page in read.get("pages", {}).items()}
+            return cls(tuple(map(str, read["processes"])), str(read["why"]), warming, pages)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls()
 
@@ -97,6 +110,7 @@ class AssignmentLog:
         name: the stream thread's.
         finished: takes the seconds that each rebalance took.
         show: given each line and its logger, to print it as well.
+        stories: keeps what there is to say of the last rebalances.
     """
 
     def __init__(
@@ -104,8 +118,10 @@ class AssignmentLog:
         name: str,
         finished: Callable[[float], None],
         show: Callable[[logging.Logger, str], None] = lambda *_: None,
+        stories: RebalanceStories | None = None,
     ) -> None:
         self._show = show
+        self._stories = stories or RebalanceStories()
         self._name = name
         self._finished = finished
         self._active: frozenset[TaskId] = frozenset()
@@ -122,6 +138,10 @@ class AssignmentLog:
         if self._began is None:
             self._began = now
         self._assigned = None
+
+    def decided(self, why: str, lines: Sequence[str]) -> None:
+        """Keep what this member, as leader, decided and why; the assignment that follows has its generation."""
+        self._stories.decided(self._name, why, lines)
 
     def loses(self) -> None:
         """Note that the member was expired: others may run its tasks."""
@@ -151,6 +171,14 @@ class AssignmentLog:
         self._moved = self._moved or bool(moved)
         count = len(notice.processes)
         processes = f"{count} process" if count == 1 else f"{count} processes"
+        self._stories.assigned(
+            self._name,
+            generation,
+            why=notice.why,
+            moves=[f"{what} {listed(sorted(tasks), _MOST_KEPT)}" for what, tasks in changes if tasks],
+            active=len(active),
+            standby=len(standby),
+        )
         self._log(
             f"generation {generation}, {processes} ({listed(notice.processes)}), because {notice.why}: "
             f"{moved or 'nothing moves here'}; {len(active)} active, {len(standby)} standby now"
@@ -167,6 +195,7 @@ class AssignmentLog:
             f"assignment, {took - waited:.3f} s to {work}",
             logging.INFO if self._moved else logging.DEBUG,
         )
+        self._stories.in_service(self._name, self._generation, seconds=took, until_assigned=waited)
         self._began = self._assigned = None
         self._opened, self._moved = frozenset(), False
         self._finished(took)

@@ -40,6 +40,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.protocol import (
     ASSIGNOR_TAG,
+    PAGE_TAG,
     TOPOLOGY_TAG,
     AssignmentInfo,
     ErrorCode,
@@ -53,7 +54,7 @@ from sparkrelay.runtime.group.leader_log import lines_of, summarise
 from sparkrelay.runtime.topics.topology_metadata import difference, topology_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.assignment import TaskAssignor
     from sparkrelay.assignment.group import GroupResult
@@ -85,6 +86,8 @@ _OTHER_TOPOLOGY = b"t"
 _FAILURE = b"f"
 #: Characters of the text; the leader's log has all of it.
 _LONGEST_REASON = 2_000
+#: A host's name has at most 255 characters.
+_LONGEST_PAGE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,8 @@ class StreamsGroupAssignor:
         load: Callable[[str], TaskAssignor],
         offset_sums: Callable[[], Mapping[TaskId, int]],
         on_info: Callable[[AssignmentInfo, GroupMetadata], None],
+        on_decision: Callable[[str, Sequence[str]], None] = lambda *_: None,
+        page: str = "",
     ) -> None:
         """Take what the member needs.
 
@@ -135,6 +140,8 @@ class StreamsGroupAssignor:
             load: Makes another one by its name, where members disagree.
             offset_sums: Gives the local state.
             on_info: Takes each assignment.
+            on_decision: Takes, on the leader, why the group rebalances and the lines of what was decided.
+            page: Where the others find this instance's page; empty if it has none.
         """
         self._config = config
         self._topology = topology
@@ -146,6 +153,8 @@ class StreamsGroupAssignor:
         self._spoken = SpokenVersion()
         self._offset_sums = offset_sums
         self._on_info = on_info
+        self._on_decision = on_decision
+        self._page = page
         self._unique = 0
         #: What the leader said of the last rebalance.
         self.notice = Notice()
@@ -169,6 +178,7 @@ class StreamsGroupAssignor:
             **self._config.client_tags,
             TOPOLOGY_TAG: topology_metadata(self._topology),
             ASSIGNOR_TAG: assignor_name(type(self._assignor)),
+            **({PAGE_TAG: self._page} if self._page else {}),
         }
         return SubscriptionInfo(
             process_id=self._process_id,
@@ -296,7 +306,9 @@ class StreamsGroupAssignor:
         notice = self._notice(view.members, result.awaited)
         self._left_to_do = _left_to_do(result)
         log.info("leads the rebalance (members: %d), because %s: %s", len(view.members), notice.why, summarise(result))
-        for line in lines_of(result, view.members):
+        lines = lines_of(result, view.members)
+        self._on_decision(notice.why, lines)
+        for line in lines:
             log.debug("%s", line)
         answers = {}
         for member_id, member in result.members.items():
@@ -324,7 +336,12 @@ class StreamsGroupAssignor:
             begins=not any(member.owned_partitions for member in members),
         )
         self._led = led
-        return Notice.of((member.subscription.process_id for member in members), text, warming)
+        pages = {
+            member.subscription.process_id: page
+            for member in members
+            if (page := member.subscription.client_tags.get(PAGE_TAG)) is not None and len(page) <= _LONGEST_PAGE
+        }
+        return Notice.of((member.subscription.process_id for member in members), text, warming, pages)
 
     def _foreign_topologies(self, members: list[GroupMember]) -> dict[str, str]:
         """Return the members that run another topology than ours, with the difference."""

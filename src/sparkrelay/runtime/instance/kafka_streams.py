@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from sparkrelay.observe.details import InstanceDetails
     from sparkrelay.observe.http_server import HttpServer
     from sparkrelay.runtime.instance.metadata import ThreadMetadata
     from sparkrelay.runtime.process.process_threads import ProcessThreads
@@ -288,6 +289,12 @@ class KafkaStreams(Queryable):
             totals=self._progress.counters.totals(),
         )
 
+    def details(self) -> InstanceDetails:
+        """Return what the live page shows beside :meth:`snapshot`: settings without secrets, topology, rebalances."""
+        from sparkrelay.runtime.instance.parts import page_details  # noqa: PLC0415 - see __init__
+
+        return page_details(self._context, self._processes.all)
+
     def metrics(self) -> Mapping[str, float]:
         """Return the instance's figures under Kafka Streams' names, where they mean the same.
 
@@ -416,8 +423,11 @@ class KafkaStreams(Queryable):
             # Importing it takes a tenth of a second, which only those pay who want it.
             from sparkrelay.observe.endpoint import serve  # noqa: PLC0415
 
-            self._endpoint = serve(self.snapshot, port=self._config.metrics_port, host=self._config.metrics_host)
-        from sparkrelay.runtime.instance.parts import serve_queries  # noqa: PLC0415 - see __init__
+            port, host = self._config.metrics_port, self._config.metrics_host
+            self._endpoint = serve(self.snapshot, port=port, host=host, details=self.details)
+        from sparkrelay.runtime.instance.parts import page_address, serve_queries  # noqa: PLC0415 - see __init__
+
+        self._context.page = page_address(self._config)
 
         self._query_server = serve_queries(self._queries, self._config)
 

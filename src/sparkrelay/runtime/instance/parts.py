@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.assignment import load_assignor
 from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.metadata import describe_thread
+from sparkrelay.runtime.instance.page_details import page_address, page_details
 from sparkrelay.runtime.process.context import RuntimeContext
 from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
 from sparkrelay.runtime.queries.instance_queries import InstanceQueries
@@ -34,6 +35,8 @@ __all__ = [
     "describe_thread",
     "load_assignor",
     "make_processes",
+    "page_address",
+    "page_details",
     "serve_queries",
 ]
 

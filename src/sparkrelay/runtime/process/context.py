@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.observe.rebalance_stories import RebalanceStories
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.contract.client_settings import admin_settings, worker_settings
@@ -73,6 +74,10 @@ class RuntimeContext:
         self.prewarm = True
         #: True while no micro-batch is to begin, here or in a process to come.
         self.paused = False
+        #: What the last rebalances were about.
+        self.stories = RebalanceStories()
+        #: ``host:port`` at which the group's other instances find this one's page; empty if it has none.
+        self.page = ""
         #: Notified of what is restored.
         self.listeners = RestoreListeners()
         #: The legs as they were built to check the topology, once they are.

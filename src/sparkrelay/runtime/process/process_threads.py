@@ -427,7 +427,8 @@ class ProcessThreads:
             assignor=shared.assignor,
             load=shared.load_assignor,
             settings=consumer_settings(self._config, name, self._instance_id(number)),
-            story=AssignmentLog(name, shared.progress.counters.rebalance, shared.show),
+            story=AssignmentLog(name, shared.progress.counters.rebalance, shared.show, shared.stories),
+            page=shared.page,
         )
 
     def _state_updater(

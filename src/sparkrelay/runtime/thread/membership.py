@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.consumer.base.assignor import GroupMetadata
     from sparkrelay.protocol import AssignmentInfo, HostInfo
-    from sparkrelay.runtime.group.assignment_log import AssignmentLog
+    from sparkrelay.runtime.group.assignment_log import AssignmentLog, Notice
     from sparkrelay.runtime.thread.task_set import TaskSet
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.topology import Topology
@@ -66,6 +66,7 @@ class StreamsMembership:
         load: Callable[[str], TaskAssignor],
         settings: Mapping[str, object],
         story: AssignmentLog,
+        page: str = "",
     ) -> None:
         self._config = config
         self._topics = topics
@@ -81,6 +82,8 @@ class StreamsMembership:
             load=load,
             offset_sums=self._offset_sums,
             on_info=self._on_info,
+            on_decision=story.decided,
+            page=page,
         )
         self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
         self._process_id = process_id
@@ -102,6 +105,11 @@ class StreamsMembership:
     def stable(self) -> bool:
         """True while we follow an assignment of the group: from the first on, except after we were expelled."""
         return self._joined and self._unfollowed is None
+
+    @property
+    def notice(self) -> Notice:
+        """What the leader said of the newest rebalance. Any thread may read it."""
+        return self._assignor.notice
 
     @property
     def heartbeats(self) -> int:

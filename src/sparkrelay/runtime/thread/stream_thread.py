@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_thread import BatchThread
     from sparkrelay.runtime.batch.progress import ThreadProgress
+    from sparkrelay.runtime.group.assignment_log import Notice
     from sparkrelay.runtime.tasks.in_service import InService
     from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread
     from sparkrelay.runtime.thread.membership import GroupHosts, StreamsMembership
@@ -150,6 +151,11 @@ class StreamThread:
     def hosts(self) -> GroupHosts:
         """Where the group's tasks can be queried, by the newest assignment."""
         return self._membership.hosts
+
+    @property
+    def notice(self) -> Notice:
+        """What the leader said of the newest rebalance."""
+        return self._membership.notice
 
     @property
     def state(self) -> str:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.schema_registry import SchemaRegistry
 from sparkrelay.errors import ConfigException, SchemaRegistryException, SerializationException, TopologyException
-from sparkrelay.records.formats import Avro, Protobuf, RegistryFormat
+from sparkrelay.records.formats import Avro, RegistryFormat
 from sparkrelay.records.framing import WriterSchemas
-from sparkrelay.records.protobuf import text_of_file
 from sparkrelay.topology import Subtopology, Topology
 
 if TYPE_CHECKING:
@@ -87,14 +86,14 @@ class _Resolver:
             schema, number = form.schema, None
             if schema is None:
                 chosen = [self._one(form, subject, call_site) for subject in subjects]
-                if len({one.text for one in chosen}) > 1:
+                if len({_whole(one, call_site) for one in chosen}) > 1:
                     raise TopologyException(
                         f"{call_site}: {' and '.join(subjects)} have different schemas in the registry, and a stream "
                         "has one set of columns; give the schema to read them by: Avro(schema, framed=True)"
                     )
-                schema, number = chosen[0].text, chosen[0].id
+                schema, number = _whole(chosen[0], call_site), chosen[0].id
             # JSON says itself what it is.
-            writers = self._writers(subjects) if isinstance(form, Avro) else None
+            writers = self._writers(subjects, call_site) if isinstance(form, Avro) else None
             self._found[key] = _made(form, schema, number, writers, call_site)
         return self._found[key]
 
@@ -106,7 +105,7 @@ class _Resolver:
             subject = self._subject(form, topic, place, call_site)
             if form.schema is None:
                 chosen = self._one(form, subject, call_site)
-                schema, number = chosen.text, chosen.id
+                schema, number = _whole(chosen, call_site), chosen.id
             else:
                 schema, number = form.schema, self._number(form, subject, call_site)
             # The test driver reads what is written.
@@ -114,13 +113,13 @@ class _Resolver:
             self._found[key] = _made(form, schema, number, writers, call_site)
         return self._found[key]
 
-    def _writers(self, subjects: Sequence[str]) -> WriterSchemas:
-        known = {one.id: one.text for subject in subjects for one in self._registry.versions(subject)}
-        return WriterSchemas(known, self._ask)
+    def _writers(self, subjects: Sequence[str], call_site: CallSite) -> WriterSchemas:
+        versions = (one for subject in subjects for one in self._registry.versions(subject))
+        return WriterSchemas({one.id: _whole(one, call_site) for one in versions}, self._ask)
 
     def _ask(self, number: int) -> str | None:
         found = self._registry.by_id(number)
-        return None if found is None or found.kind != "AVRO" else found.text
+        return None if found is None or found.kind != "AVRO" else _whole(found, f"number {number}")
 
     def _number(self, form: RegistryFormat, subject: str, call_site: CallSite) -> int:
         number = self._registry.lookup(subject, form.registered_text, form.kind)
@@ -165,12 +164,17 @@ class _Resolver:
         return form.type_name if strategy == "RecordNameStrategy" else f"{topic}-{form.type_name}"
 
 
+def _whole(found: RegisteredSchema, where: CallSite | str) -> str:
+    try:
+        return found.whole
+    except SerializationException as error:
+        raise SchemaRegistryException(f"{where}: the registry's schema cannot be used: {error}") from error
+
+
 def _made(
     form: RegistryFormat, schema: str, number: int | None, writers: WriterSchemas | None, call_site: CallSite
 ) -> RegistryFormat:
     try:
-        if form.schema is None and isinstance(form, Protobuf):
-            schema = text_of_file(schema)
         return replace(form, schema=schema, version=None, framed=True, schema_id=number, writers=writers)
     except (ValueError, SerializationException) as error:
         raise SchemaRegistryException(f"{call_site}: the registry's schema cannot be used: {error}") from error

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.encode import NO_TIMESTAMP
 from sparkrelay.records.formats import OneColumn
 from sparkrelay.records.formatted import format_to_columns
@@ -144,7 +145,13 @@ def _rows(
         raw = raw.filter(pc.is_valid(raw.column("value")))
     if spec.internal:
         _require_layout(spec, partition, raw)
-    columns, bad = _decoded(spec, raw)
+    try:
+        columns, bad = _decoded(spec, raw)
+    except SerializationException as error:
+        if not isinstance(spec.value, CustomFormat):
+            raise
+        where = f"{partition.topic}-{partition.partition} from offset {raw.column('offset')[0].as_py()} on"
+        raise SerializationException(f"records of {where} do not decode: {error}") from error
     if not spec.internal:
         bad = _with_times_before_1970(spec, raw, columns, bad)
     if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:

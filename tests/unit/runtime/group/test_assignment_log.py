@@ -1,6 +1,7 @@
 """What a member logs of rebalances, and what the leader sends all of them."""
 
 import logging
+import uuid
 
 import pytest
 
@@ -23,6 +24,13 @@ def story(caplog):
     made.took = took
     made.lines = lambda: [record.getMessage().removeprefix(f"{NAME}: ") for record in caplog.records]
     return made
+
+
+def test_a_notice_says_where_pages_are():
+    process = ProcessId(uuid.UUID(int=1))
+    notice = Notice.of([process], "it joined", pages={process: "here:9404"})
+    assert Notice.decode(notice.encode()).pages == {"00000000": "here:9404"}
+    assert Notice.decode(Notice.of([process], "it joined").encode()).pages == {}
 
 
 def test_a_first_assignment(story):

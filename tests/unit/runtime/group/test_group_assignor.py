@@ -96,6 +96,7 @@ def made():
             {"application.id": "app", "bootstrap.servers": "localhost:1"} | (settings or {})
         )
         topology = topology or pipeline()
+        hooks = {name: broker.pop(name) for name in ("page", "on_decision") if name in broker}
         topics = Broker(topology, **broker)
         taken = []
         member = StreamsGroupAssignor(
@@ -107,10 +108,22 @@ def made():
             load=lambda name: load_assignor(name, {}),
             offset_sums=lambda: sums or {},
             on_info=lambda info, metadata: taken.append((info, metadata)),
+            **hooks,
         )
         return types.SimpleNamespace(assignor=member, topics=topics, taken=taken)
 
     return make
+
+
+def test_members_learn_where_pages_are_and_the_leader_keeps_its_reasons(made):
+    decided = []
+    leader, other = made(1, page="here:9404", on_decision=lambda why, lines: decided.append((why, lines))), made(2)
+    answers = lead(leader, {"m-1": leader, "m-2": other})
+    other.assignor.on_assignment(answers["m-2"][0], GroupMetadata("app", 1, "m-2", None))
+    assert other.assignor.notice.pages == {"00000000": "here:9404"}
+    ((why, lines),) = decided
+    assert why == other.assignor.notice.why
+    assert lines[0] == "rebalance (members: 2, processes: 2)"
 
 
 def says(member, **more):

@@ -143,3 +143,15 @@ def test_the_fingerprint_has_the_schemas(registry):
     registry.register("orders-value", order("a", "b"))
     assert first != fingerprint(Avro())
     assert first == fingerprint(Avro(version=1))
+
+
+def test_what_schemas_refer_to_is_put_in(registry):
+    registry.register("item", {"type": "record", "name": "Item", "fields": [{"name": "sku", "type": "string"}]})
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "Item"}]}
+    number = registry.register("orders-value", schema, references=[("Item", "item", 1)])
+    form = resolved(registry, Avro()).source.value
+    assert '"sku"' in form.schema
+    assert '"sku"' in form.writers.get(number)
+    later = registry.register("elsewhere", schema | {"doc": "later"}, references=[("Item", "item", 1)])
+    form.writers.learn([later])
+    assert '"sku"' in form.writers.get(later)

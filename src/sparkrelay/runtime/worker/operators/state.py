@@ -172,6 +172,7 @@ def state_report(entry: JournalEntry) -> StateReport:
         entry.last_end,
         max(0, entry.next_end - without_holding) if known else None,
         entry.sources_read,
+        entry.watermark if timed else None,
     )
 
 

@@ -1,0 +1,180 @@
+"""The whole group as one of its instances sees it: its own view, and what the others answer.
+
+Nobody waits for one that does not answer: each is asked on a thread of its own, once at a time, and what it said last
+is shown with its age. Who the others are, and where, is what the leader sent with the newest assignment.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.observe.peer import ask_instance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["GroupWatch"]
+
+#: How old an answer may be that is given again.
+_FRESH_S: Final = 1.5
+#: How long an instance may take to answer, and how long the first look at the group waits for that.
+_ANSWER_S: Final = 3.0
+_FIRST_ANSWERS_S: Final = 1.0
+_MOST_PEERS: Final = 200
+_MOST_ASKED_AT_A_TIME: Final = 24
+_NO_PAGE: Final = "it has no page: its metrics.port is 0"
+_ANOTHER: Final = (
+    "is another instance's page: where instances are on several machines, set metrics.host or metrics.server to an "
+    "address that the others reach"
+)
+_NOT_ASKED: Final = "not asked yet"
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of another instance.
+
+    Attributes:
+        processes: of the group, by the beginnings of their ids, that are found at this address.
+        view: what it said last; None if it never did.
+        heard: when that was (monotonic seconds).
+        problem: why its last answer does not count; None if it does.
+        asking: True while it is asked.
+        asked: when that began last.
+    """
+
+    processes: list[str] = field(default_factory=list)
+    view: dict[str, Any] | None = None
+    heard: float = 0.0
+    problem: str | None = _NOT_ASKED
+    asking: bool = False
+    asked: float = float("-inf")
+
+
+class GroupWatch:
+    """One instance's. Any thread may ask it.
+
+    Args:
+        own: gives this instance's own view.
+        ask: asks another one, by address and within seconds.
+    """
+
+    def __init__(
+        self, own: Callable[[], dict[str, Any]], ask: Callable[[str, float], dict[str, Any]] = ask_instance
+    ) -> None:
+        self._own = own
+        self._ask = ask
+        self._turn = threading.Lock()
+        self._changed = threading.Condition()
+        self._peers: dict[str, _Peer] = {}
+        self._text = b""
+        self._made = float("-inf")
+
+    def text(self) -> bytes:
+        """Return :meth:`view` as JSON; made anew at most every one and a half seconds, however many ask."""
+        with self._turn:
+            if time.monotonic() - self._made >= _FRESH_S:
+                self._text = json.dumps(self.view(), allow_nan=False, separators=(",", ":")).encode()
+                self._made = time.monotonic()
+            return self._text
+
+    def view(self) -> dict[str, Any]:
+        """Return the group: ``instances``, this one first, and the tasks that none of them has.
+
+        Each instance has ``address``, ``processes``, ``own``, ``view`` (None if it was never heard), ``age`` (seconds
+        since it was heard) and ``problem`` (None if it was heard just now).
+        """
+        own = self._own()
+        ours = {process["id"][:8] for process in own["processes"]}
+        others = {name: page for name, page in own["members"].items() if name not in ours}
+        with self._changed:
+            self._know(others)
+            self._begin_asking()
+            first = [peer for peer in self._peers.values() if peer.problem == _NOT_ASKED]
+            if first:
+                self._changed.wait_for(lambda: all(p.problem != _NOT_ASKED for p in first), _FIRST_ANSWERS_S)
+            now = time.monotonic()
+            instances = [
+                {"address": "", "processes": sorted(ours), "own": True, "view": own, "age": 0.0, "problem": None},
+                *(_shown(address, peer, now) for address, peer in sorted(self._peers.items())),
+                *(
+                    {"address": "", "processes": [n], "own": False, "view": None, "age": None, "problem": _NO_PAGE}
+                    for n, page in sorted(others.items())
+                    if not page
+                ),
+            ]
+        return {
+            "application": own["application"],
+            "asked": own["host"],
+            "now": time.time(),
+            "instances": instances,
+            "missing": _missing(own["plan"], instances),
+        }
+
+    def _know(self, others: Mapping[str, str]) -> None:
+        """Take who is in the group now; whoever left it is forgotten."""
+        found: dict[str, list[str]] = {}
+        for name, page in sorted(others.items()):
+            if page and (page in found or len(found) < _MOST_PEERS):
+                found.setdefault(page, []).append(name)
+        self._peers = {page: self._peers.get(page) or _Peer() for page in found}
+        for page, names in found.items():
+            peer = self._peers[page]
+            if not set(names) & set(peer.processes):
+                # Another one has the address now: what the last one said is not its.
+                self._peers[page] = peer = _Peer()
+            peer.processes = names
+
+    def _begin_asking(self) -> None:
+        free = _MOST_ASKED_AT_A_TIME - sum(peer.asking for peer in self._peers.values())
+        idle = [(address, peer) for address, peer in self._peers.items() if not peer.asking]
+        for address, peer in sorted(idle, key=lambda item: item[1].asked)[: max(0, free)]:
+            peer.asking, peer.asked = True, time.monotonic()
+            name = f"sparkrelay-metrics-asks-{address}"
+            try:
+                threading.Thread(target=self._hear, args=(address, peer), name=name, daemon=True).start()
+            except RuntimeError as error:  # this computer has no thread left
+                peer.asking, peer.problem = False, f"it cannot be asked: {error}"
+
+    def _hear(self, address: str, peer: _Peer) -> None:
+        view, problem = None, None
+        try:
+            view = self._ask(address, _ANSWER_S)
+        except (OSError, ValueError) as error:
+            problem = f"it does not answer: {error or type(error).__name__}"
+        except Exception as error:  # noqa: BLE001 - a page that looks at others must not fail by them
+            problem = f"it cannot be asked: {type(error).__name__}"
+        with self._changed:
+            if view is not None and not {one["id"][:8] for one in view["processes"]} & set(peer.processes):
+                view, problem = None, f"{address} {_ANOTHER}"
+            if view is not None:
+                peer.view, peer.heard = view, time.monotonic()
+            peer.problem, peer.asking = problem, False
+            self._changed.notify_all()
+
+
+def _shown(address: str, peer: _Peer, now: float) -> dict[str, Any]:
+    return {
+        "address": address,
+        "processes": peer.processes,
+        "own": False,
+        "view": peer.view,
+        "age": None if peer.view is None else round(now - peer.heard, 1),
+        "problem": peer.problem,
+    }
+
+
+def _missing(plan: list[str], instances: list[dict[str, Any]]) -> list[str]:
+    """Return the tasks that none of the instances which were heard runs, or is about to run."""
+    owned = {
+        task["task"]
+        for instance in instances
+        if instance["view"] is not None and instance["problem"] is None
+        for task in instance["view"]["tasks"]
+        if task["role"] not in {"standby", "warming"}
+    }
+    return [task for task in plan if task not in owned]

@@ -1,0 +1,249 @@
+"""An instance as JSON has it: what ``/api/instance`` says, and how the answer of another instance is read.
+
+What another instance says is believed in nothing: of its JSON the known keys are kept whose values have the known
+types, no more entries and no longer texts than the bounds; anything else is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.observe.named_metrics import named_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sparkrelay.observe.details import InstanceDetails
+    from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata, ThreadMetadata
+
+__all__ = ["instance_view", "read_group", "read_view"]
+
+#: What is shown of each list.
+_MOST_BATCHES: Final = 30
+_MOST_ENTRIES: Final = 5_000
+_LONGEST_TEXT: Final = 4_000
+_OPTIONAL: Final = (type(None),)
+_NUMBER: Final = (int, float)
+_MAYBE_NUMBER: Final = (*_NUMBER, *_OPTIONAL)
+
+#: The shape of an answer. A list has entries of one shape, a dictionary under ``""`` has any keys.
+_SHAPE: Final[Mapping[str, Any]] = {
+    "application": (str,),
+    "host": (str,),
+    "now": _NUMBER,
+    "state": (str,),
+    "alive": (bool,),
+    "ready": (bool,),
+    "trouble": (str, *_OPTIONAL),
+    "processes": [{"id": (str,), "executor": (str, *_OPTIONAL)}],
+    "threads": [{"name": (str,), "state": (str,), "process": (str,)}],
+    "tasks": [
+        {
+            "task": (str,),
+            "process": (str,),
+            "role": (str,),
+            "lag": _MAYBE_NUMBER,
+            "since": _MAYBE_NUMBER,
+            "inputs": [{"partition": (str,), "at": _MAYBE_NUMBER, "end": _MAYBE_NUMBER}],
+            "state_bytes": _MAYBE_NUMBER,
+            "watermarks": {"": _NUMBER},
+        }
+    ],
+    "metrics": {"": _NUMBER},
+    "records": {"": _NUMBER},
+    "skipped": {"": _NUMBER},
+    "errors": {"": _NUMBER},
+    "rows_written": _NUMBER,
+    "late": _NUMBER,
+    "batches": [
+        {
+            "at": (str,),
+            "batch": _NUMBER,
+            "resident": (bool,),
+            "rows_in": _NUMBER,
+            "rows_out": _NUMBER,
+            "late": _NUMBER,
+            "tasks": _NUMBER,
+            "ms": {"": _NUMBER},
+        }
+    ],
+    "history": [[_NUMBER]],
+    "rebalances": [
+        {
+            "at": _NUMBER,
+            "thread": (str,),
+            "kind": (str,),
+            "generation": _MAYBE_NUMBER,
+            "why": (str,),
+            "lines": [(str,)],
+            "seconds": _MAYBE_NUMBER,
+        }
+    ],
+    "config": {"": (str,)},
+    "graph": {
+        "nodes": [{"id": (str,), "kind": (str,), "label": (str,), "notes": [(str,)], "box": (str,)}],
+        "edges": [[(str,)]],
+    },
+    "plan": [(str,)],
+    "members": {"": (str,)},
+}
+
+_GROUP: Final[Mapping[str, Any]] = {
+    "application": (str,),
+    "asked": (str,),
+    "now": _NUMBER,
+    "missing": [(str,)],
+    "instances": [
+        {
+            "address": (str,),
+            "processes": [(str,)],
+            "own": (bool,),
+            "age": _MAYBE_NUMBER,
+            "problem": (str, *_OPTIONAL),
+        }
+    ],
+}
+
+
+def instance_view(
+    now: InstanceSnapshot, details: InstanceDetails, history: Sequence[tuple[float, int, int, int]] = ()
+) -> dict[str, Any]:
+    """Return an instance as JSON has it."""
+    batches = [_batch(report) for report in details.reports if report["sparkrelay"]["tasks"] is not None]
+    processes = {thread.process_id: thread.executor_id for thread in now.threads}
+    view = {
+        "application": now.application_id,
+        "host": socket.gethostname(),
+        "now": time.time(),
+        "state": now.state,
+        "alive": now.alive,
+        "ready": now.ready,
+        "trouble": now.trouble,
+        "processes": [{"id": name, "executor": executor} for name, executor in processes.items()],
+        "threads": [
+            {"name": thread.thread_name, "state": thread.thread_state, "process": thread.process_id[:8]}
+            for thread in now.threads
+        ],
+        "tasks": [
+            _task(thread, task, details)
+            for thread in now.threads
+            for task in (*thread.active_tasks, *thread.standby_tasks)
+        ],
+        "metrics": dict(named_metrics(now)),
+        "records": dict(now.totals.records),
+        "skipped": dict(now.totals.skipped),
+        "errors": dict(now.totals.errors),
+        "rows_written": now.totals.rows_written,
+        "late": sum(batch["late"] for batch in batches),
+        "batches": batches[-_MOST_BATCHES:],
+        "history": [list(sample) for sample in history],
+        "rebalances": [dict(entry) for entry in details.rebalances],
+        "config": dict(details.config),
+        "graph": dict(details.graph),
+        "plan": list(details.plan),
+        "members": dict(details.members),
+    }
+    # Cut to the same bounds as the others' answers, which are refused beyond them.
+    return {key: _cut(value) for key, value in view.items()}
+
+
+def read_view(answer: object) -> dict[str, Any]:
+    """Return another instance's answer, with what is known of it.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    view = _read(answer, _SHAPE, "the answer")
+    assert isinstance(view, dict)
+    return view
+
+
+def read_group(answer: object) -> dict[str, Any]:
+    """Return the answer of ``/api/group``, with what is known of it.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    group = _read(answer, _GROUP, "the answer")
+    assert isinstance(answer, dict), "it was read"
+    if not group["instances"]:
+        raise ValueError("the answer has no instance")
+    for instance, said in zip(group["instances"], answer["instances"], strict=True):
+        instance["view"] = None if said.get("view") is None else read_view(said["view"])
+    return dict(group)
+
+
+def _task(thread: ThreadMetadata, task: TaskMetadata, details: InstanceDetails) -> dict[str, Any]:
+    process = thread.process_id
+    warming = task.state == "standby" and task.task_id in details.warming.get(process, ())
+    return {
+        "task": task.task_id,
+        "process": process[:8],
+        "role": "warming" if warming else "active" if task.state == "running" else task.state,
+        "lag": task.lag,
+        "since": None if task.replay_began is None else task.replay_began.timestamp(),
+        "inputs": [
+            {"partition": str(at), "at": task.committed_offsets.get(at), "end": task.end_offsets.get(at)}
+            for at in sorted(task.topic_partitions)
+        ],
+        "state_bytes": details.state_bytes.get((process, task.task_id)),
+        "watermarks": {
+            store: time_ms
+            for (name, store), time_ms in details.watermarks.items()
+            if name == task.task_id and task.state == "running"
+        },
+    }
+
+
+def _batch(report: Mapping[str, Any]) -> dict[str, Any]:
+    ours = report["sparkrelay"]
+    return {
+        "at": report["timestamp"],
+        "batch": report["batchId"],
+        "resident": ours["resident"],
+        "rows_in": report["numInputRows"],
+        "rows_out": report["sink"]["numOutputRows"],
+        "late": sum(step["numRowsDroppedByWatermark"] for step in report["stateOperators"]),
+        "tasks": sum(map(len, ours["tasks"].values())),
+        "ms": dict(report["durationMs"]),
+    }
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else f"{value[: _LONGEST_TEXT - 3]}..."
+    if isinstance(value, list):
+        return [_cut(item) for item in value[:_MOST_ENTRIES]]
+    if isinstance(value, dict):
+        return {_cut(key): _cut(item) for key, item in list(value.items())[:_MOST_ENTRIES]}
+    return value
+
+
+def _read(value: Any, shape: Any, what: str) -> Any:
+    if isinstance(shape, tuple):
+        if not isinstance(value, shape) or (isinstance(value, bool) and bool not in shape):
+            raise ValueError(f"{what} is a {type(value).__name__}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{what} is {value}")  # 1e999 is read as that
+        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+            raise ValueError(f"{what} has {len(value)} characters")
+        return value
+    if not isinstance(value, list if isinstance(shape, list) else dict):
+        raise ValueError(f"{what} is a {type(value).__name__}")  # noqa: TRY004 - what a peer says, no type of ours
+    if len(value) > _MOST_ENTRIES:
+        raise ValueError(f"{what} has {len(value)} entries")
+    return _entries(value, shape, what)
+
+
+def _entries(value: Any, shape: Any, what: str) -> Any:
+    if isinstance(shape, list):
+        return [_read(item, shape[0], f"an entry of {what}") for item in value]
+    if "" in shape:
+        return {_read(key, (str,), f"a key of {what}"): _read(item, shape[""], what) for key, item in value.items()}
+    missing = shape.keys() - value.keys()
+    if missing:
+        raise ValueError(f"{what} has no {min(missing)!r}")
+    return {key: _read(value[key], part, repr(key)) for key, part in shape.items()}

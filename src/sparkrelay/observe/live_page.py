@@ -1,0 +1,163 @@
+"""The live page over HTTP: ``/`` and its two files, ``/api/instance``, ``/api/group`` and ``/events``. It only reads.
+
+Everything that it shows comes from others: names of topics, errors, settings. So the script of the page writes text and
+never markup, and a Content-Security-Policy lets the browser run and load nothing but these files.
+
+Refused: a web framework. The server underneath has the bounds that are wanted here (connections, seconds); with
+Starlette and uvicorn these five answers would not be fewer lines, and an event loop would come beside the threads.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import ipaddress
+import json
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.observe.group import GroupWatch
+from sparkrelay.observe.history import History
+from sparkrelay.observe.instance_view import instance_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from sparkrelay.observe.details import InstanceDetails
+    from sparkrelay.observe.snapshot import InstanceSnapshot
+
+__all__ = ["LivePage"]
+
+_FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/views.js": ("views.js", "text/javascript; charset=utf-8"),
+}
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)
+_JSON: Final = ("Content-Type", "application/json; charset=utf-8")
+_PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")
+#: Browsers that may follow at a time. Of the server's connections some are left for the scraper and the kubelet.
+_MOST_FOLLOWERS: Final = 24
+_EVERY_S: Final = 2.0
+
+
+class LivePage:
+    """One instance's, until it is closed. Any thread may call it.
+
+    Args:
+        read: gives the instance as it is now.
+        details: gives what a snapshot has not.
+        local: True if only this machine can ask: then requests that name another host are refused, for a web page
+            whose name was made to mean this machine could read the answers.
+        every: seconds between two events.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], InstanceSnapshot],
+        details: Callable[[], InstanceDetails],
+        *,
+        local: bool,
+        every: float = _EVERY_S,
+    ) -> None:
+        self._read = read
+        self._details = details
+        self._local = local
+        self._every = every
+        self._history = History(read)
+        self._group = GroupWatch(self._view)
+        self._followers = threading.BoundedSemaphore(_MOST_FOLLOWERS)
+        self._closed = threading.Event()
+        folder = importlib.resources.files("sparkrelay.observe") / "page"
+        self._files = {path: (folder / name).read_bytes() for path, (name, _) in _FILES.items()}
+
+    def close(self) -> None:
+        """End every stream of events."""
+        self._closed.set()
+        self._history.close()
+
+    def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes] | None:
+        """Answer a request; None if that is no page of ours."""
+        path = environ.get("PATH_INFO") or "/"
+        if path not in {*_FILES, "/api/instance", "/api/group", "/events"}:
+            return None
+        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            start_response("405 Method Not Allowed", [_PLAIN, ("Allow", "GET"), *_HEADERS])
+            return [b"the page is only read: GET\n"]
+        if self._local and not _names_this_machine(environ.get("HTTP_HOST", "")):
+            start_response("403 Forbidden", [_PLAIN, *_HEADERS])
+            return [b"metrics.host is of this machine only: ask for localhost, or an address in digits\n"]
+        if path in _FILES:
+            start_response("200 OK", [("Content-Type", _FILES[path][1]), *_HEADERS])
+            return [self._files[path]]
+        if path == "/events":
+            return self._follow(environ, start_response)
+        text = self._group.text() if path == "/api/group" else json.dumps(self._view(), allow_nan=False).encode()
+        start_response("200 OK", [_JSON, *_HEADERS])
+        return [text + b"\n"]
+
+    def _view(self) -> dict[str, Any]:
+        return instance_view(self._read(), self._details(), self._history.samples)
+
+    def _follow(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if not self._followers.acquire(blocking=False):
+            start_response("503 Service Unavailable", [_PLAIN, ("Retry-After", "10"), *_HEADERS])
+            return [f"{_MOST_FOLLOWERS} browsers follow already; try again later\n".encode()]
+        zipped = "gzip" in environ.get("HTTP_ACCEPT_ENCODING", "")
+        headers = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no"), *_HEADERS]
+        start_response("200 OK", [*headers, *([("Content-Encoding", "gzip")] if zipped else [])])
+        return _Events(self, zipped=zipped)
+
+    def events(self) -> Iterator[bytes]:
+        """Yield the group, again and again, until the page is closed."""
+        yield b"retry: 2000\n\n"
+        while not self._closed.is_set():
+            yield b"event: group\ndata: " + self._group.text() + b"\n\n"
+            self._closed.wait(self._every)
+
+    def release(self) -> None:
+        """Note that a follower has gone."""
+        self._followers.release()
+
+
+class _Events:
+    """The events for one browser; the server closes it when the browser is gone."""
+
+    def __init__(self, page: LivePage, *, zipped: bool) -> None:
+        self._page = page
+        self._events = page.events()
+        # A window larger than one event: the next one is nearly the same.
+        self._zip = zlib.compressobj(level=6, wbits=31) if zipped else None
+        self._open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        for event in self._events:
+            yield event if self._zip is None else self._zip.compress(event) + self._zip.flush(zlib.Z_SYNC_FLUSH)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._page.release()
+
+
+def _names_this_machine(host: str) -> bool:
+    """Return whether a Host header has digits or localhost: no name that somebody else decides upon."""
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost" or name.lower().endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

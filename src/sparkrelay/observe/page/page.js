@@ -1,0 +1,64 @@
+// Follows /events and has each part of the page drawn. Every text comes from others: it goes into text nodes only.
+import * as views from "./views.js";
+
+const byId = (id) => document.getElementById(id);
+const RETRY_MS = 5000;
+const SILENT_MS = 15000;
+let group = null;
+let heardAt = 0;
+let trouble = "";
+
+function draw() {
+  if (group !== null) {
+    views.draw(group, { task: byId("task-filter").value.trim(), role: byId("role-filter").value });
+  }
+  freshness();
+}
+
+function freshness() {
+  const age = group === null ? null : Math.round((Date.now() - heardAt) / 1000);
+  const words = age === null ? "" : age < 6 ? `live, as ${group.asked} sees it` :
+    `as it was ${age} s ago: ${group.asked} does not answer`;
+  views.text(byId("freshness"), [words, trouble].filter(Boolean).join("; "));
+  if (age !== null && age >= 6) {
+    views.health(byId("health"), false, "The instance that this page comes from does not answer. Ask another one.");
+  }
+}
+
+function follow() {
+  const source = new EventSource("events");
+  source.addEventListener("group", (event) => {
+    try {
+      group = JSON.parse(event.data);
+      heardAt = Date.now();
+      trouble = "";
+      draw();
+    } catch (error) {
+      trouble = `the page cannot draw that: ${error}`;
+      freshness();
+    }
+  });
+  source.addEventListener("error", () => {
+    // The server ends each stream after a minute: the browser asks again by itself, unless it was refused.
+    if (source.readyState === EventSource.CLOSED) {
+      trouble = "refused; asking again";
+      freshness();
+      setTimeout(follow, RETRY_MS);
+    }
+  });
+  const watch = setInterval(() => {
+    if (source.readyState === EventSource.CLOSED) {
+      clearInterval(watch);
+    } else if (Date.now() - heardAt > SILENT_MS && group !== null) {
+      // A connection whose other end is gone without a word.
+      clearInterval(watch);
+      source.close();
+      setTimeout(follow, RETRY_MS);
+    }
+  }, 3000);
+}
+
+byId("task-filter").addEventListener("input", draw);
+byId("role-filter").addEventListener("change", draw);
+setInterval(freshness, 1000);
+follow();

@@ -1,0 +1,97 @@
+"""`sparkrelay top`: a real endpoint looked at once, with hostile names, and whatever else answers."""
+
+import datetime as dt
+import re
+
+import pytest
+
+from sparkrelay.cli import app as command_line
+from sparkrelay.devkafka.ports import free_port
+from sparkrelay.observe.counters import Counters
+from sparkrelay.observe.details import InstanceDetails
+from sparkrelay.observe.endpoint import serve
+from sparkrelay.observe.rebalance_stories import RebalanceStories
+from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata, ThreadMetadata
+from sparkrelay.types import TopicPartition
+
+HOSTILE = "[red]\x1b]0;mine\x07\nall is well"
+PROCESS = "aaaaaaaa-0000-0000-0000-000000000000"
+
+
+def task(name, state, lag):
+    at = TopicPartition("flights", 0)
+    running = state == "running"
+    return TaskMetadata(
+        task_id=name,
+        state=state,
+        topic_partitions=frozenset([at]),
+        committed_offsets={at: 60} if running else {},
+        end_offsets={at: 60 + lag} if running else {},
+        lag=lag,
+        changelog_offsets={},
+        changelog_end_offsets={},
+        changelog_lag=lag,
+        replay_began=None if running else dt.datetime.now(dt.UTC),
+    )
+
+
+def instance(*, state="RUNNING", trouble=None, tasks=(), standby=()):
+    thread = ThreadMetadata(
+        "t-1", "RUNNING", PROCESS, None, "c", "m", "r", frozenset(), "a", tuple(tasks), tuple(standby)
+    )
+    alive = state == "RUNNING"
+    return InstanceSnapshot("delays", state, alive, alive, trouble, (thread,), Counters().totals())
+
+
+@pytest.fixture
+def shown(capsys, monkeypatch):
+    """`shown(snapshot, **details)`: the exit code, and what is printed on a terminal of 120 columns."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def show(snapshot, **details):
+        with serve(lambda: snapshot, port=0, details=lambda: InstanceDetails(**details)) as endpoint:
+            code = command_line.run(["top", f"http://127.0.0.1:{endpoint.port}/", "--once"])
+        return code, capsys.readouterr().out
+
+    return show
+
+
+def test_it_shows_who_runs_what(shown):
+    stories = RebalanceStories()
+    stories.assigned("t-1", 4, why="bbbbbbbb joined", moves=[], active=1, standby=1)
+    stories.in_service("t-1", 4, seconds=1.5, until_assigned=0.5)
+    code, out = shown(
+        instance(tasks=[task("0_10", "running", 0), task("0_2", "running", 1234)], standby=[task("0_3", "standby", 7)]),
+        plan=["0_2", "0_10"],
+        members={"aaaaaaaa": ""},
+        rebalances=stories.entries,
+    )
+    assert code == 0
+    assert "all is well: every task runs" in out
+    assert re.search(r"aaaaaaaa +RUNNING +2 +0 +1 +0 +1,234", out)
+    assert re.search(
+        r"0_2 +1,234 +● active\n0_3 .*○ standby 7\n0_10 ", out.replace(" \n", "\n").replace("  \n", "\n")
+    ), out
+    assert "generation 4: because bbbbbbbb joined, in service after 1.5 s" in out
+
+
+def test_what_is_wrong_is_said_and_is_an_exit_code(shown):
+    code, out = shown(instance(state="ERROR", trouble=HOSTILE), plan=["0_0"], members={"aaaaaaaa": "", "bbbbbbbb": ""})
+    assert code == 1
+    assert "aaaaaaaa is ERROR" in out
+    assert "bbbbbbbb: it has no page" in out
+    assert "✕ nowhere" in out
+    assert "\x1b]" not in out
+    assert "[red]" in out, "what others wrote is no markup"
+    assert not re.search(r"^all is well", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("url", ["ftp://here:1", "http://", "http://here:many", "http://here:99999"])
+def test_what_is_no_address_is_refused(url, capsys):
+    assert command_line.run(["top", url, "--once"]) == 1
+    assert "is no address of a page" in capsys.readouterr().err
+
+
+def test_nobody_there(capsys):
+    assert command_line.run(["top", f"127.0.0.1:{free_port()}", "--once"]) == 1
+    assert "refused" in capsys.readouterr().err
