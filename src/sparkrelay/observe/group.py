@@ -26,6 +26,8 @@ _ANSWER_S: Final = 3.0
 _FIRST_ANSWERS_S: Final = 1.0
 _MOST_PEERS: Final = 200
 _MOST_ASKED_AT_A_TIME: Final = 24
+#: Whoever is in one of these runs nothing any more, whatever tasks it still names.
+_ENDED: Final = frozenset({"NOT_RUNNING", "PENDING_ERROR", "ERROR"})
 _NO_PAGE: Final = "it has no page: its metrics.port is 0"
 _ANOTHER: Final = (
     "is another instance's page: where instances are on several machines, set metrics.host or metrics.server to an "
@@ -173,7 +175,7 @@ def _missing(plan: list[str], instances: list[dict[str, Any]]) -> list[str]:
     owned = {
         task["task"]
         for instance in instances
-        if instance["view"] is not None and instance["problem"] is None
+        if instance["view"] is not None and instance["problem"] is None and instance["view"]["state"] not in _ENDED
         for task in instance["view"]["tasks"]
         if task["role"] not in {"standby", "warming"}
     }

@@ -75,6 +75,11 @@ def test_what_an_instance_said_last_is_shown_with_its_age(watch, view, wait_unti
     assert "refused" in one["problem"]
 
 
+def test_tasks_of_an_instance_that_has_failed_run_nowhere(watch, view):
+    failed = view("bbbbbbbb", tasks=["0_1"]) | {"state": "ERROR"}
+    assert watch({"there:1": lambda: failed}, bbbbbbbb="there:1").view()["missing"] == ["0_1"]
+
+
 def test_nobody_waits_for_one_that_hangs_and_it_is_asked_once_at_a_time(watch, wait_until, view):
     asked, go_on = [], threading.Event()
 
