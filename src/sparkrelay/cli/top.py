@@ -92,8 +92,9 @@ def _ask(url: str) -> dict[str, Any]:
             fetch_json(connection, f"{parts.path.rstrip('/')}/api/group", _TIMEOUT_S, longest=_LONGEST_ANSWER)
         )
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise StreamsException(
-            f"{url}: {error or type(error).__name__}. Ask another instance, or look whether this one has metrics.port"
+            f"{url}: {reason}. Ask another instance, or look whether this one has metrics.port"
         ) from error
 
 

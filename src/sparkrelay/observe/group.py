@@ -147,7 +147,8 @@ class GroupWatch:
         try:
             view = self._ask(address, _ANSWER_S)
         except (OSError, ValueError) as error:
-            problem = f"it does not answer: {error or type(error).__name__}"
+            reason = getattr(error, "strerror", None) or error or type(error).__name__
+            problem = f"it does not answer: {reason}"
         except Exception as error:  # noqa: BLE001 - a page that looks at others must not fail by them
             problem = f"it cannot be asked: {type(error).__name__}"
         with self._changed:
