@@ -66,7 +66,7 @@ def test_an_instance_that_is_killed_is_shown_as_such_and_those_left_go_on(group,
     expect(page.locator("#health")).to_contain_text("1 of 3 instances do not answer", timeout=LONG)
     assert any("was RUNNING" in row for row in cells(page, "instances-table"))
     assert "✕ nowhere" in {row[0]: row for row in cells(page, "tasks-table")}["0_1"]
-    assert "as last heard" in page.locator("#tasks-table").inner_text()
+    assert "as last seen" in page.locator("#tasks-table").inner_text()
 
 
 def test_the_page_says_when_its_own_instance_is_gone(group, opened):

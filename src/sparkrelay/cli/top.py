@@ -132,7 +132,7 @@ def _instances(group: dict[str, Any]) -> Table:
     for one in group["instances"]:
         label, view = Text(printable(", ".join(one["processes"]) or "-")), one["view"]
         if view is None:
-            table.add_row(label, Text("not heard", style="red"))
+            table.add_row(label, Text("no answer", style="red"))
             continue
         counts: dict[str, int] = defaultdict(int)
         for task in view["tasks"]:
@@ -200,7 +200,7 @@ def _cell(place: tuple[dict[str, Any], bool] | None) -> Text:
     task, stale = place
     role = task["role"]
     rest = "" if role == "active" or task["lag"] is None else f" {task['lag']:,.0f}"
-    text = f"{_SIGNS.get(role, '?')} {role}{rest}{' as last heard' if stale else ''}"
+    text = f"{_SIGNS.get(role, '?')} {role}{rest}{' as last seen' if stale else ''}"
     return Text(printable(text), style="dim" if stale else _STYLES.get(role, ""))
 
 

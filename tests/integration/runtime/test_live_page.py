@@ -26,9 +26,9 @@ def group_at(port):
 
 
 def whole(group, size):
-    """Return whether so many instances are heard and each task runs."""
-    heard = [one for one in group["instances"] if one["problem"] is None]
-    return len(heard) == len(group["instances"]) == size and not group["missing"] and heard[0]["view"]["plan"]
+    """Return whether so many instances answer and each task runs."""
+    answered = [one for one in group["instances"] if one["problem"] is None]
+    return len(answered) == len(group["instances"]) == size and not group["missing"] and answered[0]["view"]["plan"]
 
 
 def test_whichever_instance_is_asked_shows_the_whole_group(

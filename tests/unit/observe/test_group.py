@@ -93,7 +93,7 @@ def test_nobody_waits_for_one_that_hangs_and_it_is_asked_once_at_a_time(watch, w
         assert by_process(group.view())["bbbbbbbb"]["problem"] == "not asked yet"
     assert len(asked) == 1
     go_on.set()
-    wait_until(lambda: by_process(group.view())["bbbbbbbb"]["problem"] is None, "it was not heard")
+    wait_until(lambda: by_process(group.view())["bbbbbbbb"]["problem"] is None, "it did not answer")
 
 
 def test_another_instance_at_the_address_is_not_taken_for_it(watch, view):
