@@ -136,6 +136,8 @@ def speaker(*parts, again=None):
             with contextlib.suppress(OSError):
                 client, _ = server.accept()
                 with client:
+                    # Else closing would reset the connection, and take back what was sent.
+                    client.recv(65_536)
                     for part in parts:
                         client.sendall(part)
                     while again is not None and not end.is_set():
