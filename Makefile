@@ -14,7 +14,7 @@ WITH_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench docs clean
+.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench test-browser docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
@@ -64,6 +64,10 @@ test-without-spark: venv
 
 chaos: venv  ## the whole kill suite
 	$(BIN)/pytest $(WITH_SPARK) tests/chaos
+
+test-browser: venv  ## the live page in a real browser: needs Chromium (CHROMIUM=/usr/bin/chromium)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group browser
+	$(BIN)/pytest tests/browser
 
 test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer), every consumer scenario
 	$(BIN)/pytest -m long tests/long tests/integration/consumer

@@ -92,8 +92,9 @@ def _ask(url: str) -> dict[str, Any]:
             fetch_json(connection, f"{parts.path.rstrip('/')}/api/group", _TIMEOUT_S, longest=_LONGEST_ANSWER)
         )
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise StreamsException(
-            f"{url}: {error or type(error).__name__}. Ask another instance, or look whether this one has metrics.port"
+            f"{url}: {reason}. Ask another instance, or look whether this one has metrics.port"
         ) from error
 
 
@@ -131,7 +132,7 @@ def _instances(group: dict[str, Any]) -> Table:
     for one in group["instances"]:
         label, view = Text(printable(", ".join(one["processes"]) or "-")), one["view"]
         if view is None:
-            table.add_row(label, Text("not heard", style="red"))
+            table.add_row(label, Text("no answer", style="red"))
             continue
         counts: dict[str, int] = defaultdict(int)
         for task in view["tasks"]:
@@ -199,7 +200,7 @@ def _cell(place: tuple[dict[str, Any], bool] | None) -> Text:
     task, stale = place
     role = task["role"]
     rest = "" if role == "active" or task["lag"] is None else f" {task['lag']:,.0f}"
-    text = f"{_SIGNS.get(role, '?')} {role}{rest}{' as last heard' if stale else ''}"
+    text = f"{_SIGNS.get(role, '?')} {role}{rest}{' as last seen' if stale else ''}"
     return Text(printable(text), style="dim" if stale else _STYLES.get(role, ""))
 
 

@@ -26,6 +26,8 @@ _ANSWER_S: Final = 3.0
 _FIRST_ANSWERS_S: Final = 1.0
 _MOST_PEERS: Final = 200
 _MOST_ASKED_AT_A_TIME: Final = 24
+#: Whoever is in one of these runs nothing any more, whatever tasks it still names.
+_ENDED: Final = frozenset({"NOT_RUNNING", "PENDING_ERROR", "ERROR"})
 _NO_PAGE: Final = "it has no page: its metrics.port is 0"
 _ANOTHER: Final = (
     "is another instance's page: where instances are on several machines, set metrics.host or metrics.server to an "
@@ -41,7 +43,7 @@ class _Peer:
     Attributes:
         processes: of the group, by the beginnings of their ids, that are found at this address.
         view: what it said last; None if it never did.
-        heard: when that was (monotonic seconds).
+        answered: when that was (monotonic seconds).
         problem: why its last answer does not count; None if it does.
         asking: True while it is asked.
         asked: when that began last.
@@ -49,7 +51,7 @@ class _Peer:
 
     processes: list[str] = field(default_factory=list)
     view: dict[str, Any] | None = None
-    heard: float = 0.0
+    answered: float = 0.0
     problem: str | None = _NOT_ASKED
     asking: bool = False
     asked: float = float("-inf")
@@ -85,8 +87,8 @@ class GroupWatch:
     def view(self) -> dict[str, Any]:
         """Return the group: ``instances``, this one first, and the tasks that none of them has.
 
-        Each instance has ``address``, ``processes``, ``own``, ``view`` (None if it was never heard), ``age`` (seconds
-        since it was heard) and ``problem`` (None if it was heard just now).
+        Each instance has ``address``, ``processes``, ``own``, ``view`` (None if it never answered), ``age`` (seconds
+        since it answered) and ``problem`` (None if it answered just now).
         """
         own = self._own()
         ours = {process["id"][:8] for process in own["processes"]}
@@ -136,23 +138,26 @@ class GroupWatch:
             peer.asking, peer.asked = True, time.monotonic()
             name = f"sparkrelay-metrics-asks-{address}"
             try:
-                threading.Thread(target=self._hear, args=(address, peer), name=name, daemon=True).start()
+                threading.Thread(target=self._ask_one, args=(address, peer), name=name, daemon=True).start()
             except RuntimeError as error:  # this computer has no thread left
                 peer.asking, peer.problem = False, f"it cannot be asked: {error}"
 
-    def _hear(self, address: str, peer: _Peer) -> None:
+    def _ask_one(self, address: str, peer: _Peer) -> None:
         view, problem = None, None
         try:
             view = self._ask(address, _ANSWER_S)
-        except (OSError, ValueError) as error:
-            problem = f"it does not answer: {error or type(error).__name__}"
+        except ValueError as error:
+            problem = f"its answer cannot be used: {error}"
+        except OSError as error:
+            reason = getattr(error, "strerror", None) or error or type(error).__name__
+            problem = f"it does not answer: {reason}"
         except Exception as error:  # noqa: BLE001 - a page that looks at others must not fail by them
             problem = f"it cannot be asked: {type(error).__name__}"
         with self._changed:
             if view is not None and not {one["id"][:8] for one in view["processes"]} & set(peer.processes):
                 view, problem = None, f"{address} {_ANOTHER}"
             if view is not None:
-                peer.view, peer.heard = view, time.monotonic()
+                peer.view, peer.answered = view, time.monotonic()
             peer.problem, peer.asking = problem, False
             self._changed.notify_all()
 
@@ -163,17 +168,17 @@ def _shown(address: str, peer: _Peer, now: float) -> dict[str, Any]:
         "processes": peer.processes,
         "own": False,
         "view": peer.view,
-        "age": None if peer.view is None else round(now - peer.heard, 1),
+        "age": None if peer.view is None else round(now - peer.answered, 1),
         "problem": peer.problem,
     }
 
 
 def _missing(plan: list[str], instances: list[dict[str, Any]]) -> list[str]:
-    """Return the tasks that none of the instances which were heard runs, or is about to run."""
+    """Return the tasks that none of the instances which answered runs, or is about to run."""
     owned = {
         task["task"]
         for instance in instances
-        if instance["view"] is not None and instance["problem"] is None
+        if instance["view"] is not None and instance["problem"] is None and instance["view"]["state"] not in _ENDED
         for task in instance["view"]["tasks"]
         if task["role"] not in {"standby", "warming"}
     }

@@ -114,6 +114,9 @@ def instance_view(
     """Return an instance as JSON has it."""
     batches = [_batch(report) for report in details.reports if report["sparkrelay"]["tasks"] is not None]
     processes = {thread.process_id: thread.executor_id for thread in now.threads}
+    watermarks: dict[str, dict[str, int]] = {}
+    for (name, store), time_ms in details.watermarks.items():
+        watermarks.setdefault(name, {})[store] = time_ms
     view = {
         "application": now.application_id,
         "host": socket.gethostname(),
@@ -128,7 +131,7 @@ def instance_view(
             for thread in now.threads
         ],
         "tasks": [
-            _task(thread, task, details)
+            _task(thread, task, details, watermarks.get(task.task_id, {}))
             for thread in now.threads
             for task in (*thread.active_tasks, *thread.standby_tasks)
         ],
@@ -176,7 +179,9 @@ def read_group(answer: object) -> dict[str, Any]:
     return dict(group)
 
 
-def _task(thread: ThreadMetadata, task: TaskMetadata, details: InstanceDetails) -> dict[str, Any]:
+def _task(
+    thread: ThreadMetadata, task: TaskMetadata, details: InstanceDetails, watermarks: Mapping[str, int]
+) -> dict[str, Any]:
     process = thread.process_id
     warming = task.state == "standby" and task.task_id in details.warming.get(process, ())
     return {
@@ -190,11 +195,7 @@ def _task(thread: ThreadMetadata, task: TaskMetadata, details: InstanceDetails) 
             for at in sorted(task.topic_partitions)
         ],
         "state_bytes": details.state_bytes.get((process, task.task_id)),
-        "watermarks": {
-            store: time_ms
-            for (name, store), time_ms in details.watermarks.items()
-            if name == task.task_id and task.state == "running"
-        },
+        "watermarks": dict(watermarks) if task.state == "running" else {},
     }
 
 

@@ -92,7 +92,7 @@ class LivePage:
         path = environ.get("PATH_INFO") or "/"
         if path not in {*_FILES, "/api/instance", "/api/group", "/events"}:
             return None
-        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+        if environ.get("REQUEST_METHOD") != "GET":
             start_response("405 Method Not Allowed", [_PLAIN, ("Allow", "GET"), *_HEADERS])
             return [b"the page is only read: GET\n"]
         if self._local and not _names_this_machine(environ.get("HTTP_HOST", "")):

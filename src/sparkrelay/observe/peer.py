@@ -14,7 +14,7 @@ from sparkrelay.settings import host_and_port
 
 __all__ = ["ask_instance", "fetch_json"]
 
-_LONGEST_ANSWER: Final = 8 << 20
+_LONGEST_ANSWER: Final = 4 << 20
 _OK: Final = 200
 
 

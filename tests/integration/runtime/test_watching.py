@@ -144,6 +144,9 @@ def test_a_failed_instance_says_why_until_it_is_stopped(instance, topics, produc
     assert status == 503
     assert text.startswith("ERROR: ")
     assert str(streams.exception()) in text
+    view = json.loads(asked(port, "/api/group")[1])["instances"][0]["view"]
+    assert (view["state"], view["alive"]) == ("ERROR", False)
+    assert str(streams.exception()) in view["trouble"]
     assert scraped(port)["sparkrelay_errors_total", ("where", "thread")] == 1
     assert streams.stop(60)
     wait_until(lambda: not endpoint_threads(), "a thread of the endpoint is left")

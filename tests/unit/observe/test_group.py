@@ -75,6 +75,11 @@ def test_what_an_instance_said_last_is_shown_with_its_age(watch, view, wait_unti
     assert "refused" in one["problem"]
 
 
+def test_tasks_of_an_instance_that_has_failed_run_nowhere(watch, view):
+    failed = view("bbbbbbbb", tasks=["0_1"]) | {"state": "ERROR"}
+    assert watch({"there:1": lambda: failed}, bbbbbbbb="there:1").view()["missing"] == ["0_1"]
+
+
 def test_nobody_waits_for_one_that_hangs_and_it_is_asked_once_at_a_time(watch, wait_until, view):
     asked, go_on = [], threading.Event()
 
@@ -88,7 +93,7 @@ def test_nobody_waits_for_one_that_hangs_and_it_is_asked_once_at_a_time(watch, w
         assert by_process(group.view())["bbbbbbbb"]["problem"] == "not asked yet"
     assert len(asked) == 1
     go_on.set()
-    wait_until(lambda: by_process(group.view())["bbbbbbbb"]["problem"] is None, "it was not heard")
+    wait_until(lambda: by_process(group.view())["bbbbbbbb"]["problem"] is None, "it did not answer")
 
 
 def test_another_instance_at_the_address_is_not_taken_for_it(watch, view):
@@ -131,6 +136,8 @@ def speaker(*parts, again=None):
             with contextlib.suppress(OSError):
                 client, _ = server.accept()
                 with client:
+                    # Else closing would reset the connection, and take back what was sent.
+                    client.recv(65_536)
                     for part in parts:
                         client.sendall(part)
                     while again is not None and not end.is_set():

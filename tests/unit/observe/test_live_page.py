@@ -77,7 +77,7 @@ def test_the_group_is_json_whatever_names_there_are(page):
     assert json.loads(ask(page, "/api/instance")[2])["state"] == "RUNNING"
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD"])
 def test_it_only_reads(page, method):
     assert ask(page, "/api/group", method=method)[0] == 405
 

@@ -5,7 +5,7 @@ const byId = (id) => document.getElementById(id);
 const RETRY_MS = 5000;
 const SILENT_MS = 15000;
 let group = null;
-let heardAt = 0;
+let answeredAt = 0;
 let trouble = "";
 
 function draw() {
@@ -16,7 +16,7 @@ function draw() {
 }
 
 function freshness() {
-  const age = group === null ? null : Math.round((Date.now() - heardAt) / 1000);
+  const age = group === null ? null : Math.round((Date.now() - answeredAt) / 1000);
   const words = age === null ? "" : age < 6 ? `live, as ${group.asked} sees it` :
     `as it was ${age} s ago: ${group.asked} does not answer`;
   views.text(byId("freshness"), [words, trouble].filter(Boolean).join("; "));
@@ -30,7 +30,7 @@ function follow() {
   source.addEventListener("group", (event) => {
     try {
       group = JSON.parse(event.data);
-      heardAt = Date.now();
+      answeredAt = Date.now();
       trouble = "";
       draw();
     } catch (error) {
@@ -49,7 +49,7 @@ function follow() {
   const watch = setInterval(() => {
     if (source.readyState === EventSource.CLOSED) {
       clearInterval(watch);
-    } else if (Date.now() - heardAt > SILENT_MS && group !== null) {
+    } else if (Date.now() - answeredAt > SILENT_MS && group !== null) {
       // A connection whose other end is gone without a word.
       clearInterval(watch);
       source.close();

@@ -84,6 +84,9 @@ function row(element, cells) {
     if (parts === null) {
       text(place, wanted.words);
     } else {
+      if (place.firstChild !== null && place.firstElementChild === null) {
+        place.textContent = ""; // it was a text before
+      }
       keyed(place, parts.map((_, index) => String(index)), () => make("span"), (span, index) => {
         text(span, parts[index].words);
         set(span, "class", parts[index].name);
@@ -149,11 +152,11 @@ function clock(ms, day = false) {
 }
 
 // Records a second between the samples of an instance, and lag: [seconds ago, lag, rate].
-function samples(view) {
+function samples(view, age = 0) {
   return view.history.slice(1).map((sample, at) => {
     const before = view.history[at];
     const seconds = Math.max(0.001, sample[0] - before[0]);
-    return [view.now - sample[0], sample[1], Math.max(0, sample[2] - before[2]) / seconds];
+    return [view.now - sample[0] + age, sample[1], Math.max(0, sample[2] - before[2]) / seconds];
   }).filter((sample) => sample[0] <= MINUTES * 60);
 }
 
@@ -262,7 +265,7 @@ function drawTasks(group, filter) {
         return "";
       }
       const rest = task.role === "active" || task.lag === null ? "" : ` ${number(task.lag)}`;
-      const stale = task.stale ? " as last heard" : "";
+      const stale = task.stale ? " as last seen" : "";
       return [{ words: `${SIGNS[task.role] ?? "?"} ${task.role}${rest}${stale}`,
         name: `role ${SIGNS[task.role] ? task.role : ""}${task.stale ? " stale" : ""}`,
         title: task.since === null ? "" : `since ${clock(task.since * 1000, true)} UTC` }];
@@ -276,9 +279,9 @@ function drawTasks(group, filter) {
 }
 
 function drawFlow(group) {
-  const heard = group.instances.filter((one) => one.view !== null);
-  const series = heard.map((one, at) => ({ name: label(one), at, samples: samples(one.view), stale: !fresh(one) }));
-  const views = heard.filter(fresh).map((one) => one.view);
+  const answered = group.instances.filter((one) => one.view !== null);
+  const series = answered.map((one, at) => ({ name: label(one), at, samples: samples(one.view, one.age), stale: !fresh(one) }));
+  const views = answered.filter(fresh).map((one) => one.view);
   text(byId("lag-now"), number(views.reduce((total, view) => total + lagOf(view), 0)));
   text(byId("rate-now"), few(views.reduce((total, view) => total + (rate(view) ?? 0), 0)));
   chart(byId("lag-chart"), series, 1);
@@ -314,7 +317,7 @@ function drawFlow(group) {
 }
 
 function chart(svg, series, value) {
-  const [width, height, left, bottom] = [600, 180, 62, 20];
+  const [width, height, left, bottom] = [600, 180, 84, 24];
   const most = Math.max(1, ...series.flatMap((one) => one.samples.map((sample) => sample[value])));
   const oldest = Math.max(0, ...series.flatMap((one) => one.samples.map((sample) => sample[0])));
   const span = Math.min(MINUTES, Math.max(LEAST_MINUTES, Math.ceil(oldest / 60)));
@@ -461,17 +464,17 @@ function drawGraph(graph) {
 }
 
 function drawConfig(group) {
-  const heard = group.instances.filter((one) => one.view !== null);
-  const wanted = JSON.stringify(heard.map((one) => [label(one), one.view.config]));
+  const answered = group.instances.filter((one) => one.view !== null);
+  const wanted = JSON.stringify(answered.map((one) => [label(one), one.view.config]));
   if (wanted === drawnConfig) {
     return;
   }
   drawnConfig = wanted;
-  const maps = heard.map((one) => new Map(Object.entries(one.view.config)));
+  const maps = answered.map((one) => new Map(Object.entries(one.view.config)));
   const keys = [...new Set(maps.flatMap((map) => [...map.keys()]))].sort();
   const same = (key) => maps.every((map) => map.get(key) === maps[0].get(key));
   const differ = keys.some((key) => !same(key));
-  head("config-table", ["Setting", ...(differ ? heard.map(label) : ["Value, on every instance that was heard"])]);
+  head("config-table", ["Setting", ...(differ ? answered.map(label) : ["Value, on every instance that answered"])]);
   table("config-table", keys.map((key) => [key, [key,
     ...(differ ? maps.map((map) => long(map.get(key) ?? "–")) : [long(maps[0].get(key) ?? "–")])]]));
 }
