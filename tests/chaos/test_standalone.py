@@ -101,9 +101,7 @@ def test_a_worker_is_killed_and_another_one_comes(standalone, applications, ledg
 
 
 @pytest.mark.long
-def test_a_worker_is_decommissioned_and_another_one_comes(
-    standalone, applications, ledger, wait_for_share, wait_until
-):
+def test_a_worker_is_decommissioned_and_another_one_comes(standalone, applications, ledger, wait_for_share, wait_until):
     wait_for_share(applications.running)
     leaver = next(worker for worker in standalone.workers if worker.executors())
     ledger.write_and_read_half(400, applications.tail)
@@ -145,4 +143,3 @@ def test_a_driver_is_killed_and_another_application_takes_over(
     ledger.wait_for_results(applications)
     wait_until(lambda: len(standalone.executors()) == EXECUTORS, "executors outlive their driver")
     ledger.read_again()
-

@@ -298,7 +298,7 @@ def test_spark_makes_executors_that_kubernetes_takes(executor_pod, variant):
     assert container["resources"]["limits"]["memory"] == "4096Mi"
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert len(mounts) == len(set(mounts))
-    assert {"/tmp", "/var/cache/sparkrelay", "/var/lib/sparkrelay"} < set(mounts)  # noqa: S108 - a mount's path
+    assert {"/tmp", "/var/cache/sparkrelay", "/var/lib/sparkrelay"} < set(mounts)
     (state,) = (volume for volume in pod["spec"]["volumes"] if volume["name"] == "state")
     kind = variant.rpartition(", ")[2]
     wanted = {"hostPath": "hostPath", "emptyDir": "emptyDir"}.get(kind, "persistentVolumeClaim")

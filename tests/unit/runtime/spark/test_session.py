@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.errors import ConfigException, StreamsException
-from sparkrelay.runtime.spark.session import RECOMMENDED, check_session
+from sparkrelay.runtime.spark.session import RECOMMENDED, check_session, spark_session
 
 AS_RECOMMENDED = {key: value for key, (value, _) in RECOMMENDED.items()}
 
@@ -79,3 +79,23 @@ def test_what_cannot_work_is_refused():
 def test_spark_connect_is_refused():
     with pytest.raises(StreamsException, match="a classic Spark session, not a types.SimpleNamespace"):
         check_session(SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.remote", "sc://spark-1"),
+        ("spark.api.mode", "connect"),
+        ("SPARK_REMOTE", "sc://spark-1"),
+        ("SPARK_CONNECT_MODE_ENABLED", "1"),
+        ("SPARK_API_MODE", "Connect"),
+    ],
+)
+def test_spark_connect_is_refused_before_there_is_a_session(monkeypatch, key, value):
+    conf = {}
+    if key.startswith("spark"):
+        conf[key] = value
+    else:
+        monkeypatch.setenv(key, value)
+    with pytest.raises(StreamsException, match=f"{key}={value} asks for Spark Connect.*Leave {key} out"):
+        spark_session("delays", **conf)
