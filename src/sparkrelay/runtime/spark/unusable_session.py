@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkConf
 
-__all__ = ["needed_megabytes", "no_module", "no_python", "refuse_unusable"]
+__all__ = ["needed_megabytes", "no_daemon", "no_python", "refuse_unusable"]
 
 log = logging.getLogger(__name__)
 
@@ -141,19 +141,19 @@ def no_python(program: str) -> str:
     )
 
 
-def no_module(name: str, job: str) -> str:
-    """Say that the Python of workers cannot be ours, since a module is missing there.
+def no_daemon(said: str, job: str) -> str:
+    """Say that the Python of workers could not become our daemon: it lacks sparkrelay, or something that it needs.
 
     Args:
-        name: the module, ``sparkrelay`` or something that it needs.
+        said: the last line of what that Python said.
         job: the Spark job that met it; that of an executor names it.
     """
     return (
-        f"Spark's Python workers cannot be started, as the Spark job {job!r} has found: their Python has no module "
-        f"{name!r}. It is another one than that of the script, {sys.executable}, or other packages are installed on "
-        "that host. Install sparkrelay there by the same path, with the versions that the script has; or name a Python "
-        "that has it by PYSPARK_PYTHON before the session is made (spark.pyspark.python with spark-submit); or ship "
-        "one with spark.archives"
+        f"Spark's Python workers cannot be started, as the Spark job {job!r} has found. Their Python said: {said!r}. It "
+        f"is another one than the script's, {sys.executable}, or other packages are installed on that host. Install "
+        "sparkrelay there by the same path, with the versions that the script has; or name a Python that has it by "
+        "PYSPARK_PYTHON before the session is made (spark.pyspark.python with spark-submit); or ship one with "
+        "spark.archives"
     )
 
 

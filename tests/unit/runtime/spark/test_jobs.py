@@ -144,16 +144,17 @@ def test_a_python_that_is_not_on_the_executors_host_is_named_with_the_settings(m
 
 
 @pytest.mark.parametrize(
-    ("python_says", "module"),
+    ("python_says", "words"),
     [
         (
             "/bare/python: Error while finding module (ModuleNotFoundError: No module named 'sparkrelay')",
-            "sparkrelay",
+            "No module named 'sparkrelay'",
         ),
-        ("  import numpy as np\nModuleNotFoundError: No module named 'numpy.core'", "numpy.core"),
+        ("  import numpy as np\nModuleNotFoundError: No module named 'numpy.core'", "No module named 'numpy.core'"),
+        ("./environment/bin/python: cannot execute", "cannot execute"),
     ],
 )
-def test_a_module_that_workers_lack_is_named_with_the_remedy(monkeypatch, python_says, module):
+def test_what_the_python_of_workers_lacks_is_said_with_the_remedy(monkeypatch, python_says, words):
     spark_says = f"""Job aborted due to stage failure: Task 0 failed 1 times: org.apache.spark.SparkException:
 Error from python worker:
 {python_says}
@@ -162,7 +163,7 @@ PYTHONPATH was:
 org.apache.spark.SparkException: EOFException occurred while reading the port number from \
 sparkrelay.runtime.worker.daemon's stdout and terminated with code: 1.
 """
-    words = f"app: claiming.*has no module '{module}'.*PYSPARK_PYTHON.*spark.archives"
+    words = f"app: claiming.*Their Python said: .*{words}.*PYSPARK_PYTHON.*spark.archives"
     with pytest.raises(StreamsException, match=words) as caught:
         jobs().run_batch(failing(monkeypatch, PySparkException(spark_says)), None, description="claiming a slot")
     assert not isinstance(caught.value, JobFailed), "trying again does not help"
