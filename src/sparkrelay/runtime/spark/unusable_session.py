@@ -149,10 +149,10 @@ def no_daemon(said: str, job: str) -> str:
         job: the Spark job that met it; that of an executor names it.
     """
     return (
-        f"Spark's Python workers cannot be started, as the Spark job {job!r} has found. Their Python said: {said!r}. It "
-        f"is another one than the script's, {sys.executable}, or other packages are installed on that host. Install "
-        "sparkrelay there by the same path, with the versions that the script has; or name a Python that has it by "
-        "PYSPARK_PYTHON before the session is made (spark.pyspark.python with spark-submit); or ship one with "
+        f"Spark's Python workers cannot be started, as the Spark job {job!r} has found. Their Python said: {said!r}. "
+        f"It is another one than the script's, {sys.executable}, or other packages are installed on that host. "
+        "Install sparkrelay there by the same path, with the versions that the script has; or name a Python that has "
+        "it by PYSPARK_PYTHON before the session is made (spark.pyspark.python with spark-submit); or ship one with "
         "spark.archives"
     )
 
