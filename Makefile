@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+HELM := $(VENV)/helm/helm
+HELM_VERSION := v3.19.0
 ARCHIVES := $(VENV)/class-archives/.made
 
 # They need a broker and no Spark, and mostly wait: several at once.
@@ -14,7 +16,7 @@ WITH_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench test-browser docs clean
+.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench test-browser chart docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
@@ -71,6 +73,14 @@ test-browser: venv  ## the live page in a real browser: needs Chromium (CHROMIUM
 
 test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer), every consumer scenario
 	$(BIN)/pytest -m long tests/long tests/integration/consumer
+
+$(HELM):
+	@command -v go > /dev/null || { echo "make chart builds Helm, which needs Go 1.24 or newer: https://go.dev/dl" >&2; exit 1; }
+	GOBIN=$(abspath $(@D)) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+
+chart: venv $(HELM)  ## the Helm chart: lint it, and check what it makes against Kubernetes' schemas (needs Go)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group chart
+	HELM=$(abspath $(HELM)) $(BIN)/pytest tests/chart
 
 bench: venv  ## drain and latency, ours beside its peers, as ratios
 	$(BIN)/python -m bench

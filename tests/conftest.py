@@ -51,8 +51,18 @@ JAVA = " ".join(["-XX:TieredStopAtLevel=1", *class_archives.options("spark")])
 
 #: Begun first where workers take whole files, so that none is left alone with a long one in the end.
 LONGEST = (
-    *("chaos/test_fault_points.py", "runtime/test_executors.py", "chaos/test_takeover.py", "integration/test_demo.py"),
-    *("chaos/test_executor_kill.py", "chaos/test_older_transactions.py", "chaos/test_crowd.py"),
+    *(
+        "chaos/test_fault_points.py",
+        "runtime/test_executors.py",
+        "chaos/test_standalone.py",
+        "integration/test_demo.py",
+    ),
+    *(
+        "chaos/test_takeover.py",
+        "chaos/test_executor_kill.py",
+        "chaos/test_older_transactions.py",
+        "chaos/test_crowd.py",
+    ),
     *("chaos/test_random_kills.py", "chaos/test_broker.py", "runtime/test_pipelines.py", "runtime/test_random.py"),
     *("runtime/test_long_batches.py", "runtime/test_termination.py", "runtime/test_changed_pipeline.py"),
 )

@@ -1,7 +1,7 @@
 """The pod that Spark itself would make of an executor, from the settings and the template that the chart writes.
 
-A program: reads `spark-defaults.conf` and the template from SPARK_CONF_DIR, prints the pod as JSON. Neither an API
-server nor an executor is asked for anything.
+A program: reads `spark-defaults.conf` and the template in a folder, prints the pod as JSON. No API server is asked for
+anything.
 """
 
 import json

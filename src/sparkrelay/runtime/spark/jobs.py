@@ -19,14 +19,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from sparkrelay.errors import SparkRelayError, StreamsException
-from sparkrelay.printable import printable_lines
+from sparkrelay.printable import printable, printable_lines
 from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, BatchCommand, decode_bytes, encode
 from sparkrelay.runtime.contract.failure_marks import MisplacedTask, find_failure, without_marks
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.executor_target import SESSION_GONE
 from sparkrelay.runtime.spark.job_errors import JobError, failed_partitions, read_input, read_job_error
 from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
-from sparkrelay.runtime.spark.unusable_session import no_python
+from sparkrelay.runtime.spark.unusable_session import no_daemon, no_python
 from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ _CLOSED_WORKER = "java.nio.channels.ClosedChannelException"
 _CLOSED_WORKERS = 3
 #: And where Spark's executor starts Python.
 _NO_PYTHON = re.compile(r'java\.io\.IOException: Cannot run program "([^"]+)"')
+#: And what the Python said that was to become our daemon there.
+_NO_DAEMON = re.compile(
+    r"Error from python worker:\s*\n(.*?)\n\s*PYTHONPATH was:.*?sparkrelay\.runtime\.worker\.daemon's stdout", re.DOTALL
+)
 
 
 #: What a dead letter says of the stacks.
@@ -438,12 +442,8 @@ def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:
     if ours is not None:
         error, task = ours
         return _meant(error) if task is None else TaskFailed(task, error)
-    if "No module named 'sparkrelay'" in found.text:
-        return StreamsException(
-            "Spark's Python workers cannot import sparkrelay: they run another Python than the driver. Set "
-            "PYSPARK_PYTHON to a Python that has it before the session is made; sparkrelay.spark_session() does so for "
-            "local sessions"
-        )
+    if said := _NO_DAEMON.search(found.text):
+        return StreamsException(no_daemon(printable(said[1].strip().splitlines()[-1].strip()), job))
     if missing := _NO_PYTHON.search(found.text):
         return StreamsException(no_python(missing[1]))
     text = f"the Spark job {job!r} failed" + (f" in {work}" if work else "") + f": {found.cause}"

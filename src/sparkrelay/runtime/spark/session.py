@@ -37,6 +37,11 @@ _MINIMUM_SPARK = (4, 3)
 #: For jobs that stay, one a leg and stream thread.
 _SPARE_SLOTS = 8
 
+_HIDDEN = "jobs are placed through the driver's JVM, which Spark Connect hides"
+#: By any of these PySpark makes a session of Spark Connect.
+_REMOTE = ("spark.remote", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_API = ("spark.api.mode", "SPARK_API_MODE")
+
 _ZONE = "spark.sql.session.timeZone"
 _DAEMON = "spark.python.daemon.module"
 _PIPELINED = "spark.python.udf.pipelined.enabled"
@@ -86,8 +91,10 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
             with dotted keys by ``**{"spark.master": "local[2]"}``. They win over ours.
 
     Raises:
-        StreamsException: Java or Spark is missing or too old; the message says which and what to do.
+        StreamsException: Java or Spark is missing or too old, or it would be a session of Spark Connect; the message
+            says which and what to do.
     """
+    _refuse_connect({key.replace("__", "."): str(value) for key, value in conf.items()} | os.environ)
     require_java()
     if str(conf.get("spark__master") or conf.get("spark.master") or "").startswith("local-cluster"):
         # Its executors are started from an installation of Spark; the one that pip brought will do.
@@ -114,6 +121,22 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
         os.umask(umask)
     silence_failed_tasks(session)
     return session
+
+
+def _refuse_connect(settings: Mapping[str, str]) -> None:
+    """Refuse what would be a session of Spark Connect, before there is one.
+
+    Args:
+        settings: the session's, and the environment's variables.
+    """
+    found = [key for key in _REMOTE if key in settings]
+    found += [key for key in _API if settings.get(key, "").lower() == "connect"]
+    if found:
+        key = found[0]
+        raise StreamsException(
+            f"{key}={settings[key]} asks for Spark Connect, and SparkRelay needs a classic session: {_HIDDEN}. "
+            f"Leave {key} out, and run the script where the driver is to be, with spark.master"
+        )
 
 
 def _spare_slots(settings: Mapping[str, str]) -> dict[str, str]:
@@ -159,8 +182,8 @@ def check_session(spark: SparkSession) -> None:
     if not hasattr(spark, "_jsparkSession"):
         raise StreamsException(
             f"SparkRelay needs a classic Spark session, not a {type(spark).__module__}.{type(spark).__qualname__}: "
-            "jobs are placed through the driver's JVM, which Spark Connect hides. Build it by "
-            "sparkrelay.spark_session(), or by SparkSession.builder.master(...) instead of .remote(...)."
+            f"{_HIDDEN}. Build it by sparkrelay.spark_session(), or by SparkSession.builder.master(...) instead of "
+            ".remote(...)."
         )
     # At DEBUG it logs every plan on its way to the JVM, with the passwords of workers' connections. Who asks for that
     # by its name gets it.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkConf
 
-__all__ = ["needed_megabytes", "no_python", "refuse_unusable"]
+__all__ = ["needed_megabytes", "no_daemon", "no_python", "refuse_unusable"]
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ def refuse_unusable(conf: SparkConf, python: str, *, local: bool) -> None:
     """
     if _is_on(conf, "spark.speculation"):
         raise ConfigException("spark.speculation=true would run one task's writes twice; set it to false")
+    _refuse_cluster_mode(conf)
     _refuse_small_workers(conf)
     if (conf.get("spark.python.use.daemon") or "true").lower() == "false":
         raise ConfigException(
@@ -78,6 +79,17 @@ def refuse_unusable(conf: SparkConf, python: str, *, local: bool) -> None:
             f"Spark setting spark.kubernetes.allocation.pods.allocator={allocator} gives all executors one command "
             "line, with a placeholder for --executor-id, by which a worker finds out where it is: every job would be "
             "refused as misplaced. Set it to direct, Spark's default"
+        )
+
+
+def _refuse_cluster_mode(conf: SparkConf) -> None:
+    """Refuse a driver that spark-submit has started in the cluster; on Kubernetes as a client, once more."""
+    deployed = (conf.get("spark.submit.deployMode") or "client").lower() == "cluster"
+    if deployed or _is_on(conf, "spark.kubernetes.submitInDriver"):
+        raise ConfigException(
+            "the script was submitted with --deploy-mode cluster: there it is a child of a JVM that gets the signal to "
+            "end in its place and takes Spark away at once, so that each stop would be a kill. Run the script itself, "
+            "python pipeline.py, or spark-submit --deploy-mode client, on a host or in a pod that executors can reach"
         )
 
 
@@ -131,6 +143,22 @@ def no_python(program: str) -> str:
         "spark.pyspark.python names it, else PYSPARK_PYTHON in the environment in which the session is made "
         "(spark.pyspark.driver.python and PYSPARK_DRIVER_PYTHON are for the script alone). Set it to a Python that has "
         f"sparkrelay, on each host; the script runs {sys.executable}"
+    )
+
+
+def no_daemon(said: str, job: str) -> str:
+    """Say that the Python of workers could not become our daemon: it lacks sparkrelay, or something that it needs.
+
+    Args:
+        said: the last line of what that Python said.
+        job: the Spark job that met it; that of an executor names it.
+    """
+    return (
+        f"Spark's Python workers cannot be started, as the Spark job {job!r} has found. Their Python said: {said!r}. "
+        f"It is another one than the script's, {sys.executable}, or other packages are installed on that host. "
+        "Install sparkrelay there by the same path, with the versions that the script has; or name a Python that has "
+        "it by PYSPARK_PYTHON before the session is made (spark.pyspark.python with spark-submit); or ship one with "
+        "spark.archives"
     )
 
 

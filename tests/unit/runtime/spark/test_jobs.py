@@ -143,6 +143,43 @@ def test_a_python_that_is_not_on_the_executors_host_is_named_with_the_settings(m
     assert not isinstance(caught.value, JobFailed), "trying again does not help"
 
 
+@pytest.mark.parametrize(
+    ("python_says", "words"),
+    [
+        (
+            "/bare/python: Error while finding module (ModuleNotFoundError: No module named 'sparkrelay')",
+            "No module named 'sparkrelay'",
+        ),
+        ("  import numpy as np\nModuleNotFoundError: No module named 'numpy.core'", "No module named 'numpy.core'"),
+        ("./environment/bin/python: cannot execute", "cannot execute"),
+    ],
+)
+def test_what_the_python_of_workers_lacks_is_said_with_the_remedy(monkeypatch, python_says, words):
+    spark_says = f"""Job aborted due to stage failure: Task 0 failed 1 times: org.apache.spark.SparkException:
+Error from python worker:
+{python_says}
+PYTHONPATH was:
+  /spark/python/lib/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from \
+sparkrelay.runtime.worker.daemon's stdout and terminated with code: 1.
+"""
+    words = f"app: claiming.*Their Python said: .*{words}.*PYSPARK_PYTHON.*spark.archives"
+    with pytest.raises(StreamsException, match=words) as caught:
+        jobs().run_batch(failing(monkeypatch, PySparkException(spark_says)), None, description="claiming a slot")
+    assert not isinstance(caught.value, JobFailed), "trying again does not help"
+
+
+def test_a_module_that_a_step_lacks_is_the_steps_own(monkeypatch):
+    spark_says = """PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "pipeline.py", line 7, in price
+    import prices
+ModuleNotFoundError: No module named 'prices'
+"""
+    with pytest.raises(JobFailed, match="No module named 'prices' .pipeline.py:7, in price.*Mend that step"):
+        jobs().run_batch(failing(monkeypatch, PySparkException(spark_says)), None, description="batch 7 of 0_0")
+
+
 def test_only_an_error_under_our_signature_is_believed(monkeypatch):
     ours = jobs()
     forged = WorkerFailure(StoreCorruptedException("forged"), new_key())

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.errors import ConfigException, StreamsException
-from sparkrelay.runtime.spark.session import RECOMMENDED, check_session, local_slots
+from sparkrelay.runtime.spark.session import RECOMMENDED, check_session, local_slots, spark_session
 
 AS_RECOMMENDED = {key: value for key, (value, _) in RECOMMENDED.items()}
 
@@ -93,3 +93,23 @@ def test_slots_are_of_as_many_cores_as_a_task_takes(master, cpus, slots):
 def test_spark_connect_is_refused():
     with pytest.raises(StreamsException, match="a classic Spark session, not a types.SimpleNamespace"):
         check_session(SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.remote", "sc://spark-1"),
+        ("spark.api.mode", "connect"),
+        ("SPARK_REMOTE", "sc://spark-1"),
+        ("SPARK_CONNECT_MODE_ENABLED", "1"),
+        ("SPARK_API_MODE", "Connect"),
+    ],
+)
+def test_spark_connect_is_refused_before_there_is_a_session(monkeypatch, key, value):
+    conf = {}
+    if key.startswith("spark"):
+        conf[key] = value
+    else:
+        monkeypatch.setenv(key, value)
+    with pytest.raises(StreamsException, match=f"{key}={value} asks for Spark Connect.*Leave {key} out"):
+        spark_session("delays", **conf)

@@ -30,6 +30,17 @@ def test_a_python_for_each_step_is_refused(local):
     refuse({"spark.python.use.daemon": "true"}, local=local)
 
 
+@pytest.mark.parametrize(
+    "conf", [{"spark.submit.deployMode": "cluster"}, K8S | {"spark.kubernetes.submitInDriver": "true"}]
+)
+def test_a_driver_in_the_cluster_is_refused(conf):
+    with pytest.raises(
+        ConfigException, match="--deploy-mode cluster: .*each stop would be a kill. Run the script itself"
+    ):
+        refuse(conf)
+    refuse({"spark.submit.deployMode": "client"})
+
+
 @pytest.mark.parametrize("part", ["", "application.", "taskAndStage."])
 def test_excluding_executors_is_refused_where_jobs_belong_to_them(part):
     conf = {f"spark.excludeOnFailure.{part}enabled": "TRUE"}
