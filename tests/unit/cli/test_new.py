@@ -77,7 +77,7 @@ def test_what_is_no_folder_is_refused(folder, capsys, make):
     "name", ["", "Totals", "1totals", "my totals", "a/b", "..", "-x", "totals-", "a--b", "a.b", "ä", "a" * 61, "a\n"]
 )
 def test_a_name_that_is_none_is_refused(folder, capsys, name):
-    assert command_line.run(["new", f"--name={name}"]) == 1
+    assert command_line.run(["new", "--", name]) == 1
     assert "is no name for a project" in capsys.readouterr().err
     assert files(folder) == set()
 
