@@ -89,7 +89,8 @@ def status(*, name: Name = DEFAULT_NAME) -> int:
 
 @broker.command(name="create-topic")
 def create_topic(
-    name: str,
+    topic: str,
+    /,
     *,
     partitions: Annotated[int, Parameter(help="How many tasks can share the work.")] = 4,
     broker_name: Annotated[str, Parameter(name="--broker", help="The --name that the broker was started with.")] = (
@@ -120,12 +121,12 @@ def create_topic(
 
     # A result has the time of its events, and records of last year would be deleted at once by the default of a week.
     keep = {"retention.ms": "-1"}
-    made = topics.create_topic(bootstrap_servers, name, partitions=partitions, config=keep, exist_ok=True)
+    made = topics.create_topic(bootstrap_servers, topic, partitions=partitions, config=keep, exist_ok=True)
     if made:
-        print(f"{name}: made, partitions: {partitions}")
+        print(f"{topic}: made, partitions: {partitions}")
     else:
-        there = len(topics.describe_topic(bootstrap_servers, name).partitions)
-        print(f"{name}: was there already, partitions: {there}")
+        there = len(topics.describe_topic(bootstrap_servers, topic).partitions)
+        print(f"{topic}: was there already, partitions: {there}")
     return 0
 
 

@@ -29,6 +29,7 @@ _LONGEST: Final = 60
 
 def new(
     name: Annotated[str, Parameter(help="The folder to make, which is the application.id as well.")],
+    /,
 ) -> int:
     """Write a project that runs into a new folder NAME: a pipeline, its tests, a Dockerfile and a compose.yaml.
 

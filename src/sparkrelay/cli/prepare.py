@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from sparkrelay.runtime.instance import preparing
-
 __all__ = ["prepare"]
 
 
@@ -15,6 +13,9 @@ def prepare() -> int:
     It takes half a minute and needs no Kafka. Run it once, as the user that runs pipelines, with the Python that runs
     them, and again after Java or PySpark has changed. The archive (160 MB) goes to the user's cache folder.
     """
+    # Late: to import it is to compile the codecs, and `sparkrelay prepare --help` need not wait for that.
+    from sparkrelay.runtime.instance import preparing  # noqa: PLC0415
+
     print("Compiling the record codecs, and archiving Spark's classes ...", file=sys.stderr)
     print(preparing.prepare())
     return 0

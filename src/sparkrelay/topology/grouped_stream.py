@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupedStream"]
 
+#: What a dictionary may name, and what Spark calls it.
+_NAMED = {name: name for name in ("count", "sum", "avg", "min", "max")} | {"mean": "avg"}
+
 #: The KTable, which knows this class and is not known here.
 TableT = TypeVar("TableT")
 
@@ -56,7 +59,9 @@ class GroupedStream(Generic[TableT]):
         """Aggregate each group, as ``GroupedData.agg``.
 
         Args:
-            exprs: Columns of aggregates, such as ``F.sum("amount").alias("total")``, and expressions of them.
+            exprs: Columns of aggregates, such as ``F.sum("amount").alias("total")``, and expressions of them; or one
+                dictionary of columns and functions, such as ``{"amount": "sum", "*": "count"}``, whose results are
+                called ``sum(amount)`` and ``count(1)`` as in PySpark.
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``. Without it a name is made of
                 the stream's name and the grouping columns.
             logged: False for a store without changelog. Less is written, but what it holds is on one disk only: a task
@@ -72,16 +77,19 @@ class GroupedStream(Generic[TableT]):
             TopologyException: there are no aggregates, or an argument is of the wrong kind.
         """
         call_site = find_call_site()
-        aggregates = flat(exprs)
+        names = exprs[0] if len(exprs) == 1 and isinstance(exprs[0], dict) else None
+        aggregates: tuple[Any, ...] = flat(exprs) if names is None else _by_names(names, call_site)
         if not aggregates:
             raise TopologyException(f'{call_site}: agg() has no aggregates; such as agg(F.count("*").alias("n"))')
         for aggregate in aggregates:
+            if isinstance(aggregate, NamedAggregate):
+                continue
             if not is_column(aggregate):
                 raise TopologyException(
                     f'{call_site}: agg() takes Columns such as F.sum("amount").alias("total"), not {aggregate!r}'
                 )
             check_seed("agg", aggregate, call_site)
-        arguments = [argument_text(aggregate) for aggregate in aggregates]
+        arguments = [a.name if isinstance(a, NamedAggregate) else argument_text(a) for a in aggregates]
         if retention is not None:
             if not isinstance(retention, str) or not retention.strip():
                 raise TopologyException(
@@ -241,3 +249,20 @@ class GroupedStream(Generic[TableT]):
             late = self._record.add(LateNode(self._node.parent, node, call_site))
             self._record.add(SinkNode(late, check_topic(late_to, call_site), None, None, None, call_site))
         return self._table(node)
+
+
+def _by_names(functions: dict[Any, Any], call_site: CallSite) -> tuple[NamedAggregate, ...]:
+    """Return the aggregates of ``agg({"amount": "sum"})``."""
+    aggregates = []
+    for column, function in functions.items():
+        if not (isinstance(column, str) and column.strip()):
+            raise TopologyException(f"{call_site}: agg() takes a dictionary of names of columns, not {column!r}")
+        if not isinstance(function, str) or function not in _NAMED:
+            raise TopologyException(
+                f"{call_site}: agg() takes the name of a function for column {column!r}, one of {', '.join(_NAMED)}, "
+                f'not {function!r}; others are written as Columns, such as F.stddev("amount")'
+            )
+        if column == "*" and function != "count":
+            raise TopologyException(f'{call_site}: agg() takes {{"*": "count"}}, not {function!r} of all columns')
+        aggregates.append(NamedAggregate(_NAMED[function], column))
+    return tuple(aggregates)

@@ -65,13 +65,13 @@ def _stores_of(table: TableJoin | str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NamedAggregate:
-    """The aggregate of ``groupBy(...).count()``, ``.sum("amount")`` and the like, under PySpark's name for it.
+    """An aggregate of ``count()``, ``sum("amount")``, ``agg({"amount": "sum"})``, under PySpark's name for it.
 
     A marker and not a Column, because making a Column takes a running Spark session.
 
     Attributes:
         function: ``count``, ``sum``, ``avg``, ``min`` or ``max``.
-        column: the argument; None for ``count(*)``.
+        column: the argument; None for that of ``count()``, ``*`` for that of ``agg({"*": "count"})``.
     """
 
     function: str = "count"
@@ -80,7 +80,9 @@ class NamedAggregate:
     @property
     def name(self) -> str:
         """The result column's."""
-        return self.function if self.column is None else f"{self.function}({self.column})"
+        if self.column is None:
+            return self.function
+        return f"{self.function}({'1' if self.column == '*' else self.column})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,9 @@ def last_rows(spark, end):
         lambda grouped: grouped.count(),
         lambda grouped: grouped.agg(F.count_if(F.col("n") > 3).alias("many"), F.count_if("on").alias("on")),
         lambda grouped: grouped.agg(F.count_if("on")),
+        lambda grouped: grouped.agg({"n": "avg", "big": "mean", "*": "count", "on": "count"}),
     ],
-    ids=["sum", "avg", "mean", "min", "max", "count", "count_if", "count_if without alias"],
+    ids=["sum", "avg", "mean", "min", "max", "count", "count_if", "count_if without alias", "dictionary"],
 )
 def test_the_rows_are_those_of_spark_batch(spark, end):
     batch = spark.createDataFrame([(user, *row.values()) for user, row in ROWS], f"user string, {VALUE}")

@@ -248,6 +248,16 @@ def test_the_page_s_dataframe_is_collected_again(spark, tmp_path):
         ]
 
 
+def test_the_page_s_dictionary_is_looked_into(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    topology = run("Look things up in a DataFrame", **imports)["clicks_with_names"]()
+    with TopologyTestDriver(topology, spark=spark) as driver:
+        clicks, out = driver.create_input_topic("clicks"), driver.create_output_topic("clicks-with-names")
+        clicks.pipe_input("ada", {"page": "a", "country": "NO"})
+        clicks.pipe_input("ada", {"page": "b", "country": "DK"})
+        assert [row.get("name") for row in out.read_rows()] == ["Norway", None]
+
+
 def test_the_page_s_best_rows_are_kept(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F, "Window": Window}
     topology = run("Keep the best rows of each key", **imports)["highest_bids"]()

@@ -52,3 +52,12 @@ def test_a_topic_without_partitions_is_refused(made, capsys):
     assert command_line.run(["broker", "create-topic", "new", "--partitions", "0"]) == 1
     assert "--partitions 0" in capsys.readouterr().err
     assert made == []
+
+
+def test_a_topic_without_a_name_is_asked_for_as_it_is_written(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        command_line.run(["broker", "create-topic"])
+    assert exit_.value.code == 2
+    message = capsys.readouterr().err
+    assert "TOPIC" in message
+    assert "--name" not in message

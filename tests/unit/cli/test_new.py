@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sparkrelay.cli import app as command_line, new as command
 from sparkrelay.devkafka import KAFKA_VERSION
@@ -76,7 +77,7 @@ def test_what_is_no_folder_is_refused(folder, capsys, make):
     "name", ["", "Totals", "1totals", "my totals", "a/b", "..", "-x", "totals-", "a--b", "a.b", "ä", "a" * 61, "a\n"]
 )
 def test_a_name_that_is_none_is_refused(folder, capsys, name):
-    assert command_line.run(["new", f"--name={name}"]) == 1
+    assert command_line.run(["new", "--", name]) == 1
     assert "is no name for a project" in capsys.readouterr().err
     assert files(folder) == set()
 
@@ -105,3 +106,22 @@ def test_each_template_has_its_suffix():
 def test_what_the_project_wants_of_python_is_what_we_want():
     wanted = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["requires-python"]
     assert f"Python {wanted.removeprefix('>=')} or newer" in (command._TEMPLATES / "README.md.template").read_text()
+
+
+def test_the_compose_file_has_kafka_its_topics_and_two_instances(folder):
+    command_line.run(["new", "totals"])
+    compose = yaml.safe_load(Path("totals/compose.yaml").read_text())
+    services = compose["services"]
+    assert compose["name"] == "totals"
+    assert set(services) == {"kafka", "topics", "pipeline"}
+    assert services["pipeline"]["deploy"]["replicas"] == 2
+    assert services["pipeline"]["image"] == services["topics"]["image"] == "totals"
+    # What is not on this machine alone is for others to read and write.
+    assert all(port.startswith("127.0.0.1:") for port in services["kafka"]["ports"])
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= set(services)
+    kafka = services["kafka"]["environment"]
+    listeners = {name.partition("://")[0] for name in kafka["KAFKA_LISTENERS"].split(",")}
+    assert listeners == {pair.partition(":")[0] for pair in kafka["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")}
+    advertised = dict(entry.split("://") for entry in kafka["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    assert advertised["INSIDE"] == services["pipeline"]["environment"]["KAFKA_BOOTSTRAP_SERVERS"]

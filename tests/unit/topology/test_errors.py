@@ -56,7 +56,15 @@ def fails(message):
         (lambda s, F: s.groupBy("a", name="a b"), "name='a b' becomes part of a topic's name"),
         (lambda s, F: s.groupBy("a").agg(), "agg() has no aggregates"),
         (lambda s, F: s.groupBy("a").agg("sum(b)"), "agg() takes Columns"),
-        (lambda s, F: s.groupBy("a").agg({"b": "sum"}), "agg() takes Columns"),
+        (lambda s, F: s.groupBy("a").agg({}), "agg() has no aggregates"),
+        (lambda s, F: s.groupBy("a").agg({"b": "sum"}, F.count("*")), "agg() takes Columns"),
+        (lambda s, F: s.groupBy("a").agg({3: "sum"}), "agg() takes a dictionary of names of columns, not 3"),
+        (
+            lambda s, F: s.groupBy("a").agg({"b": "stddev"}),
+            "for column 'b', one of count, sum, avg, min, max, mean, not 'stddev'; others are written as Columns",
+        ),
+        (lambda s, F: s.groupBy("a").agg({"b": ["sum"]}), "for column 'b', one of count, sum"),
+        (lambda s, F: s.groupBy("a").agg({"*": "sum"}), """agg() takes {"*": "count"}, not 'sum' of all columns"""),
         (lambda s, F: s.withWatermark("t", 5), 'a delay such as "10 minutes", not delayThreshold=5'),
         (
             lambda s, F: s.groupBy("a").agg(F.count("*"), late_to="no topic"),
