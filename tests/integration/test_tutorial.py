@@ -14,7 +14,8 @@ from tests.scripts import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 SCRIPTS = dict(
     zip(
         ("make_orders.py", "load.py", "pipeline.py", "check.py"),
@@ -85,6 +86,15 @@ def processes(log):
 def newest(records):
     """Return the count of each customer, as of its newest row."""
     return {record[2]: json.loads(record[3])["orders"] for record in records}
+
+
+def test_the_pipeline_is_run_as_the_one_of_the_readme():
+    (readme,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+    def frame(script):
+        return script.partition("spark =")[0], script[script.index("with KafkaStreams") :]
+
+    assert frame(SCRIPTS["pipeline.py"]) == frame(readme.replace('"delays"', '"totals"'))
 
 
 def test_json_lines_are_read_as_the_same_rows(tmp_path):

@@ -74,6 +74,16 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(in_nav()) == sorted(path.as_posix() for path in PAGES)
 
 
+def test_pages_that_the_code_names_are_there():
+    named = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text("utf-8"))
+    }
+    assert named
+    assert not [name for name in named if not (ROOT / name).is_file()]
+
+
 def test_llms_txt_lists_every_page(site):
     lines = re.findall(r"^- \[[^]]+\]\((\S+)\): .+$", (site / "llms.txt").read_text(), re.MULTILINE)
     assert sorted(lines) == sorted(path.with_suffix(".html").as_posix() for path in PAGES)

@@ -93,6 +93,12 @@ def create_topic(
     /,
     *,
     partitions: Annotated[int, Parameter(help="How many tasks can share the work.")] = 4,
+    config: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="--config", negative="", help="KEY=VALUE of the topic, such as cleanup.policy=compact; several."
+        ),
+    ] = (),
     broker_name: Annotated[str, Parameter(name="--broker", help="The --name that the broker was started with.")] = (
         DEFAULT_NAME
     ),
@@ -107,6 +113,13 @@ def create_topic(
     """Make a topic that keeps its records for ever. One of that name that is there already is left as it is."""
     if partitions < 1:
         raise ConfigException(f"--partitions {partitions}: a topic has at least one partition")
+    # A result has the time of its events, and records of last year would be deleted at once by the default of a week.
+    settings = {"retention.ms": "-1"}
+    for word in config:
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            raise ConfigException(f"--config {word}: give KEY=VALUE, such as cleanup.policy=compact")
+        settings[key] = value
     if bootstrap_servers is None:
         found = find_broker(broker_name)
         if found is None or not found.alive:
@@ -119,9 +132,7 @@ def create_topic(
     # Late, because the client takes a moment to import, and starting a broker does not need it.
     from sparkrelay.devkafka import topics  # noqa: PLC0415
 
-    # A result has the time of its events, and records of last year would be deleted at once by the default of a week.
-    keep = {"retention.ms": "-1"}
-    made = topics.create_topic(bootstrap_servers, topic, partitions=partitions, config=keep, exist_ok=True)
+    made = topics.create_topic(bootstrap_servers, topic, partitions=partitions, config=settings, exist_ok=True)
     if made:
         print(f"{topic}: made, partitions: {partitions}")
     else:

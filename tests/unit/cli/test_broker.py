@@ -61,3 +61,22 @@ def test_a_topic_without_a_name_is_asked_for_as_it_is_written(capsys):
     message = capsys.readouterr().err
     assert "TOPIC" in message
     assert "--name" not in message
+
+
+def test_a_topic_of_other_settings(made):
+    words = [
+        "--config",
+        "cleanup.policy=compact",
+        "--config",
+        "retention.ms=60000",
+        "--bootstrap-servers",
+        "kafka:9092",
+    ]
+    assert command_line.run(["broker", "create-topic", "new", *words]) == 0
+    assert made == [("kafka:9092", "new", 4, {"retention.ms": "60000", "cleanup.policy": "compact"}, True)]
+
+
+def test_a_setting_without_a_value_is_refused(made, capsys):
+    assert command_line.run(["broker", "create-topic", "new", "--config", "compact"]) == 1
+    assert "--config compact: give KEY=VALUE" in capsys.readouterr().err
+    assert made == []
