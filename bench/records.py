@@ -7,6 +7,7 @@ busy the machine is. Every result is compared with what went in.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import json
 import os
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf import descriptor_pb2
 
 from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.codecs import CODEC_NAMES
 from sparkrelay.records.decode import decode
 from sparkrelay.records.encode import encode
+from sparkrelay.records.formats import Arrow, Protobuf
+from sparkrelay.records.formatted import columns_to_format, format_to_columns
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.records.typed import columns_to_json, json_to_columns
@@ -116,6 +120,10 @@ def measure(records: int) -> dict[str, float]:
         assert read.equals(flat.select(names))
         rates[f"read Avro of {values.nbytes // records} B, {len(names)} of 5 fields"] = records / seconds
 
+    few = records // 10
+    rates |= by_message(flat.slice(0, few))
+    rates |= by_stream(table.slice(0, few))
+
     seconds, made = best(lambda: key_bytes([users, times]))
     rates["key bytes of (string, timestamp)"] = records / seconds
     schema = pa.schema([("user", pa.string()), ("time", times.type)])
@@ -126,6 +134,49 @@ def measure(records: int) -> dict[str, float]:
     rates["partition, 8 B keys"] = records / seconds
     seconds, _ = best(lambda: split_by_partition(partitions, 12))
     rates["split by 12 partitions"] = records / seconds
+    return rates
+
+
+def by_message(rows: pa.RecordBatch) -> dict[str, float]:
+    """Return the rates of Protobuf, which goes message by message."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="order.proto", package="shop", syntax="proto3", dependency=["google/protobuf/timestamp.proto"]
+    )
+    order = file.message_type.add(name="Order")
+    for number, (name, kind) in enumerate((("user", 9), ("amount", 1), ("item", 3), ("time", 11), ("note", 9)), 1):
+        one = order.field.add(name=name, number=number, type=kind, label=1)
+        if kind == one.TYPE_MESSAGE:
+            one.type_name = ".google.protobuf.Timestamp"
+    form = Protobuf(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    rates = {}
+    for names in (["user", "amount", "item", "note"], rows.schema.names):
+        given = rows.select(names)
+        seconds, values = best(functools.partial(columns_to_format, given, form), passes=3)
+        rates[f"write Protobuf, {len(names)} fields"] = len(values) / seconds
+        seconds, (read, bad) = best(functools.partial(format_to_columns, values, form, "value", given.schema), passes=3)
+        assert not bad
+        assert [*read.values()] == given.columns
+        rates[f"read Protobuf of {values.nbytes // len(values)} B, {len(names)} fields"] = len(values) / seconds
+    return rates
+
+
+def by_stream(rows: pa.RecordBatch) -> dict[str, float]:
+    """Return the rates of Arrow IPC streams of a row each, and of one of a hundred rows by its rows."""
+    seconds, values = best(functools.partial(columns_to_format, rows, Arrow()), passes=3)
+    rates = {"write Arrow, a row a record": len(values) / seconds}
+    form = Arrow(rows.schema)
+    seconds, (read, bad) = best(functools.partial(format_to_columns, values, form, "value", rows.schema), passes=3)
+    assert not bad
+    assert [*read.values()] == rows.columns
+    rates[f"read Arrow of {values.nbytes // len(values)} B, a row a record"] = len(values) / seconds
+    head, whole = rows.schema.serialize().to_pybytes(), rows.num_rows // 100
+    streams = pa.array([head + rows.slice(at * 100, 100).serialize().to_pybytes() for at in range(whole)], pa.binary())
+    listed = pa.schema([("rows", pa.list_(pa.struct(list(rows.schema))))])
+    form = Arrow(rows.schema, column="rows")
+    seconds, (read, bad) = best(functools.partial(format_to_columns, streams, form, "value", listed), passes=3)
+    assert not bad
+    assert len(read["rows"].flatten()) == whole * 100
+    rates["rows of Arrow, 100 a record"] = whole * 100 / seconds
     return rates
 
 
@@ -143,7 +194,7 @@ def main() -> int:
         f"records: one core of {os.cpu_count()}, {', '.join(f'{name} {version}' for name, version in versions.items())}"
     )
     for name, rate in rates.items():
-        print(f"{rate / 1e6:9.1f} M records/s  {name}")
+        print(f"{rate / 1e6:9.2f} M records/s  {name}")
     first = next(iter(rates.values()))
     print(f"goal: decode {GOAL / 1e6:.0f} M records/s: {'met' if first >= GOAL else 'MISSED'}")
     if options.json:

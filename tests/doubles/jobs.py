@@ -33,6 +33,10 @@ class Jobs:
         self.deaf = self.cancels = 0
         self.cancelled, self.unclosed = False, None
         self.prewarmed, self.prewarms = None, 0
+        self.learned = []
+
+    def learn_schemas(self, numbers):
+        self.learned.append(numbers)
 
     def prewarm(self, legs, command, due):
         self.prewarmed, self.due = command, due()

@@ -1,6 +1,7 @@
 """Avro by a registry's schemas in an instance: a schema that is registered while it runs."""
 
 import json
+import shutil
 
 import pytest
 from tests.doubles.schema_registry import SchemaRegistryDouble
@@ -14,6 +15,49 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 def order(*fields):
     return {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}, *fields]}
+
+
+def test_a_table_is_restored_by_schemas_of_which_its_subject_knows_nothing(
+    instance, make_topic, produce, consumed, wait_until, tmp_path
+):
+    """Its topic is its changelog, and the records there were written by a schema of another subject."""
+    source, sink = make_topic("in", 1, {"cleanup.policy": "compact"}), make_topic("out", 1)
+    rows = make_topic("rows", 1)
+    with SchemaRegistryDouble() as registry:
+        number = registry.register(f"{source}-value", order())
+        other = order({"name": "note", "type": "string"})
+        elsewhere = registry.register("elsewhere", other)
+        builder = StreamsBuilder()
+        table = builder.table(source, key=String("user"), value=Avro(), name="people")
+        stream = builder.stream(rows, key=String("user"), value=Json("i int"))
+        stream.join(table, "user", "left").to(sink, value=Json())
+        settings = {"schema.registry.url": registry.url, "topology.optimization": "reuse.ktable.source.topics"}
+
+        def comes(streams, i, n):
+            def came():
+                found = [json.loads(row[-1]) for row in consumed(sink)]
+                return streams.exception() or any(row["i"] == i and row.get("n") == n for row in found)
+
+            wait_until(came, f"row {i} does not come: {streams.status}")
+            assert streams.exception() is None
+
+        produce(source, [("a", prefix(number) + written(order(), {"n": 1}))])
+        produce(source, [("b", prefix(elsewhere) + written(other, {"n": 2, "note": "x"}))])
+        streams = instance(builder, settings)
+        streams.start()
+        wait_until(lambda: streams.state == "RUNNING", f"{streams.status}")
+        # In the table first: a stream's row finds what is there at its time.
+        wait_until(lambda: streams.exception() or len(streams.range("people")) == 2, f"{streams.status}")
+        produce(rows, [("b", {"i": 1})])
+        comes(streams, 1, 2)
+        assert streams.stop(60)
+        shutil.rmtree(tmp_path / "state")
+        asked = len(registry.requests)
+        streams = instance(builder, settings)
+        streams.start()
+        produce(rows, [("b", {"i": 2})])
+        comes(streams, 2, 2)
+        assert ("GET", f"/schemas/ids/{elsewhere}") in registry.requests[asked:]
 
 
 def test_a_schema_that_is_registered_meanwhile_is_fetched(instance, make_topic, produce, consumed, wait_until):

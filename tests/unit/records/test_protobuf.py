@@ -165,3 +165,15 @@ def test_any_bytes_give_clean_errors(values):
     rows, bad = read(values)
     assert len(rows) == len(values)
     assert all(rows[one.index] == dict.fromkeys(ROW) for one in bad)
+
+
+@pytest.mark.parametrize("seconds", [-62_135_596_801, 253_402_300_800, 2**62])
+def test_a_timestamp_that_no_calendar_has_is_bad(seconds):
+    order = ORDER()
+    order.at.seconds = seconds
+    edges = [ORDER(), ORDER()]
+    edges[0].at.seconds, edges[1].at.seconds = -62_135_596_800, 253_402_300_799
+    rows, bad = read([order.SerializeToString(), *(edge.SerializeToString() for edge in edges)])
+    assert [row["at"] and row["at"].year for row in rows] == [None, 1, 9999]
+    assert [one.index for one in bad] == [0]
+    assert "is not between the years 1 and 9999" in bad[0].reason

@@ -275,6 +275,28 @@ class KafkaStreams(Queryable):
             for thread in process.threads
         )
 
+    def add_stream_thread(self) -> None:
+        """Is not there (KIP-663): how many stream threads there are is settled when the instance is made.
+
+        Raises:
+            StreamsException: always; says what to do instead.
+        """
+        raise StreamsException(
+            "add_stream_thread() is not there: start another instance of this application, which takes over its share "
+            "of the tasks, or make this one anew with a larger num.stream.threads"
+        )
+
+    def remove_stream_thread(self) -> None:
+        """Is not there, as :meth:`add_stream_thread`.
+
+        Raises:
+            StreamsException: always; says what to do instead.
+        """
+        raise StreamsException(
+            "remove_stream_thread() is not there: make the instance anew with a smaller num.stream.threads, which is 1 "
+            "by default; pause() has it begin no further micro-batch"
+        )
+
     def snapshot(self) -> InstanceSnapshot:
         """Return everything that is published of the instance, as a copy."""
         state, cause = self._life.state, self._life.cause

@@ -30,7 +30,7 @@ from sparkrelay.runtime.spark.unusable_session import no_daemon, no_python
 from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
@@ -134,7 +134,21 @@ class Jobs:
         self._prewarm_group = target.job_group(f"{name}-prewarm")
         self._resident_group = target.job_group(f"{name}-resident")
         self._leave_group = target.job_group(f"{name}-leave")
-        self._restore = target.source().mapInArrow(functools.partial(restore_partition, restore), REPORT_SCHEMA)
+        self._sources = restore.sources
+        self._restore_step = functools.partial(restore_partition, restore)
+        self._restore = target.source().mapInArrow(self._restore_step, REPORT_SCHEMA)
+
+    def learn_schemas(self, numbers: Collection[int]) -> None:
+        """Have the schemas fetched by which records were written that tables are restored from.
+
+        Raises:
+            SchemaRegistryException: the registry does not answer.
+        """
+        for source in self._sources.values():
+            if (writers := getattr(source.fetch.value, "writers", None)) is not None:
+                writers.learn(numbers)
+        # A plan has what was known when it was made.
+        self._restore = self.target.source().mapInArrow(self._restore_step, REPORT_SCHEMA)
 
     def run_batch(self, legs: DataFrame, command: BatchCommand, *, description: str) -> list[LegReport]:
         """Run one micro-batch: the union of its legs.

@@ -20,6 +20,7 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StoreOutOfStepException,
     StreamsException,
+    UnknownSchemaException,
     WakeupException,
 )
 from sparkrelay.runtime.contract.commands import RestoreCommand
@@ -365,6 +366,10 @@ class StateUpdater:
             except KafkaException as error:
                 if not error.retriable:
                     raise
+        for report in reports:
+            # Not under the lock: the registry may be slow.
+            if isinstance(report.error, UnknownSchemaException):
+                self._jobs.learn_schemas([int(number) for number in report.error.schema_ids.split(",")])
         ordered = {work.task: work for work in works}
         self._slices += 1
         with self._wake:
@@ -435,5 +440,7 @@ class StateUpdater:
             work.taken_over, work.changelog_next = False, None
         elif isinstance(error, KafkaException) and error.retriable:
             log.warning("task %s: a slice of its restore failed and is tried again: %s", work.task, error)
+        elif isinstance(error, UnknownSchemaException):
+            log.info("task %s: %s; they are there now", work.task, error)
         else:
             raise error

@@ -14,6 +14,7 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StoreOutOfStepException,
     StreamsException,
+    UnknownSchemaException,
     WakeupException,
 )
 from sparkrelay.runtime.contract.commands import RestoreReport
@@ -206,6 +207,15 @@ def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(stat
     wait_until(failed, "the restore does not fail")
     assert raised[0] is error
     assert [command.wipe for (command,) in jobs.commands] == [False]
+
+
+def test_schemas_that_records_were_written_by_are_fetched(state_updater_of, wait_until):
+    jobs = Jobs(UnknownSchemaException("written by 7 and 9", schema_ids="7,9"))
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    wait_until(state_updater.take_restored, "it is not tried again")
+    assert jobs.learned == [[7, 9]]
+    assert len(jobs.commands) == 2
 
 
 def test_a_copy_that_a_late_batch_reached_is_opened_again(state_updater_of, wait_until):
