@@ -1,9 +1,9 @@
 # The image of SparkRelay, for instances and for Spark's executors on Kubernetes. Yours adds the script and what it needs:
 #
-#     FROM sparkrelay:0.1.0.dev0
+#     FROM sparkrelay:1
 #     COPY pipeline.py /app/
 #
-# Built from a checkout: docker build --tag sparkrelay:0.1.0.dev0 .
+# Built from a checkout: docker build --tag sparkrelay:1 .
 ARG PYTHON=3.11-slim-bookworm
 
 FROM python:${PYTHON} AS build

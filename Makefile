@@ -8,7 +8,7 @@ HELM_VERSION := v3.19.0
 ARCHIVES := $(VENV)/class-archives/.made
 
 # They need a broker and no Spark, and mostly wait: several at once.
-WITHOUT_SPARK := $(addprefix tests/integration/,client consumer devkafka packaging records security) tests/chaos/consumer
+WITHOUT_SPARK := $(addprefix tests/integration/,client consumer devkafka doctor packaging records security) tests/chaos/consumer
 
 # Each of the two has a Spark of its own; some files hold tests that follow on one another. tests/conftest.py orders them.
 WITH_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
