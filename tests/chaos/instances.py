@@ -132,6 +132,62 @@ class Instance:
                 pipe.close()
 
 
+class Succession:
+    """Instances of a script that die one after another, each while the next one is ready to join.
+
+    Args:
+        folder: for their logs and their state.
+        kafka: the broker.
+        script: of the instances, beside this file.
+        topics: what the script's pipeline is given.
+        config: settings, beside those that each has.
+    """
+
+    def __init__(self, folder, kafka, script, topics, config=None):
+        self.state = folder / "state"
+        self._folder, self._script, self._faults = folder, script, folder / "faults"
+        self._settings = {
+            "topics": topics,
+            "spark": {"spark.master": "local[2]", **SHORT_LIVED},
+            "ways": "in turn",
+            "config": {
+                "application.id": f"{script.removesuffix('.py')}-{uuid.uuid4().hex[:8]}",
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "state.dir": str(self.state),
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": 300,
+                "max.batch.records": 16,
+                "auto.offset.reset": "earliest",
+                **(config or {}),
+            },
+        }
+        self._made = []
+        self._spare = self._prepare()
+
+    def _prepare(self):
+        name = f"instance-{len(self._made)}"
+        self._made.append(Instance(self._folder, name, self._settings, self._faults, script=self._script))
+        return self._made[-1]
+
+    def die_at(self, point, times, *, with_state=False):
+        """Start the next one, and wait until it has died where it passed a point so often, perhaps with its disk."""
+        self._faults.write_text(f"{self._spare.name} {point} {times} instance")
+        doomed, self._spare = self._spare, self._prepare()
+        doomed.ask("start")
+        doomed.wait_for_death(f"at {point}, {doomed.name}")
+        if with_state:
+            shutil.rmtree(self.state)
+
+    def last(self):
+        """Start the next one, which does not die, and return it."""
+        self._faults.unlink()
+        return self._spare.start()
+
+    def close(self):
+        for one in self._made:
+            one.close()
+
+
 class Fleet:
     """Starts instances of one application; keeps a spare whose Spark session is up, so that restarts are quick."""
 

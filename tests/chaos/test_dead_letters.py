@@ -5,13 +5,10 @@ Each bad record is there once in the end, and all others are in the results, onc
 
 import contextlib
 import json
-import shutil
-import uuid
 from collections import Counter
 
 import pytest
-from tests.chaos.instances import SESSION_TIMEOUT_MS, Instance
-from tests.short_spark import SHORT_LIVED
+from tests.chaos.instances import Succession
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -23,30 +20,13 @@ def test_every_bad_record_is_kept_once_and_every_other_one_counted(
     kills, kafka, make_topic, produce, consumed, tmp_path, wait_until
 ):
     topics = {name: make_topic(name, 2) for name in ("orders", "totals", "ids", "letters")}
-    faults = tmp_path / "faults"
-    settings = {
-        "topics": topics,
-        "spark": {"spark.master": "local[2]", **SHORT_LIVED},
-        "ways": "in turn",
-        "config": {
-            "application.id": f"letters-{uuid.uuid4().hex[:8]}",
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "state.dir": str(tmp_path / "state"),
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": 300,
-            "max.batch.records": 16,
-            "max.batch.retries": 1,
-            "auto.offset.reset": "earliest",
-            "deserialization.exception.handler": "log-and-continue",
-            "processing.exception.handler": "log-and-continue",
-            "errors.dead.letter.queue.topic.name": topics["letters"],
-        },
+    config = {
+        "max.batch.retries": 1,
+        "deserialization.exception.handler": "log-and-continue",
+        "processing.exception.handler": "log-and-continue",
+        "errors.dead.letter.queue.topic.name": topics["letters"],
     }
-    made, written = [], []
-
-    def prepare():
-        made.append(Instance(tmp_path, f"instance-{len(made)}", settings, faults, script="dead_letter_instance.py"))
-        return made[-1]
+    written = []
 
     def write():
         new = range(len(written), len(written) + 60)
@@ -60,27 +40,19 @@ def test_every_bad_record_is_kept_once_and_every_other_one_counted(
         newest = {row["user"]: row for row in (json.loads(value) for *_, value in consumed(topics["totals"]))}
         return sum(row["n"] for row in newest.values()), sum(row["total"] for row in newest.values())
 
-    with contextlib.ExitStack() as closing:
-        closing.callback(lambda: [one.close() for one in made])
-        spare = prepare()
+    with contextlib.closing(Succession(tmp_path, kafka, "dead_letter_instance.py", topics, config)) as instances:
         for kill in range(kills):
             write()
-            faults.write_text(f"kill-{kill} {POINTS[kill % len(POINTS)]} {2 + kill % 3} instance")
-            doomed, spare = spare, prepare()
-            doomed.ask("start")
-            doomed.wait_for_death(f"at {POINTS[kill % len(POINTS)]}, the {kill}th")
-            if kill % 2:
-                shutil.rmtree(tmp_path / "state")
-        faults.unlink()
+            instances.die_at(POINTS[kill % len(POINTS)], 2 + kill % 3, with_state=kill % 2)
         write()
-        spare.start()
+        last = instances.last()
         wait_until(
-            lambda: not spare.alive or counted() == (len(good()), sum(good())),
-            f"not every record: {spare.tail()}",
+            lambda: not last.alive or counted() == (len(good()), sum(good())),
+            f"not every record: {last.tail()}",
             300,
         )
-        assert spare.alive, spare.tail()
-        assert spare.stop() == "stopped NOT_RUNNING"
+        assert last.alive, last.tail()
+        assert last.stop() == "stopped NOT_RUNNING"
     assert Counter(json.loads(value)["id"] for *_, value in consumed(topics["ids"])) == Counter(good())
     letters = [value.decode() for *_, value in consumed(topics["letters"])]
     ids = [int(text.removeprefix("no json: ")) if text.startswith("no") else json.loads(text)["id"] for text in letters]

@@ -7,12 +7,10 @@ import contextlib
 import datetime as dt
 import json
 import sqlite3
-import uuid
 from collections import Counter, defaultdict
 
 import pytest
-from tests.chaos.instances import SESSION_TIMEOUT_MS, Instance
-from tests.short_spark import SHORT_LIVED
+from tests.chaos.instances import Succession
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -73,62 +71,35 @@ def sink(tmp_path):
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.long)])
 def test_every_row_is_in_the_database_once(kills, sink, kafka, make_topic, produce, tmp_path, wait_until):
     topics = {"orders": make_topic("orders", PARTITIONS), "returns": make_topic("returns", PARTITIONS)}
-    faults = tmp_path / "faults"
-    settings = {
-        "topics": {**topics, "database": sink.path},
-        "spark": {"spark.master": "local[2]", **SHORT_LIVED},
-        "ways": "in turn",
-        "config": {
-            "application.id": f"foreach-{uuid.uuid4().hex[:8]}",
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "state.dir": str(tmp_path / "state"),
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": 300,
-            "max.batch.records": 16,
-            "auto.offset.reset": "earliest",
-        },
-    }
-    made = []
-
-    def prepare():
-        name = f"instance-{len(made)}"
-        made.append(Instance(tmp_path, name, settings, faults, script="foreach_batch_instance.py"))
-        return made[-1]
 
     def write():
         orders, returns = sink.new_records(60)
         produce(topics["orders"], orders)
         produce(topics["returns"], returns)
 
-    with contextlib.ExitStack() as closing:
-        closing.callback(lambda: [one.close() for one in made])
-        spare = prepare()
+    given = {**topics, "database": sink.path}
+    with contextlib.closing(Succession(tmp_path, kafka, "foreach_batch_instance.py", given)) as instances:
         for kill in range(kills):
             write()
-            point = POINTS[0] if kill % 3 else POINTS[kill // 3 % len(POINTS)]
-            faults.write_text(f"kill-{kill} {point} {1 + kill % 3} instance")
-            doomed, spare = spare, prepare()
-            doomed.ask("start")
-            doomed.wait_for_death(f"at {point}, the {kill}th")
-        faults.unlink()
+            instances.die_at(POINTS[0] if kill % 3 else POINTS[kill // 3 % len(POINTS)], 1 + kill % 3)
         write()
-        spare.start()
+        instance = instances.last()
         ids = list(range(len(sink.records)))
         wait_until(
-            lambda: not spare.alive or sorted(row[0] for row in sink.rows("plain")) == ids,
-            f"not each row once: {spare.tail()}",
+            lambda: not instance.alive or sorted(row[0] for row in sink.rows("plain")) == ids,
+            f"not each row once: {instance.tail()}",
             300,
         )
         last = max(order["at"] for _, order in sink.records)
         before = dt.datetime.fromisoformat(last) - dt.timedelta(seconds=12)
-        assert spare.alive, spare.tail()
+        assert instance.alive, instance.tail()
         expected = Counter(
             (user, at.timestamp() // 5 * 5)
             for user, order in sink.records
             if (at := dt.datetime.fromisoformat(order["at"])) < before - dt.timedelta(seconds=5)
         )
         wait_until(lambda: expected <= Counter({(u, s): n for u, s, n in sink.rows("windows")}), "windows that ended")
-        assert spare.stop() == "stopped NOT_RUNNING"
+        assert instance.stop() == "stopped NOT_RUNNING"
     calls = sink.calls()
     again = {key: rows for key, rows in calls.items() if len(rows) > 1}
     assert again, "no batch came again"

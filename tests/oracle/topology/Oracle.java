@@ -46,6 +46,9 @@ import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.VersionedKeyValueStore;
+import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.test.TestRecord;
 
@@ -59,6 +62,8 @@ public final class Oracle {
     private static final ObjectMapper MAPPER = new ObjectMapper();
     private static final Serde<String> TEXT = Serdes.String();
     private static final Serde<JsonNode> JSON = Serdes.serdeFrom((topic, node) -> write(node), (topic, data) -> read(data));
+    /** Of records: what specs.py draws from. */
+    private static final String[] KEYS = {"k", "l", "m"};
     private static final Duration FOR_EVER = Duration.ofDays(3650);
 
     private final StreamsBuilder builder = new StreamsBuilder();
@@ -135,6 +140,16 @@ public final class Oracle {
     /** Returns the rows of a store. */
     private static ArrayNode stored(TopologyTestDriver driver, String name, JsonNode node) {
         ArrayNode rows = MAPPER.createArrayNode();
+        if (node.has("history")) {
+            VersionedKeyValueStore<String, JsonNode> versions = driver.getVersionedKeyValueStore(name);
+            for (String key : KEYS) {
+                VersionedRecord<JsonNode> newest = versions.get(key);
+                if (newest != null) {
+                    rows.add(((ObjectNode) newest.value().deepCopy()).put("key", key));
+                }
+            }
+            return rows;
+        }
         if (!node.has("by")) {
             KeyValueStore<String, JsonNode> newest = driver.getKeyValueStore(name);
             try (KeyValueIterator<String, JsonNode> all = newest.all()) {
@@ -198,9 +213,13 @@ public final class Oracle {
                         : of.join(everywhere, key, Oracle::joined);
                 }
                 KTable<String, JsonNode> table = tables.get(node.get("table").asInt());
+                Joined<String, JsonNode, JsonNode> serdes = Joined.with(TEXT, JSON, JSON);
+                if (node.has("grace")) {
+                    serdes = serdes.withGracePeriod(Duration.ofMillis(node.get("grace").asLong()));
+                }
                 yield node.get("how").asText().equals("left")
-                    ? of.leftJoin(table, Oracle::joined, Joined.with(TEXT, JSON, JSON))
-                    : of.join(table, Oracle::joined, Joined.with(TEXT, JSON, JSON));
+                    ? of.leftJoin(table, Oracle::joined, serdes)
+                    : of.join(table, Oracle::joined, serdes);
             }
             case "stream_join" -> {
                 KStream<String, JsonNode> left = timed(of, "");
@@ -257,8 +276,12 @@ public final class Oracle {
     }
 
     private static Materialized<String, JsonNode, KeyValueStore<Bytes, byte[]>> store(JsonNode node) {
-        return Materialized.<String, JsonNode, KeyValueStore<Bytes, byte[]>>as(node.get("store").asText())
-            .withKeySerde(TEXT).withValueSerde(JSON);
+        String name = node.get("store").asText();
+        Materialized<String, JsonNode, KeyValueStore<Bytes, byte[]>> kept = node.has("history")
+            ? Materialized.as(
+                Stores.persistentVersionedKeyValueStore(name, Duration.ofMillis(node.get("history").asLong())))
+            : Materialized.as(name);
+        return kept.withKeySerde(TEXT).withValueSerde(JSON);
     }
 
     /** Notes a table; what goes on is its stream, with the key among the fields. */

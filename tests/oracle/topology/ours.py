@@ -14,7 +14,7 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -67,7 +67,7 @@ def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
                 if topic in reads.gaps:
                     wanted = _moved(wanted)
                 if topic in reads.joined_tables:
-                    # A record that finds several makes as many updates there, and one here.
+                    # A record that finds several, or has several go on, makes as many updates there, and one here.
                     wanted, found = (list({row[0]: row for row in rows}.values()) for rows in (wanted, found))
                 if topic in reads.foreign:
                     wanted, found = _timeless(wanted), _timeless(found)
@@ -78,8 +78,9 @@ def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
                     joined[topic][1].extend(found)
                     wanted, found = _pairs(wanted), _pairs(found)
                 # Which of several windows that end at once comes first is nobody's business, nor is which of several
-                # groups that one record's pairs go into.
-                said = _sorted if reads.windowed[topic] or topic in reads.joined_tables else list
+                # groups that one record's pairs go into, or which of two groups that a row goes from one to the other
+                # of: they need not even be of one task.
+                said = _sorted if reads.windowed[topic] or topic in reads.joined_tables | reads.groups else list
                 if said(found) != said(wanted):
                     yield f"record {index}, {topic}: Kafka Streams {wanted}, ours {found}"
         for topic, (wanted, found) in joined.items():
@@ -90,6 +91,9 @@ def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
 
 def _in_the_end(case: Case, spark: SparkSession, how: str, chosen: random.Random, *, cuts: float) -> Iterator[str]:
     """Compare what each topic says once all is over: of a table the last row of each key, of a stream all rows."""
+    if any(_comes_late(case, node["history"]) for node in case["spec"] if "history" in node):
+        # What comes later than a table's history is so by the clock before the micro-batch: the cut decides.
+        return
     with TopologyTestDriver(_built(case), spark=spark, batch="all") as driver:
         reads = _Reads(case, driver)
         for record in case["input"]:
@@ -170,10 +174,14 @@ class _Reads:
             topic for topic, node in ends.items() if node["op"] in {*TABLES, "having", "table_join", "regroup"}
         }
         #: Topics of what is joined by a foreign key: when its right row changes, Java gives it the time of that alone.
-        self.foreign = {topic for topic, node in ends.items() if _has_before(case, node, "foreign")}
+        self.foreign = {
+            topic for topic, node in ends.items() if _any_before(case, node, lambda step: "foreign" in step)
+        }
         self.looked_up = {topic for topic, node in ends.items() if _stands_before(case, node, "lookup")}
+        self.groups = {topic for topic, node in ends.items() if _stands_before(case, node, "regroup")}
         behind_joins = {topic for topic, node in ends.items() if _stands_before(case, node, "stream_join")}
-        self.joined_tables = {topic for topic in behind_joins if self.tables[topic]}
+        waited = {topic for topic, node in ends.items() if _any_before(case, node, _waits)}
+        self.joined_tables = {topic for topic in behind_joins | waited if self.tables[topic]}
         self.joined = behind_joins - self.joined_tables
         self._rows: dict[tuple[str, str, Any], Any] = {}
         self.ending = {topic: node for topic, node in ends.items() if node["op"] == "aggregate" and "grace" in node}
@@ -226,16 +234,22 @@ class _Reads:
 
 def _stands_before(case: Case, node: Case, op: str) -> bool:
     """Return whether such a step stands before what a node gives, or is it."""
-    nodes = {other["id"]: other for other in case["spec"]}
-    before = [nodes[node[name]] for name in ("of", "with") if name in node]
-    return node["op"] == op or any(_stands_before(case, other, op) for other in before)
+    return _any_before(case, node, lambda step: step["op"] == op)
 
 
-def _has_before(case: Case, node: Case, field: str) -> bool:
-    """Return whether a step with such a field stands before what a node gives, or is it."""
+def _any_before(case: Case, node: Case, passes: Callable[[Case], bool]) -> bool:
+    """Return whether a step that passes stands before what a node gives, or is it."""
     nodes = {other["id"]: other for other in case["spec"]}
     before = [nodes[node[name]] for name in ("of", "with") if name in node]
-    return field in node or any(_has_before(case, other, field) for other in before)
+    return passes(node) or any(_any_before(case, other, passes) for other in before)
+
+
+def _is_by_foreign_key(step: Case) -> bool:
+    return "foreign" in step
+
+
+def _waits(step: Case) -> bool:
+    return step["op"] == "lookup" and "grace" in step
 
 
 def _timeless(rows: list[Row]) -> list[Row]:
@@ -253,12 +267,15 @@ def _ambiguous(case: Case) -> bool:
 
 def _some_late(case: Case, node: Case) -> bool:
     """Return whether a row of windows that end may be late: for sessions, if its own would be over."""
-    if "gap" not in node:
-        return _disordered(case)
+    return _disordered(case) if "gap" not in node else _comes_late(case, node["gap"] + node["grace"])
+
+
+def _comes_late(case: Case, by: int) -> bool:
+    """Return whether a record comes when another one is newer by more than that, in milliseconds."""
     newest = 0
     for record in case["input"]:
         newest = max(newest, record["ts"])
-        if record["ts"] + node["gap"] + node["grace"] < newest:
+        if record["ts"] + by < newest:
             return True
     return False
 
@@ -398,16 +415,19 @@ def _made(
 ) -> KStream | KTable | GlobalKTable:
     match node["op"]:
         case "table":
-            return builder.table(node["topic"], key=String("key"), value=Json(ROW), name=node["store"])
+            history = _interval(node, "history")
+            return builder.table(node["topic"], key=String("key"), value=Json(ROW), name=node["store"], history=history)
         case "regroup":
             columns = [_aggregate(name, *field).alias(f"n{at}") for at, (name, *field) in enumerate(node["aggs"])]
             groups: KTable = of.groupBy(node["by"]).agg(*columns, name=node["store"])
             return groups
         case "to_table":
-            kept: KTable = of.selectExpr("key", "a AS p", "s AS q").to_table(name=node["store"])
+            rows = of.selectExpr("key", "a AS p", "s AS q")
+            kept: KTable = rows.to_table(name=node["store"], history=_interval(node, "history"))
             return kept
         case "lookup":
-            joined: KStream = of.join(table, node.get("on", "key"), node["how"])
+            grace = _interval(node, "grace")
+            joined: KStream = of.join(table, node.get("on", "key"), node["how"], grace=grace)
             return joined
         case "global_table":
             return builder.global_table(node["topic"], key=String(node["on"]), value=Json(ROW), name=node["store"])
@@ -438,6 +458,10 @@ def _made(
             stream = of
             (of.select(*fields) if fields else of).to(node["topic"], value=Json())
     return stream
+
+
+def _interval(node: Case, name: str) -> str | None:
+    return f"{node[name]} milliseconds" if name in node else None
 
 
 def _aggregate(function: str, field: str = "*") -> Any:
