@@ -111,7 +111,7 @@ def _with_partition_time(
     stamps = rows.column(name).view(pa.int64()).to_numpy(zero_copy_only=False)
     newest = np.maximum(np.maximum.accumulate(stamps), times.get(partition, stamps[0]))
     times[partition] = int(newest[-1])
-    field = pa.field(hidden_columns.PARTITION_TIME, pa.int64())
+    field = pa.field(hidden_columns.PARTITION_TIME, pa.int64(), nullable=False)
     index = rows.schema.get_field_index(hidden_columns.PARTITION_TIME)
     return rows.append_column(field, pa.array(newest)) if index < 0 else rows.set_column(index, field, pa.array(newest))
 

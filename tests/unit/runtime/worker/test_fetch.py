@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,10 @@ from sparkrelay.records.columns import KAFKA_SCHEMA
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import FetchSpec
-from sparkrelay.runtime.worker.fetch import _rows
+from sparkrelay.runtime.worker.fetch import _rows, decoded_rows
 from sparkrelay.types import TopicPartition
 
+PARTITION_TIME = hidden_columns.PARTITION_TIME
 KINDS = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
@@ -46,17 +48,33 @@ def spec(kind=None, *, skip=True):
     )
 
 
-def timestamps(spec, records):
-    """Return the timestamps of the rows of (event time, record's own timestamp)."""
+def raw_records(records):
+    """Return raw records of (event time, record's own timestamp)."""
     values = [None if at == "tombstone" else json.dumps({"n": 1, "at": at}).encode() for at, _ in records]
-    raw = pa.record_batch(
+    return pa.record_batch(
         {
             "offset": pa.array(range(100, 100 + len(records)), pa.int64()),
             "timestamp": pa.array([own for _, own in records], pa.int64()).cast(KAFKA_SCHEMA.field("timestamp").type),
             "value": pa.array(values, pa.binary()),
         }
     )
+
+
+def timestamps(spec, records):
+    """Return the timestamps of the rows of (event time, record's own timestamp)."""
+    raw = raw_records(records)
     return _rows(spec, TopicPartition("in", 2), raw, None).column(hidden_columns.TIMESTAMP).to_pylist()
+
+
+@pytest.mark.parametrize("kind", [None, "bigint"])
+def test_rows_have_the_schema_that_was_said(kind):
+    """Else a resident job, whose first batch is made by that schema, fails at the first rows."""
+    said = spec(kind)
+    hidden = [pa.field(name, pa.int64(), nullable=False) for name in (hidden_columns.TIMESTAMP, PARTITION_TIME)]
+    said = replace(said, output=pa.schema([said.output.field("n"), *hidden]))
+    found = decoded_rows(said, TopicPartition("in", 2), raw_records([(3000, 1), (None, 2000), (1000, 1)]), {})
+    assert found.schema == said.output
+    assert found.column(PARTITION_TIME).to_pylist() == ([1, 2000, 2000] if kind is None else [3000, 3000, 3000])
 
 
 @pytest.mark.parametrize(
