@@ -16,6 +16,7 @@ from bench.lookups import LookupWorkload
 from bench.nexmark.drains import drains
 from bench.nexmark.events import generated
 from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
+from bench.queries import queries
 from bench.start import start
 from bench.state import Sizes, state
 from bench.steady import steady
@@ -111,6 +112,17 @@ def _letters(servers: str, run: Run) -> Lines:
     return letters(servers, workload=workload, repeats=run.repeats, on_figures=run.on_figures)
 
 
+def _queries(servers: str, run: Run) -> Lines:
+    return queries(
+        servers,
+        workload=Workload(records=run.records),
+        table=run.table,
+        seconds=5.0 if run.quick else 20.0,
+        repeats=run.repeats,
+        on_figures=run.on_figures,
+    )
+
+
 def _flat(servers: str, run: Run) -> Lines:
     keys = run.options.keys[0] if run.options.keys else 4000 if run.quick else 100_000
     windows = run.options.windows or (5 if run.quick else 12)
@@ -187,6 +199,7 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "windows": _windows,
     "expiry": _expiry,
     "letters": _letters,
+    "queries": _queries,
     "flat": _flat,
     "driver": _driver,
     "nexmark": _nexmark,
@@ -194,5 +207,5 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
 #: The parts that have several queries.
 QUERIES_OF = {"latency": tuple(LATENCY_QUERIES), "nexmark": tuple(NEXMARK_QUERIES)}
 #: What no peer has.
-RELAY_ONLY = ("letters", "flat", "driver")
+RELAY_ONLY = ("letters", "queries", "flat", "driver")
 WITHOUT_BROKER = ("driver",)

@@ -14,8 +14,9 @@ from sparkrelay.topology import StreamsBuilder
 if TYPE_CHECKING:
     from sparkrelay.topology import Topology
 
-__all__ = ["WINDOW_STORE", "build_topology"]
+__all__ = ["TOTALS_STORE", "WINDOW_STORE", "build_topology"]
 
+TOTALS_STORE = "totals"
 WINDOW_STORE = "windows"
 _KEY = "user string, "
 
@@ -35,12 +36,13 @@ def _totals(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
         F.sum("amount").alias("total"),
         *([F.max("note").alias("note")] if orders.get("note") else []),
     ]
-    records.where(CONDITION).groupBy("user").agg(*results).to(orders["sink"], value=Json())
+    records.where(CONDITION).groupBy("user").agg(*results, name=TOTALS_STORE).to(orders["sink"], value=Json())
 
 
 def _lookup(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     """Look each record's user up in a table."""
-    profiles = builder.table(orders["table"], key=String("user"), value=Json(TABLE_SCHEMA.removeprefix(_KEY)))
+    value = Json(TABLE_SCHEMA.removeprefix(_KEY))
+    profiles = builder.table(orders["table"], key=String("user"), value=value, name=orders["table"])
     records = builder.stream(orders["source"], key=String("user"), value=Json(SCHEMA.removeprefix(_KEY)))
     joined = records.join(profiles, "user")
     joined.select("user", "amount", "n", "country", "points").to(orders["sink"], value=Json())

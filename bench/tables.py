@@ -172,11 +172,38 @@ def _letters(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
         "topic", "warm", "x", "k/core-s", "x",
     )  # fmt: skip
     for line in lines:
-        cells = []
-        for rate in ("warm_rps", "warm_records_per_cpu_s"):
-            cells += [f"{line[rate] / 1000:.0f}", f"{line[name]:.2f}" if (name := f"{rate}_ratio") in line else ""]
-        table.add_row(line["variant"], *cells)
+        table.add_row(line["variant"], *_shares(line))
     return [table]
+
+
+def _queries(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    runs = lines[0]["runs"]
+    asked = _table(
+        f"Queries of one row over HTTP, {lines[0]['rate']:,}/s beside as many records/s, ms, median of {runs}",
+        "the instance that is asked is", "p50", "p99", "max", "busy cores",
+    )  # fmt: skip
+    drained = _table(
+        f"Drain while one is asked, thousands of records/s, median of {runs}; x: not asked = 1",
+        "instance", "warm", "x", "k/core-s", "x",
+    )  # fmt: skip
+    read = _table(f"A table as a DataFrame, the session is up, median of {runs}", "rows", "seconds")
+    for line in lines:
+        if "asked" in line:
+            cells = [f"{line[name]:.1f}" for name in ("p50_ms", "p99_ms", "max_ms")]
+            asked.add_row(line["asked"], *cells, f"{line['busy_cores']:.2f}")
+        elif "read_s" in line:
+            read.add_row(f"{line['rows']:,}", f"{line['read_s']:.1f}")
+        else:
+            drained.add_row(line["variant"], *_shares(line))
+    return [asked, drained, read]
+
+
+def _shares(line: Mapping[str, Any]) -> list[str]:
+    """Return two rates, and what share they are of what they are compared with."""
+    cells = []
+    for rate in ("warm_rps", "warm_records_per_cpu_s"):
+        cells += [f"{line[rate] / 1000:.0f}", f"{line[name]:.2f}" if (name := f"{rate}_ratio") in line else ""]
+    return cells
 
 
 def _flat(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
@@ -255,6 +282,7 @@ _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "windows": _drain,
     "expiry": _expiry,
     "letters": _letters,
+    "queries": _queries,
     "flat": _flat,
     "latency": _latency,
     "start": _start,

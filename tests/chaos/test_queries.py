@@ -1,5 +1,6 @@
 """One of two instances is killed while both are asked: standby copies answer, and each answer is a committed value."""
 
+import contextlib
 import json
 import threading
 import time
@@ -63,50 +64,69 @@ class Asking:
             time.sleep(0.01)
 
 
-@pytest.fixture
-def crew(kafka, tmp_path, make_topic):
-    """Two instances, and the topic that they read."""
-    topics = {"rows": make_topic("rows", PARTITIONS), "counts": make_topic("counts", PARTITIONS)}
-    application, made = f"queries-{uuid.uuid4().hex[:8]}", {}
-    for number in range(2):
-        port = free_port()
+class Crew:
+    """Two instances, each at a port of its own, and the topic that they read."""
+
+    def __init__(self, folder, kafka, make_topic):
+        self._folder, self._kafka, self._made = folder, kafka, []
+        self._topics = {"rows": make_topic("rows", PARTITIONS), "counts": make_topic("counts", PARTITIONS)}
+        self.source = self._topics["rows"]
+        self._application = f"queries-{uuid.uuid4().hex[:8]}"
+        self.ports = free_port(), free_port()
+
+    def prepare(self, port):
+        """Return a new instance for a port, which finds what the one before it has left on the disk."""
         config = {
-            "application.id": application,
-            "bootstrap.servers": kafka.bootstrap_servers,
+            "application.id": self._application,
+            "bootstrap.servers": self._kafka.bootstrap_servers,
             "application.server": f"127.0.0.1:{port}",
-            "state.dir": str(tmp_path / f"state-{number}"),
+            "state.dir": str(self._folder / f"state-{port}"),
             "num.standby.replicas": 1,
             "acceptable.recovery.lag": 0,
             "session.timeout.ms": SESSION_TIMEOUT_MS,
             "heartbeat.interval.ms": 300,
         }
         settings = {
-            "topics": topics,
+            "topics": self._topics,
             "config": config,
             "spark": {"spark.master": "local[2]", **SHORT_LIVED},
             "ways": "as it comes",
         }
-        made[port] = Instance(tmp_path, f"instance-{number}", settings, tmp_path / "faults", script="query_instance.py")
-    yield made, topics["rows"]
-    for instance in made.values():
-        instance.close()
+        name = f"instance-{len(self._made)}"
+        faults = self._folder / "faults"
+        self._made.append(Instance(self._folder, name, settings, faults, script="query_instance.py"))
+        return self._made[-1]
+
+    def close(self):
+        for instance in self._made:
+            instance.close()
+
+
+@pytest.fixture
+def crew(kafka, tmp_path, make_topic):
+    with contextlib.closing(Crew(tmp_path, kafka, make_topic)) as crew:
+        yield crew
+
+
+def share(*instances):
+    return all(len(instance.tasks()["active"]) * 2 == PARTITIONS for instance in instances)
 
 
 def test_standby_copies_answer_for_who_is_killed(crew, produce, wait_until):
-    made, source = crew
-    (first, one), (second, other) = made.items()
+    first, second = crew.ports
+    one, other = map(crew.prepare, crew.ports)
     one.start()
     other.start()
 
     def write():
         # Ten of each key in a transaction: only whole tens are ever committed.
-        produce(source, [(user, {"n": 1}) for user in USERS for _ in range(10)], transactional_id=source)
+        produce(crew.source, [(user, {"n": 1}) for user in USERS for _ in range(10)], transactional_id=crew.source)
 
     def counts(port, parameters=""):
         return sorted(json.loads(row)["count"] for row in asked(port, parameters)[2])
 
     write()
-    wait_until(lambda: all(len(i.tasks()["active"]) * 2 == PARTITIONS for i in (one, other)), "they do not share")
+    wait_until(lambda: share(one, other), "they do not share")
     for port in (first, second):
         wait_until(lambda port=port: counts(port) == [10] * len(USERS), f"not all rows at {port}")
     # A question that was forwarded goes no further. How far it lags a copy knows as of its last look alone.
@@ -137,3 +157,39 @@ def test_standby_copies_answer_for_who_is_killed(crew, produce, wait_until):
     assert strict.refused <= {503}
     for seen in strict.seen.values():
         assert seen == sorted(seen), "what was committed is not forgotten"
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.long)])
+def test_twenty_clients_ask_while_one_instance_after_the_other_dies(kills, crew, produce, wait_until):
+    there = {port: crew.prepare(port).start() for port in crew.ports}
+    written = []
+
+    def write():
+        rows = [(user, {"n": 1}) for user in USERS for _ in range(10)]
+        produce(crew.source, rows, transactional_id=crew.source)
+        written.append(10 * (len(written) + 1))
+
+    write()
+    wait_until(lambda: share(*there.values()), "they do not share")
+    clients = [Asking(port, parameters) for parameters in ("", "?stale=true") for port in crew.ports for _ in range(5)]
+    with contextlib.ExitStack() as asking:
+        for client in clients:
+            asking.enter_context(client)
+        for kill in range(kills):
+            port, other = crew.ports if kill % 2 else reversed(crew.ports)
+            next_one = crew.prepare(port)
+            there[port].kill()
+            write()
+            wait_until(lambda other=other: len(there[other].tasks()["active"]) == PARTITIONS, "not taken over")
+            there[port] = next_one.start()
+            wait_until(lambda: share(*there.values()), "they do not share again")
+        wait_until(
+            lambda: all(written[-1] in counts for client in clients for counts in client.seen.values()),
+            "some client never sees the last ten",
+        )
+    for client in clients:
+        assert client.refused <= {0, 503}, "whoever asked has got an answer, was asked to come again, or met nobody"
+        for counts in client.seen.values():
+            assert set(counts) <= set(written), "only what was committed shows"
+            if not client.parameters:
+                assert counts == sorted(counts), "what was committed is not forgotten"
