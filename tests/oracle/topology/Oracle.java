@@ -532,10 +532,12 @@ public final class Oracle {
 
     /** As SQL: a comparison with null passes nothing. */
     private static boolean passes(JsonNode node, JsonNode value) {
-        Long left = value == null ? null : number(value.get(node.get("field").asText()));
-        if (left == null) {
+        JsonNode field = value == null ? null : value.get(node.get("field").asText());
+        if (field == null || field.isNull()) {
             return false;
         }
+        // Averages are no whole numbers.
+        double left = field.asDouble();
         long right = node.get("than").asLong();
         return switch (node.get("is").asText()) {
             case "<" -> left < right;
