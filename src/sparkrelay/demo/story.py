@@ -29,6 +29,7 @@ from sparkrelay.demo.stage import Stage
 from sparkrelay.demo.tables import BY_CARRIER, FLIGHTS_TOPIC, OUTPUTS, PARTITIONS, Table, compare, read_tables
 from sparkrelay.devkafka import KAFKA_VERSION, DevKafka
 from sparkrelay.devkafka.folders import make_temporary, sweep
+from sparkrelay.devkafka.ports import free_port
 from sparkrelay.devkafka.topics import create_topic
 from sparkrelay.errors import SparkRelayError
 
@@ -176,6 +177,7 @@ class Story(Stage):
         """Start an instance; return when its Spark session was up, seconds since 1970."""
         self.board.title = f"starting instance {name}"
         client = self.board.add(name)
+        page = free_port()
         master = f"local-cluster[{self._executors},1,1024]" if self._executors else _MASTER
         options = {
             "name": name,
@@ -187,6 +189,7 @@ class Story(Stage):
                 "bootstrap.servers": kafka,
                 "state.dir": str(self._data / f"state-{name}"),
                 "num.standby.replicas": 1,
+                "metrics.port": page,
                 "session.timeout.ms": _SESSION_TIMEOUT_MS,
                 # Both instances and the broker share one machine: four batches a second leave B room to start.
                 "commit.interval.ms": 250,
@@ -200,6 +203,7 @@ class Story(Stage):
         }
         pid = self._start_child(name, "sparkrelay.demo.instance", options).pid
         self.board.note(f"{name} starts: a PySpark application of its own, pid {pid}")
+        self.board.note(f"http://127.0.0.1:{page}/ shows the group, as {name} sees it")
         self._until(f"{name}'s Spark session is up", lambda: client.spark_at is not None)
         assert client.spark_at is not None
         return client.spark_at
