@@ -217,6 +217,8 @@ class Fleet:
             "heartbeat.interval.ms": 300,
             "max.batch.records": 40,
             "transaction.timeout.ms": 30_000,
+            # The ledger knows what goes together, however long a slow machine writes nothing.
+            "join.idle.ms": 3_600_000,
             **config,
         }
         self._ledger = ledger

@@ -51,7 +51,8 @@ def test_tables_are_listed_counted_looked_into_and_dumped(
     # To whoever goes by names alone, its topics look like those of an application with half of its name.
     half, _, rest = application_id.rpartition("-")
     code, out, err = state("list", application=half)
-    assert (code, out.splitlines()[1:]) == (0, [])
+    # Other tests' applications may have such names, and stores of which nothing was written.
+    assert (code, [line for line in out.splitlines() if rest in line]) == (0, [])
     code, _, err = state("count", f"{rest}-users", application=half)
     assert code == 1
     assert f"is the changelog of store 'users' of application '{application_id}'" in err
