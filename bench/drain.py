@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.systems import System
     from bench.workload import Workload
 
-__all__ = ["Case", "drain", "rates", "ratios", "run_rounds"]
+__all__ = ["Case", "compared", "drain", "rates", "ratios", "run_rounds"]
 
 _TIMEOUT_S = 600.0
 _FIGURES = ("cold_rps", "warm_rps", "cold_s", "warm_s", "warm_records_per_cpu_s", "to_first_batch_s", "batches")
@@ -132,6 +132,31 @@ def run_rounds(
             on_figures({"bench": name, "variant": case.name, "run": number + 1, **figures})
     workload.unload(bootstrap_servers, name)
     return runs
+
+
+def compared(name: str, runs: dict[Case, list[dict[str, Any]]], base: Case, other: Case) -> list[dict[str, Any]]:
+    """Return a line of medians for each of two cases; the other's has ratios to the base, as medians of the rounds.
+
+    Args:
+        name: of the part.
+        runs: what :func:`run_rounds` returned.
+        base: what the other one is compared with.
+        other: whose rates are compared.
+    """
+    rates = ("warm_rps", "warm_records_per_cpu_s")
+    lines: list[dict[str, Any]] = [
+        {
+            "bench": name,
+            "variant": case.name,
+            "runs": len(runs[case]),
+            **{rate: round(statistics.median(run[rate] for run in runs[case])) for rate in rates},
+        }
+        for case in (base, other)
+    ]
+    pairs = list(zip(runs[other], runs[base], strict=True))
+    for rate in rates:
+        lines[1][f"{rate}_ratio"] = round(statistics.median(one[rate] / beside[rate] for one, beside in pairs), 2)
+    return lines
 
 
 def _run(bootstrap_servers: str, source: str, case: Case, expected: Totals) -> dict[str, Any]:

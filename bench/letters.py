@@ -6,7 +6,6 @@ the records that the query leaves out anyway are no JSON. So both have the same 
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.children import BenchError
-from bench.drain import Case, run_rounds
+from bench.drain import Case, compared, run_rounds
 from bench.results import read_messages
 from bench.systems import RELAY, Variant
 from bench.workload import NEVER_DELETED, PARTITIONS, Workload, json_values, kept, write_values
@@ -31,7 +30,6 @@ __all__ = ["LetterWorkload", "letters"]
 #: One record of so many is bad.
 _EVERY = 100
 _BAD = f"no json, {'.' * 80}"
-_RATES = ("warm_rps", "warm_records_per_cpu_s")
 _TOPIC = "letters-left-out"
 _SETTINGS = (
     ("deserialization.exception.handler", "log-and-continue"),
@@ -122,19 +120,7 @@ def letters(
     clean = Case(f"{variant.name}: no bad records", variant, replace(workload, bad=False))
     dirty = Case(f"{variant.name}: 1 % bad records", variant, replace(workload, bad=True))
     runs = run_rounds(bootstrap_servers, "letters", [clean, dirty], repeats=repeats, on_figures=on_figures)
-    lines: list[dict[str, Any]] = [
-        {
-            "bench": "letters",
-            "variant": case.name,
-            "runs": repeats,
-            **{rate: round(statistics.median(run[rate] for run in runs[case])) for rate in _RATES},
-        }
-        for case in (clean, dirty)
-    ]
-    pairs = list(zip(runs[dirty], runs[clean], strict=True))
-    for rate in _RATES:
-        lines[1][f"{rate}_ratio"] = round(statistics.median(bad[rate] / good[rate] for bad, good in pairs), 2)
-    return lines
+    return compared("letters", runs, clean, dirty)
 
 
 def _with_bad(source: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.asker import Asker, is_there
 from bench.children import BenchError, Instance
-from bench.drain import Case, run_rounds
+from bench.drain import Case, compared, run_rounds
 from bench.feed import Feed
 from bench.lookups import LookupWorkload, load_table
 from bench.machine import load_average
@@ -36,7 +36,6 @@ _RATE = 1000
 _KEYS = 10_000
 _START_TIMEOUT_S = 180.0
 _TABLE = "queries-table"
-_RATES = ("warm_rps", "warm_records_per_cpu_s")
 _LATENCIES = ("p50_ms", "p99_ms", "max_ms", "busy_cores")
 
 
@@ -147,19 +146,7 @@ def _drained(
     questions = [(ports[1], _path(user)) for user in range(0, workload.keys, max(1, workload.keys // 1000))]
     with Asker(questions, rate=_RATE):
         runs = run_rounds(bootstrap_servers, "queries", [left, asked], repeats=repeats, on_figures=on_figures)
-    lines: list[dict[str, Any]] = [
-        {
-            "bench": "queries",
-            "variant": case.name,
-            "runs": repeats,
-            **{rate: round(statistics.median(run[rate] for run in runs[case])) for rate in _RATES},
-        }
-        for case in (left, asked)
-    ]
-    for rate in _RATES:
-        pairs = zip(runs[asked], runs[left], strict=True)
-        lines[1][f"{rate}_ratio"] = round(statistics.median(one[rate] / other[rate] for one, other in pairs), 2)
-    return lines
+    return compared("queries", runs, left, asked)
 
 
 def _read(bootstrap_servers: str, rows: int, repeats: int, on_figures: Callable[[dict[str, Any]], None]) -> list[float]:

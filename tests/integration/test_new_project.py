@@ -1,14 +1,13 @@
 """A project of `sparkrelay new`: its tests pass, and its pipeline does on a real Kafka what its README says."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+from tests.scripts import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -30,27 +29,13 @@ def test_its_tests_pass(project):
 
 
 @contextmanager
-def running(project, script, log, **environment):
-    """Run a script of the project; all that it has started is dead in the end."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, script],
-            cwd=project,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
+def running_in(project, script, log, **environment):
+    """Run a script of the project, whose output goes to a file."""
+    with (
+        log.open("wb") as out,
+        running(script, environment=environment, cwd=project, stdout=out, stderr=subprocess.STDOUT) as process,
+    ):
         yield process
-    finally:
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and os.getsid(int(entry.name)) == process.pid:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-        process.wait()
 
 
 def test_its_pipeline_runs_on_kafka(project, kafka, kafka_admin, wait_until, tmp_path):
@@ -62,8 +47,8 @@ def test_its_pipeline_runs_on_kafka(project, kafka, kafka_admin, wait_until, tmp
     log, shown = tmp_path / "pipeline.log", tmp_path / "try_it.log"
     expected = {"ada": (2, 7.5), "bo": (1, 5.0)}
     try:
-        with running(project, "pipeline.py", log, **where) as pipeline:
-            with running(project, "try_it.py", shown, **where) as try_it:
+        with running_in(project, "pipeline.py", log, **where) as pipeline:
+            with running_in(project, "try_it.py", shown, **where) as try_it:
                 wait_until(
                     lambda: pipeline.poll() is not None or try_it.poll() is not None or _newest(shown) == expected,
                     f"no totals; the logs are in {tmp_path}",
