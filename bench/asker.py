@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import threading
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -42,6 +43,8 @@ class Asker:
         self._rate = rate
         self._over = threading.Event()
         self._waits: list[float] = []
+        #: Port -> connections without a question.
+        self._idle: defaultdict[int, list[_Connection]] = defaultdict(list)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="bench-asker", daemon=True)
         self.unanswered = 0
 
@@ -86,15 +89,27 @@ class Asker:
                 due += 1 / self._rate
             await asyncio.sleep(max(0.0005, due - time.perf_counter()))
         await asyncio.gather(*under_way)
+        for connection in itertools.chain.from_iterable(self._idle.values()):
+            connection.close()
 
     async def _ask(self, port: int, path: str, due: float) -> None:
+        connection = None
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                status = await _status(port, path)
-        except (OSError, ValueError):
+                while self._idle[port]:
+                    connection = self._idle[port].pop()
+                    if connection.stays:
+                        break
+                    connection = None
+                connection = connection or await _Connection.to(port)
+                status = await connection.status(path)
+        except (OSError, EOFError, ValueError, KeyError):
+            if connection is not None:
+                connection.close()
             self.unanswered += 1
             await asyncio.sleep(_PAUSE_S)
             return
+        self._idle[port].append(connection)
         if status in _ANSWERED:
             self._waits.append(time.perf_counter() - due)
         else:
@@ -103,14 +118,44 @@ class Asker:
 
 def is_there(port: int, path: str) -> bool:
     """Return whether the instance at a port answers a question by itself, and asks no other one."""
-    return asyncio.run(_status(port, path, "SparkRelay-Forwarded: bench\r\n")) in _ANSWERED
+    return asyncio.run(_asked_once(port, path)) in _ANSWERED
 
 
-async def _status(port: int, path: str, header: str = "") -> int:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def _asked_once(port: int, path: str) -> int:
+    connection = await _Connection.to(port)
     try:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{header}\r\n".encode())
-        answer = await reader.read()
-        return int(answer.split(maxsplit=2)[1]) if answer else 0
+        return await connection.status(path, "SparkRelay-Forwarded: bench\r\n")
     finally:
-        writer.close()
+        connection.close()
+
+
+class _Connection:
+    """One that stays open, as the pools of HTTP clients keep them."""
+
+    def __init__(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.port = port
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def to(cls, port: int) -> Self:
+        return cls(port, *await asyncio.open_connection("127.0.0.1", port))
+
+    @property
+    def stays(self) -> bool:
+        """Whether the instance has not closed it, as it does after some seconds of silence."""
+        return not (self._reader.at_eof() or self._writer.is_closing())
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def status(self, path: str, header: str = "") -> int:
+        """Ask, and return the status of the answer, once all of it is here."""
+        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n{header}\r\n".encode())
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").lower().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines if line)
+        await self._reader.readexactly(int(headers["content-length"]))
+        if headers.get("connection") == "close":
+            self.close()
+        return int(first.split(maxsplit=2)[1])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import socket
-import threading
 from typing import Any, Final
 
 from sparkrelay.observe.instance_view import read_view
+from sparkrelay.observe.time_limit import time_limit
 from sparkrelay.settings import host_and_port
 
 __all__ = ["ask_instance", "fetch_json"]
@@ -44,42 +42,18 @@ def fetch_json(connection: http.client.HTTPConnection, path: str, timeout_s: flo
         ValueError: something else than JSON is answered, or too much.
         OSError: nobody answers in time.
     """
-    overdue = threading.Event()
     try:
-        connection.connect()
-        # Once it has a response that lasts as long as the connection, it does not know its socket any more.
-        way = connection.sock
-
-        def break_off() -> None:
-            overdue.set()
-            with contextlib.suppress(OSError):
-                way.shutdown(socket.SHUT_RDWR)
-
-        # Each part of an answer that drips would be in time.
-        timer = threading.Timer(timeout_s, break_off)
-        timer.daemon = True
-        timer.start()
-        try:
+        with time_limit(connection, timeout_s):
             connection.request("GET", path, headers={"Accept": "application/json"})
             response = connection.getresponse()
             data = response.read(longest + 1)
-        finally:
-            timer.cancel()
-        if overdue.is_set():
-            raise TimeoutError(f"no whole answer within {timeout_s:g} s")
         if response.status != _OK:
             raise ValueError(f"it answers {response.status}: it is no instance with a page")
         if len(data) > longest:
             raise ValueError(f"it answers with more than {longest >> 20} MiB")
         return json.loads(data, parse_constant=_refuse)
     except http.client.HTTPException as error:
-        if overdue.is_set():
-            raise TimeoutError(f"no whole answer within {timeout_s:g} s") from error
         raise ValueError(f"what answers there speaks no HTTP: {type(error).__name__}") from error
-    except OSError:
-        if overdue.is_set():
-            raise TimeoutError(f"no whole answer within {timeout_s:g} s") from None
-        raise
     except RecursionError as error:
         raise ValueError("its answer is nested too deeply") from error
     finally:

@@ -1,36 +1,26 @@
 """Asking over HTTP at a steady rate, and the tables of what it took."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 from bench.asker import Asker, is_there
 from bench.children import BenchError
 from bench.tables import _queries
 
 from sparkrelay.devkafka.ports import free_port
+from sparkrelay.observe.http_server import HttpServer
 
 
-class Answering(BaseHTTPRequestHandler):
-    """Has the row of ``/ada``, none of others, and is not to be asked for ``/gone``."""
-
-    def do_GET(self):
-        forwarded = self.headers.get("SparkRelay-Forwarded")
-        self.send_response({"/ada": 200, "/gone": 503}.get(self.path, 503 if forwarded else 404))
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+def answer(environ, start_response):
+    """Have the row of ``/ada``, none of others, and be not the one to ask for ``/gone``."""
+    other = "503 Service Unavailable" if "HTTP_SPARKRELAY_FORWARDED" in environ else "404 Not Found"
+    path = environ["PATH_INFO"]
+    start_response({"/ada": "200 OK", "/gone": "503 Service Unavailable"}.get(path, other), [])
+    return []
 
 
 @pytest.fixture
 def port():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with HttpServer(answer, host="127.0.0.1", port=0, name="test") as server:
+        yield server.port
 
 
 def test_only_answers_are_measured(port, wait_until):

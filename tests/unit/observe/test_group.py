@@ -1,11 +1,10 @@
 """The group as one instance sees it: whoever does not answer is shown as such, and nobody waits for it."""
 
-import contextlib
 import json
-import socket
 import threading
 
 import pytest
+from tests.speaker import speaker
 
 from sparkrelay.observe import peer
 from sparkrelay.observe.details import InstanceDetails
@@ -124,35 +123,6 @@ def test_many_ask_and_the_group_is_looked_at_once(view):
 
 
 # -- what a peer may do to us ----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def speaker(*parts, again=None):
-    """A peer that says that, and then, again and again, something more."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        end = threading.Event()
-
-        def run():
-            with contextlib.suppress(OSError):
-                client, _ = server.accept()
-                with client:
-                    # Else closing would reset the connection, and take back what was sent.
-                    client.recv(65_536)
-                    for part in parts:
-                        client.sendall(part)
-                    while again is not None and not end.is_set():
-                        client.sendall(again[0])
-                        end.wait(again[1])
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            end.set()
-            with contextlib.suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
 
 
 OK = b"HTTP/1.0 200 OK\r\n"

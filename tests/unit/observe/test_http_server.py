@@ -1,5 +1,6 @@
 """The server's bounds: how many connections, how long, and that nothing of it is left."""
 
+import re
 import socket
 import threading
 
@@ -35,21 +36,21 @@ def answer(connection):
 def test_more_connections_than_allowed_are_closed_at_once():
     with HttpServer(hello, host="127.0.0.1", port=0, name="test", most_connections=2) as server:
         first, second = connected(server), connected(server)
-        wait_until(lambda: len(server._server._open) == 2, "they are not seen")
+        wait_until(lambda: len(server._open) == 2, "they are not seen")
         with connected(server) as third:
             assert answer(third) == b""
         for connection in (first, second):
             connection.sendall(b"GET /x HTTP/1.0\r\n\r\n")
             assert answer(connection).endswith(b"/x")
             connection.close()
-        wait_until(lambda: not server._server._open, "they are not forgotten")
+        wait_until(lambda: not server._open, "they are not forgotten")
         with connected(server) as fourth:
             fourth.sendall(b"GET /y HTTP/1.0\r\n\r\n")
             assert answer(fourth).endswith(b"/y")
 
 
 def test_who_drips_bytes_is_closed_in_the_end(monkeypatch):
-    monkeypatch.setattr(http_server, "_LONGEST_OPEN_S", 0.5)
+    monkeypatch.setattr(http_server, "_LONGEST_REQUEST_S", 0.5)
     with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
         over = threading.Event()
 
@@ -69,7 +70,7 @@ def test_who_drips_bytes_is_closed_in_the_end(monkeypatch):
             dripping.join()
 
 
-@pytest.mark.parametrize("request_line", [b"GET /" + b"x" * 70_000, b"\x00\xff", b"GET"])
+@pytest.mark.parametrize("request_line", [b"GET /" + b"x" * 140_000, b"\x00\xff", b"GET"])
 def test_nonsense_is_answered_or_closed(request_line):
     with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server:
         with connected(server) as connection:
@@ -78,3 +79,120 @@ def test_nonsense_is_answered_or_closed(request_line):
         with connected(server) as connection:
             connection.sendall(b"GET /z HTTP/1.0\r\n\r\n")
             assert answer(connection).endswith(b"/z")
+
+
+def test_a_connection_may_ask_again():
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
+        for path in (b"/a", b"/b"):
+            connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            found = b""
+            while not found.endswith(b"\r\n\r\n" + path):
+                found += connection.recv(65536)
+            assert b"Content-Length: 2\r\n" in found
+            assert b"Connection: close" not in found
+        connection.sendall(b"GET /c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert answer(connection).endswith(b"Connection: close\r\n\r\n/c")
+
+
+def test_requests_that_come_at_once_are_answered_in_their_order():
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
+        more = b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(50))
+        connection.sendall(more + b"GET /last HTTP/1.0\r\n\r\n")
+        assert re.findall(rb"\r\n\r\n/(\w+?)(?=HTTP|$)", answer(connection)) == [
+            *(b"%d" % number for number in range(50)),
+            b"last",
+        ]
+
+
+def test_what_comes_behind_a_body_is_not_read_as_a_request():
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
+        connection.sendall(b"POST /a HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET /b HTTP/1.1\r\n\r\n")
+        found = answer(connection)
+        assert found.count(b"HTTP/1.1 200 OK") == 1
+        assert found.endswith(b"/a")
+
+
+def test_an_answer_without_a_length_ends_with_the_connection():
+    closed = []
+
+    class Pieces:
+        def __iter__(self):
+            yield b"one, "
+            yield b"two"
+
+        def close(self):
+            closed.append(True)
+
+    def application(environ, start_response):
+        start_response("200 OK", [])
+        return Pieces()
+
+    with HttpServer(application, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert answer(connection).endswith(b"Connection: close\r\n\r\none, two")
+        wait_until(lambda: closed, "it is not closed")
+
+
+@pytest.mark.parametrize("headers", [[("X", "a\r\nSet-Cookie: b")], [("X", "a\nb")]])
+def test_an_application_that_fails_is_answered_for(headers, caplog):
+    def application(environ, start_response):
+        if environ["PATH_INFO"] == "/raise":
+            raise RuntimeError("oops")
+        start_response("200 OK", headers)
+        return [b"body"]
+
+    with HttpServer(application, host="127.0.0.1", port=0, name="test") as server:
+        for path in (b"/raise", b"/headers"):
+            with connected(server) as connection:
+                connection.sendall(b"GET " + path + b" HTTP/1.1\r\n\r\n")
+                found = answer(connection)
+                assert found.startswith(b"HTTP/1.1 500 ")
+                assert b"Cookie" not in found
+    assert "/raise" in caplog.text
+
+
+def test_head_has_the_headers_alone():
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
+        connection.sendall(b"HEAD /abc HTTP/1.1\r\nConnection: close\r\n\r\n")
+        found = answer(connection)
+        assert b"Content-Length: 4\r\n" in found
+        assert found.endswith(b"\r\n\r\n")
+
+
+def test_the_environment_is_that_of_the_request():
+    seen = {}
+
+    def application(environ, start_response):
+        seen.update(environ)
+        start_response("200 OK", [])
+        return []
+
+    with HttpServer(application, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
+        connection.sendall(b"GET /a%20b/%C3%A4?x=%20#f HTTP/1.1\r\nAccept: a\r\nAccept: b\r\nX-Y: z\r\n")
+        connection.sendall(b"Connection: close\r\n\r\n")
+        assert answer(connection).startswith(b"HTTP/1.1 200 OK")
+    assert (seen["REQUEST_METHOD"], seen["QUERY_STRING"]) == ("GET", "x=%20")
+    assert seen["PATH_INFO"].encode("latin-1").decode() == "/a b/ä"
+    assert (seen["HTTP_ACCEPT"], seen["HTTP_X_Y"]) == ("a,b", "z")
+
+
+def test_closing_closes_who_is_silent_and_leaves_no_thread():
+    before = threading.active_count()
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server:
+        connections = [connected(server) for _ in range(20)]
+        wait_until(lambda: len(server._open) == 20, "they are not seen")
+    for connection in connections:
+        assert answer(connection) == b""
+        connection.close()
+    assert threading.active_count() == before
+    with pytest.raises(ConnectionRefusedError):
+        connected(server)
+
+
+def test_threads_of_a_burst_end_again():
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server:
+        connections = [connected(server) for _ in range(40)]
+        wait_until(lambda: len(server._open) == 40, "they are not seen")
+        for connection in connections:
+            connection.close()
+        wait_until(lambda: len(server._threads) <= 9, "they wait for nothing")

@@ -60,13 +60,19 @@ class InstanceQueries:
         self._processes = processes
         self._state = state
         self._alive = alive
+        self._known: tuple[list[Any], QueryableStores] = ([], QueryableStores(context.topology, []))
         self.local = LocalStores(lambda: self.stores, self.tasks)
 
     @property
     def stores(self) -> QueryableStores:
         """The pipeline's stores."""
         plans = [self._context.checked, *(process.global_plans for process in self._processes())]
-        return QueryableStores(self._context.topology, [some for some in plans if some is not None])
+        known, stores = self._known
+        # A query asks for them several times, and they change when a process comes or goes.
+        if len(known) != len(plans) or any(one is not other for one, other in zip(known, plans, strict=True)):
+            stores = QueryableStores(self._context.topology, [some for some in plans if some is not None])
+            self._known = plans, stores
+        return stores
 
     def query(self, store: str, key: Any, scope: QueryScope) -> Row | None:
         """Return the row of a key; see ``KafkaStreams.query``."""

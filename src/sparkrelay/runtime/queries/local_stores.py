@@ -21,7 +21,7 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.store_keys import StoreKeys
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group
-from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading, as_bytes, from_bytes
+from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.state.rows import as_binary
@@ -136,7 +136,7 @@ class LocalStores:
 
     def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope) -> TaskRows:
         """Return the row of a key, or none; raises as :meth:`answering`."""
-        reading = StoreReading("row", key=as_bytes(key))
+        reading = StoreReading("row", key=key)
 
         def find(task: LocalTask) -> TaskRows:
             return self._read(keys.spec, task, scope, reading)[0]
@@ -264,7 +264,7 @@ class LocalStores:
     ) -> TaskRows:
         spec = keys.spec
         if key is not None and spec.watermark is not None and not spec.watermark.sessions:
-            reading = StoreReading("windows", key=as_bytes(key), from_ms=times[0], to_ms=times[1], most=limit)
+            reading = StoreReading("windows", key=key, from_ms=times[0], to_ms=times[1], most=limit)
             return self._read(spec, task, scope, reading)[0]
         span = None
         if spec.watermark is not None and times[0] is not None:
@@ -323,7 +323,7 @@ class LocalStores:
             ) from error
         changelog = task.changelogs.get(spec.store)
         position = None if changelog is None else found.changelog.get(changelog, 0)
-        return TaskRows(task, from_bytes(found.rows), position, found.watermark), found.following
+        return TaskRows(task, found.rows, position, found.watermark), found.following
 
     def _found(self, spec: StateSpec, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
         if task.read is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import threading
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -11,6 +14,7 @@ from urllib.parse import quote, urlencode
 import pyarrow as pa
 
 from sparkrelay.errors import InvalidStateStorePartitionException, StateStoreNotAvailableException
+from sparkrelay.observe.time_limit import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +31,8 @@ TRUNCATED_HEADER: Final = "SparkRelay-Truncated"
 FORWARDED_HEADER: Final = "SparkRelay-Forwarded"
 _LONGEST_ANSWER: Final = 256 << 20
 _LONGEST_ERROR: Final = 4_096
+#: Connections to one instance that wait for the next question.
+_MOST_KEPT: Final = 8
 _OK: Final = 200
 _MISDIRECTED: Final = 421
 
@@ -47,7 +53,7 @@ class RemoteRows:
 
 
 class Peers:
-    """The group's other instances. Any thread may ask."""
+    """The group's other instances. Any thread may ask. Connections are kept for the next question."""
 
     def __init__(self, own: str, token: str, timeout_s: float) -> None:
         """Take what each request says.
@@ -55,9 +61,12 @@ class Peers:
         Args:
             own: this instance's ``application.server``.
             token: what shows that we may ask; empty if nobody needs it.
-            timeout_s: how long connecting, and each part of the answer, may take.
+            timeout_s: how long an answer may take, from connecting to its last byte.
         """
         self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._kept: defaultdict[HostInfo, list[http.client.HTTPConnection]] = defaultdict(list)
+        self._closed = False
         self._headers = {"Accept": ARROW, FORWARDED_HEADER: own or "an instance without application.server"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -79,23 +88,58 @@ class Peers:
             StateStoreNotAvailableException: it does not answer, or says that it cannot just now.
         """
         path = f"/stores/{quote(store, safe='')}" + ("" if key is None else f"/{quote(key, safe='')}")
-        connection = http.client.HTTPConnection(host.host.strip("[]"), host.port, timeout=self._timeout_s)
         try:
-            connection.request("GET", f"{path}?{urlencode(parameters)}", headers=self._headers)
-            response = connection.getresponse()
+            response, data = self._answer(host, f"{path}?{urlencode(parameters)}")
             if response.status != _OK:
-                raise self._refused(host, response.status, response.read(_LONGEST_ERROR))
-            data = response.read(_LONGEST_ANSWER + 1)
+                raise self._refused(host, response.status, data[:_LONGEST_ERROR])
             if len(data) > _LONGEST_ANSWER:
                 raise StateStoreNotAvailableException(
                     f"{host} answers with more than {_LONGEST_ANSWER >> 20} MiB; ask for fewer rows"
                 )
             tasks = json.loads(response.headers.get(ANSWER_HEADER, "[]"))
             return RemoteRows(_rows(data, schema), tasks, response.headers.get(TRUNCATED_HEADER) == "true")
-        except (OSError, http.client.HTTPException, ValueError, pa.ArrowException) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError, pa.ArrowException) as error:
             raise StateStoreNotAvailableException(f"{host} does not answer: {error or type(error).__name__}") from error
-        finally:
+
+    def close(self) -> None:
+        """Close what is kept; answers that come later are not kept any more."""
+        with self._lock:
+            self._closed = True
+            kept, self._kept = [one for some in self._kept.values() for one in some], defaultdict(list)
+        for connection in kept:
             connection.close()
+
+    def _answer(self, host: HostInfo, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+        """Return an answer, and its body."""
+        with self._lock:
+            kept = self._kept[host].pop() if self._kept[host] else None
+        if kept is not None:
+            # Who has closed it meanwhile has not seen the question.
+            with contextlib.suppress(ConnectionError, http.client.BadStatusLine):
+                return self._asked(kept, host, path)
+        return self._asked(
+            http.client.HTTPConnection(host.host.strip("[]"), host.port, timeout=self._timeout_s), host, path
+        )
+
+    def _asked(
+        self, connection: http.client.HTTPConnection, host: HostInfo, path: str
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        whole = False
+        try:
+            with time_limit(connection, self._timeout_s):
+                connection.request("GET", path, headers=self._headers)
+                response = connection.getresponse()
+                data = response.read(_LONGEST_ANSWER + 1)
+            # One that answers more than it may, or is to be closed, has lost its socket or has bytes left.
+            whole = response.isclosed() and connection.sock is not None
+            return response, data
+        finally:
+            with self._lock:
+                stays = whole and not self._closed and len(self._kept[host]) < _MOST_KEPT
+                if stays:
+                    self._kept[host].append(connection)
+            if not stays:
+                connection.close()
 
     def _refused(self, host: HostInfo, status: int, body: bytes) -> Exception:
         text = body.decode("utf-8", "replace").strip()

@@ -16,7 +16,7 @@ from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA, RESTORE_POOL, JobFailed
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.thread.membership import GroupHosts
-from sparkrelay.runtime.worker.store_reading import ReadCommand, StoreRead, read_store
+from sparkrelay.runtime.worker.store_reading import ReadCommand, ReadReport, read_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.task import Task
-    from sparkrelay.runtime.worker.store_reading import StoreReading
+    from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 
 __all__ = ["global_tasks", "group_metadata", "local_tasks", "partition_lags"]
 
@@ -118,15 +118,15 @@ def _reading(
         group, deadline = target.job_group(f"{_QUERIES}-{next(_numbers)}"), time.monotonic() + timeout_s
         try:
             frame = target.source(1).mapInArrow(functools.partial(read_store, spec), REPORT_SCHEMA)
-            command = ReadCommand(directory, committed, reading)
+            command = ReadCommand.of(directory, committed, reading)
             text = f"a query of store {spec.store} on {target.description}"
             # It may wait for a core behind a micro-batch.
             with cancelled_when(lambda: time.monotonic() >= deadline, lambda: target.cancel(group)):
                 (found,) = run_job(target, frame, command, pool=RESTORE_POOL, group=group, description=text)
         except (JobFailed, ExecutorLost) as error:
             raise StateStoreException(str(error)) from error
-        assert isinstance(found, StoreRead), "it reports what it has read"
-        return found
+        assert isinstance(found, ReadReport), "it reports what it has read"
+        return found.read()
 
     return read
 

@@ -87,13 +87,15 @@ def serve_queries(queries: InstanceQueries, config: StreamsConfig) -> HttpServer
             "stores hold: set queries.token, the same for all instances, or queries.host=127.0.0.1 behind a proxy of "
             "your own, or queries.enabled=false if another server listens there"
         )
+    application = QueryApplication(queries, config)
     try:
         return HttpServer(
-            QueryApplication(queries, config),
+            application,
             host=host,
             port=own.port,
             name="sparkrelay-queries",
             most_connections=4 * config.queries_max_requests,
+            on_close=application.close,
         )
     except OSError as error:
         raise ConfigException(
@@ -115,8 +117,12 @@ class QueryApplication:
         self._token = config.queries_token
         self._most = config.queries_max_rows
         self._turns = threading.BoundedSemaphore(config.queries_max_requests)
-        peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
-        self._router = Router(queries, peers, own)
+        self._peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
+        self._router = Router(queries, self._peers, own)
+
+    def close(self) -> None:
+        """Close what is open to other instances."""
+        self._peers.close()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,8 @@ def all_rows(
         return pa.Table.from_batches([one.rows for one in question.local(scope)])
     own = HostInfo.parse(config.application_server) if config.application_server else None
     peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
-    answer = Router(queries, peers, own).answer(question, limit=None, forwarded=False)
+    with contextlib.closing(peers):
+        answer = Router(queries, peers, own).answer(question, limit=None, forwarded=False)
     if answer.truncated:
         raise InvalidStateStoreException(
             f"another instance has more than {config.queries_max_rows} rows of store {store!r}: raise queries.max.rows"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparkrelay.state.reader import StoreSnapshot
     from sparkrelay.types import TopicPartition
 
-__all__ = ["ReadCommand", "StoreRead", "StoreReading", "as_bytes", "from_bytes", "read_store"]
+__all__ = ["ReadCommand", "ReadReport", "StoreRead", "StoreReading", "read_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class StoreReading:
 
     Attributes:
         what: the ``row`` of a key, the ``windows`` of one, or a ``page`` of many rows.
-        key: its columns as :func:`as_bytes` writes them; of ``windows`` without the window.
+        key: its columns; of ``windows`` without the window; None for a page.
         from_ms: when the first window begins, ms since 1970; None: whenever.
         to_ms: when the last one does.
         start: of a page: the first key of the store.
@@ -42,7 +42,7 @@ class StoreReading:
     """
 
     what: Literal["row", "windows", "page"]
-    key: bytes = b""
+    key: pa.RecordBatch | None = None
     from_ms: int | None = None
     to_ms: int | None = None
     start: bytes = b""
@@ -54,11 +54,10 @@ class StoreReading:
         if self.what == "page":
             start, stop = shown_span(spec, snapshot.expired)
             return rows_between(spec, snapshot, max(start, self.start), self.stop or stop, self.most)
-        key = from_bytes(self.key)
         if self.what == "row":
-            return row_of(spec, snapshot, key), None
+            return row_of(spec, snapshot, self.key), None
         found, count = [], 0
-        for row in windows_of(spec, snapshot, key, self.from_ms, self.to_ms):
+        for row in windows_of(spec, snapshot, self.key, self.from_ms, self.to_ms):
             if self.most is not None and count >= self.most:
                 break
             found.append(row)
@@ -71,13 +70,13 @@ class StoreRead:
     """What was read at one moment.
 
     Attributes:
-        rows: as :func:`as_bytes` writes them.
+        rows: of the store.
         following: where a next page goes on; None if there is none.
         changelog: where the copy stands: changelog partition -> offset.
         watermark: the store's, ms since 1970; None if it has none.
     """
 
-    rows: bytes
+    rows: pa.RecordBatch
     following: bytes | None
     changelog: dict[TopicPartition, int]
     watermark: int | None
@@ -89,7 +88,7 @@ class StoreRead:
         def look(snapshot: StoreSnapshot) -> StoreRead:
             rows, following = reading.of(spec, snapshot)
             watermark = None if snapshot.watermark == NO_TIME else snapshot.watermark
-            return cls(as_bytes(rows), following, dict(snapshot.header.changelog), watermark)
+            return cls(rows, following, dict(snapshot.header.changelog), watermark)
 
         return reader.read(spec.store, look, committed=committed)
 
@@ -101,11 +100,35 @@ class ReadCommand:
     Attributes:
         directory: the task's.
         committed: as ``StoreReader.read`` has it.
+        reading: what to read, without a key.
+        key: its columns as an Arrow stream; empty for a page.
     """
 
     directory: str
     committed: int | None
     reading: StoreReading
+    key: bytes = b""
+
+    @classmethod
+    def of(cls, directory: str, committed: int | None, reading: StoreReading) -> ReadCommand:
+        """Return a command that can be sent."""
+        if reading.key is None:
+            return cls(directory, committed, reading)
+        return cls(directory, committed, replace(reading, key=None), _as_bytes(reading.key))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """What was read on an executor: ``rows`` as an Arrow stream, the rest as of :class:`StoreRead`."""
+
+    rows: bytes
+    following: bytes | None
+    changelog: dict[TopicPartition, int]
+    watermark: int | None
+
+    def read(self) -> StoreRead:
+        """Return it as it was read."""
+        return StoreRead(_from_bytes(self.rows), self.following, self.changelog, self.watermark)
 
 
 @reporting
@@ -118,11 +141,12 @@ def read_store(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         raise StateStoreException(f"there is no state in {path}")
     # A process has an environment once, and this one may write to it in its next step.
     store = connections.store(command.directory, map_limit=spec.map_limit)
-    yield report_row([StoreRead.by(StoreReader.of(store), spec, command.reading, command.committed)])
+    reading = replace(command.reading, key=_from_bytes(command.key)) if command.key else command.reading
+    read = StoreRead.by(StoreReader.of(store), spec, reading, command.committed)
+    yield report_row([ReadReport(_as_bytes(read.rows), read.following, read.changelog, read.watermark)])
 
 
-def as_bytes(rows: pa.RecordBatch) -> bytes:
-    """Return rows as an Arrow stream."""
+def _as_bytes(rows: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
@@ -130,7 +154,6 @@ def as_bytes(rows: pa.RecordBatch) -> bytes:
     return data
 
 
-def from_bytes(data: bytes) -> pa.RecordBatch:
-    """Read what :func:`as_bytes` wrote."""
+def _from_bytes(data: bytes) -> pa.RecordBatch:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_next_batch()

@@ -10,7 +10,7 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
 )
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
-from sparkrelay.runtime.worker.store_reading import StoreRead, as_bytes
+from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.types import TaskId
 
 SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))
@@ -34,7 +34,7 @@ def task(partition, role=ACTIVE, lag=0, rows=(), error=None):
         if error is not None:
             raise error
         found = pa.RecordBatch.from_pylist([{"user": user, "n": n} for user, n in rows], pa.schema([*spec.output][:2]))
-        return StoreRead(as_bytes(found), None, {}, None)
+        return StoreRead(found, None, {}, None)
 
     committed = 7 if role == ACTIVE else None
     return LocalTask(TaskId(0, partition), f"0_{partition}", role, committed, lag=lag, width=WIDTH, read=read)

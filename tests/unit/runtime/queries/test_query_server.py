@@ -13,7 +13,7 @@ from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalStores, LocalTask
 from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
 from sparkrelay.runtime.queries.query_server import QueryApplication, serve_queries
-from sparkrelay.runtime.worker.store_reading import StoreRead, as_bytes
+from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.types import TaskId
 
 SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))
@@ -61,7 +61,7 @@ class Queries:
             self.waiting.set()
             assert self.held.wait(30)
         rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], pa.schema([*spec.output][:2]))
-        return StoreRead(as_bytes(rows), None, {}, 12)
+        return StoreRead(rows, None, {}, 12)
 
     def require_running(self):
         pass

@@ -1,0 +1,99 @@
+"""How long talking to another process may take as a whole: each part of an answer that drips would be in time."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["time_limit"]
+
+#: The thread that looks ends when nothing has been under way for so long, in seconds.
+_LONGEST_IDLE_S: Final = 10.0
+
+
+@contextlib.contextmanager
+def time_limit(connection: http.client.HTTPConnection, timeout_s: float) -> Iterator[None]:
+    """Break off what the block does with a connection, which is connected first, if it takes longer.
+
+    The time counts from the beginning, and not what the name service takes.
+
+    Raises:
+        TimeoutError: it took longer, whatever else has gone wrong for it.
+        OSError: nobody listens there.
+    """
+    until = time.monotonic() + timeout_s
+    if connection.sock is None:
+        connection.connect()
+    # Once it has a response that lasts as long as the connection, it does not know its socket any more.
+    under_way = _UnderWay(connection.sock, until)
+    _WATCH.add(under_way)
+    try:
+        yield
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if under_way.overdue:
+            raise TimeoutError(f"no whole answer within {timeout_s:g} s") from error
+        raise
+    finally:
+        _WATCH.remove(under_way)
+    if under_way.overdue:
+        raise TimeoutError(f"no whole answer within {timeout_s:g} s")
+
+
+class _UnderWay:
+    __slots__ = ("overdue", "until", "way")
+
+    def __init__(self, way: socket.socket, until: float) -> None:
+        self.way = way
+        self.until = until
+        self.overdue = False
+
+
+class _Watch:
+    """One thread for all that is under way in this process; there is none while nothing is."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._all: set[_UnderWay] = set()
+        self._wakes = float("inf")
+        self._thread: threading.Thread | None = None
+
+    def add(self, one: _UnderWay) -> None:
+        with self._changed:
+            self._all.add(one)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="sparkrelay-time-limits", daemon=True)
+                self._thread.start()
+            elif one.until < self._wakes:
+                self._changed.notify_all()
+
+    def remove(self, one: _UnderWay) -> None:
+        with self._changed:
+            self._all.discard(one)
+
+    def _run(self) -> None:
+        with self._changed:
+            idle_since = time.monotonic()
+            while True:
+                now = time.monotonic()
+                for one in [one for one in self._all if one.until <= now]:
+                    one.overdue = True
+                    with contextlib.suppress(OSError):
+                        one.way.shutdown(socket.SHUT_RDWR)
+                    self._all.discard(one)
+                if self._all:
+                    idle_since = now
+                elif now - idle_since >= _LONGEST_IDLE_S:
+                    self._thread = None
+                    return
+                self._wakes = min((one.until for one in self._all), default=idle_since + _LONGEST_IDLE_S)
+                self._changed.wait(max(0.0, self._wakes - now))
+
+
+_WATCH: Final = _Watch()
