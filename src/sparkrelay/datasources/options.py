@@ -41,3 +41,14 @@ class Options:
         if name.lower() not in self._options:
             raise ConfigException(f'{self._what} needs option("{name}", ...)')
         return self._options[name.lower()]
+
+    def refuse(self, names: Collection[str], why: str) -> None:
+        """Refuse options that would have no effect; one that ends with a dot stands for all that begin so.
+
+        Raises:
+            ConfigException: one is there.
+        """
+        for key in self._options:
+            for name in map(str.lower, names):
+                if key == name or (name.endswith(".") and key.startswith(name)):
+                    raise ConfigException(f"{self._what}: option {key!r} has no effect here: {why}")

@@ -1,39 +1,55 @@
-"""``spark.read.format("sparkrelay-state")``: a store's table, out of its changelog, in any Spark application."""
+"""``spark.read.format("sparkrelay-state")``: a store's table in any Spark application.
+
+Out of its changelog, or, with ``mode=live``, as the instances that run answer for it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, In
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, In, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Cluster, client_settings, require_committed
 from sparkrelay.datasources.key_values import message_keys, partition_of
+from sparkrelay.datasources.live_store import Instances, LiveStore, find_store, key_texts
 from sparkrelay.datasources.options import Options
 from sparkrelay.datasources.projection import Projection, SpanPartition
 from sparkrelay.datasources.tables import StoredTable, table
+from sparkrelay.errors import ConfigException
+from sparkrelay.protocol import HostInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pyspark.sql.datasource import Filter, InputPartition
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
 __all__ = ["StateDataSource"]
 
 #: As users write them; Spark passes them on in lower case.
 _OPTIONS: Final = ("application.id", "storeName")
+_LIVE_OPTIONS: Final = ("application.server", "storeName")
+_MORE_LIVE_OPTIONS: Final = ("queries.token", "queries.timeout.ms")
+_MODES: Final = ("changelog", "live")
 #: For more values of a key all rows are made.
 _MOST_VALUES: Final = 1_000
+#: For more keys all rows are asked for.
+_MOST_QUESTIONS: Final = 100
+_TIMEOUT_MS: Final = "30000"
 
 
 class StateDataSource(DataSource):
-    """The rows of a store. Options: ``application.id``, ``storeName``, ``kafka.bootstrap.servers``, ``kafka.``..."""
+    """The rows of a store.
 
-    _found: StoredTable | None = None
+    Options: ``storeName``; ``application.id``, ``kafka.bootstrap.servers``, ``kafka.``...; or ``mode=live``,
+    ``application.server``, ``queries.token``, ``queries.timeout.ms``.
+    """
+
+    _found: StoredTable | LiveStore | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -41,26 +57,65 @@ class StateDataSource(DataSource):
         return "sparkrelay-state"
 
     def schema(self) -> StructType:
-        """Return the columns of the store's table, by what its changelog says."""
-        return from_arrow_schema(pa.schema(list(self._table().spec.output)))
+        """Return the columns of the store's table, by what its changelog or an instance says."""
+        found = self._table()
+        return from_arrow_schema(found.schema if isinstance(found, LiveStore) else pa.schema(list(found.spec.output)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads those of the columns that a schema names."""
-        return _StateReader(self._settings(), self._table(), schema)
+        found = self._table()
+        return (
+            _LiveReader(found, schema)
+            if isinstance(found, LiveStore)
+            else _StateReader(self._settings(), found, schema)
+        )
 
     def _settings(self) -> dict[str, Any]:
         settings = client_settings(self.options)
         require_committed(settings)
         return settings
 
-    def _table(self) -> StoredTable:
+    def _table(self) -> StoredTable | LiveStore:
         if self._found is None:
-            options = Options(self.options, self.name(), _OPTIONS)
-            application_id, store = (options.required(name) for name in _OPTIONS)
-            settings = self._settings()
-            with Cluster(settings) as cluster, BoundedFetcher(settings) as fetcher:
-                self._found = table(cluster, fetcher, application_id, store)
+            known = ("mode", *_OPTIONS, *_LIVE_OPTIONS, *_MORE_LIVE_OPTIONS)
+            options = Options(self.options, self.name(), known)
+            mode = options.get("mode", _MODES[0])
+            if mode not in _MODES:
+                raise ConfigException(f"mode={mode!r} must be {' or '.join(_MODES)}")
+            self._found = self._running(options) if mode == "live" else self._stored(options)
         return self._found
+
+    def _stored(self, options: Options) -> StoredTable:
+        options.refuse((_LIVE_OPTIONS[0], *_MORE_LIVE_OPTIONS), 'only option("mode", "live") asks instances')
+        application_id, store = (options.required(name) for name in _OPTIONS)
+        settings = self._settings()
+        with Cluster(settings) as cluster, BoundedFetcher(settings) as fetcher:
+            return table(cluster, fetcher, application_id, store)
+
+    @staticmethod
+    def _running(options: Options) -> LiveStore:
+        options.refuse(("application.id", "kafka."), "mode=live asks application.server, and reads no topic")
+        servers, store = (options.required(name) for name in _LIVE_OPTIONS)
+        timeout = options.get("queries.timeout.ms", _TIMEOUT_MS)
+        if not (timeout.isdecimal() and len(timeout) < 10 and int(timeout)):
+            raise ConfigException(f"queries.timeout.ms={timeout!r} must be a number of milliseconds, 1 or more")
+        try:
+            hosts = tuple(HostInfo.parse(server.strip()) for server in servers.split(","))
+        except ValueError as error:
+            raise ConfigException(
+                f"application.server={servers!r} must be host:port of an instance, or of several with commas between: "
+                f"{error}"
+            ) from None
+        return find_store(Instances(hosts, options.get("queries.token", ""), int(timeout) / 1000), store)
+
+
+def _values(filters: Iterable[Filter]) -> dict[str, Sequence[Any]]:
+    """Return which values filters leave of columns."""
+    values: dict[str, Sequence[Any]] = {}
+    for one in filters:
+        if isinstance(one, EqualTo | In) and len(one.attribute) == 1:
+            values[one.attribute[0]] = one.value if isinstance(one, In) else (one.value,)
+    return values
 
 
 class _StateReader(DataSourceReader):
@@ -73,10 +128,7 @@ class _StateReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - PySpark's name
         """Take notice of values of the whole key; Spark checks them on the rows all the same."""
-        values: dict[str, Sequence[Any]] = {}
-        for one in filters:
-            if isinstance(one, EqualTo | In) and len(one.attribute) == 1:
-                values[one.attribute[0]] = one.value if isinstance(one, In) else (one.value,)
+        values = _values(filters)
         self._keys = message_keys(self._table.spec, values, _MOST_VALUES)
         self._partition = partition_of(self._table.spec, values, len(self._table.store.spans))
         return filters
@@ -95,3 +147,38 @@ class _StateReader(DataSourceReader):
         assert isinstance(partition, SpanPartition)
         with BoundedFetcher(self._settings) as fetcher:
             yield from self._projection.of(changelog_rows(fetcher, self._table.spec, partition.span, self._keys))
+
+
+class _LivePartition(InputPartition):
+    """All rows of a partition, or some keys' wherever they are."""
+
+    def __init__(self, number: int, keys: Sequence[str] | None = None) -> None:
+        super().__init__(None)
+        self.number = number
+        self.keys = keys
+
+
+class _LiveReader(DataSourceReader):
+    def __init__(self, store: LiveStore, schema: StructType) -> None:
+        self._store = store
+        self._projection = Projection(schema, store.schema, f"store {store.name!r}")
+        self._keys: list[str] | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - PySpark's name
+        """Take notice of values of the whole key; Spark checks them on the rows all the same."""
+        self._keys = key_texts(self._store, _values(filters), _MOST_QUESTIONS)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the store's partitions, or one for all keys that are wanted."""
+        if self._keys is not None:
+            return [_LivePartition(0, self._keys)]
+        return [_LivePartition(number) for number in range(self._store.partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition."""
+        assert isinstance(partition, _LivePartition)
+        if partition.keys is not None:
+            yield from self._projection.of(map(self._store.row, partition.keys))
+        else:
+            yield from self._projection.of(self._store.rows(partition.number))

@@ -8,9 +8,10 @@ import urllib.request
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay import Json, StreamsBuilder, String, register_data_sources
 from sparkrelay.devkafka.ports import free_port
 from sparkrelay.errors import ConfigException, InvalidStateStorePartitionException
 
@@ -123,6 +124,66 @@ def test_whoever_is_asked(pair, wait_until):
     headers = {"SparkRelay-Forwarded": "another"}
     assert asked(ports[0], f"/stores/totals/{user}", **headers)[0] == 421
     assert asked(ports[0], f"/stores/totals/{user}?stale=true", **headers)[0] == 200
+
+
+def test_pages_have_each_row_once_whoever_is_asked(pair):
+    ports, _ = pair
+    (totals,) = (line for line in lines(asked(ports[0], "/stores")[2]) if line["store"] == "totals")
+    assert totals["partitions"] == PARTITIONS
+    for store in ("totals", "minutes", "shops"):
+        found = []
+        for partition in range(PARTITIONS):
+            after = ""
+            while after is not None:
+                # Page by page from one instance and the other.
+                path = f"/stores/{store}?partition={partition}&limit=2&after={urllib.parse.quote(after)}"
+                status, headers, body = asked(ports[len(found) % 2], path)
+                assert status == 200, body
+                rows = lines(body)
+                assert len(rows) <= 2
+                found += [row["user"] for row in rows]
+                after = headers["SparkRelay-Following"]
+        assert sorted(found) == USERS
+
+
+def test_any_application_reads_the_tables_of_instances_that_run(pair, spark):
+    ports, _ = pair
+    register_data_sources(spark)
+
+    def live(store, **options):
+        reader = spark.read.format("sparkrelay-state").option("mode", "live").option("storeName", store)
+        settings = {"application.server": f"127.0.0.1:{ports[0]}", "queries.token": TOKEN, **options}
+        for name, value in settings.items():
+            reader = reader.option(name, value)
+        return reader.load()
+
+    totals = live("totals")
+    assert totals.schema.simpleString() == "struct<user:string,total:bigint>"
+    assert sorted(map(tuple, totals.collect())) == [(user, n) for n, user in enumerate(USERS)]
+    assert totals.rdd.getNumPartitions() == PARTITIONS
+    some = totals.where("user in ('u03', 'u05', 'nobody')")
+    assert some.rdd.getNumPartitions() == 1
+    assert sorted(map(tuple, some.collect())) == [("u03", 3), ("u05", 5)]
+    assert live("minutes").where("window.start = '2026-01-01T00:00:00Z'").count() == len(USERS)
+    assert live("shops").where("shop = 'A' and user = 'u03'").first()["count"] == 1
+    gone = f"127.0.0.1:{free_port()}"
+    either = {"application.server": f"{gone}, 127.0.0.1:{ports[1]}"}
+    assert live("totals", **either).count() == len(USERS)
+    for options, words in (
+        ({"application.server": gone, "queries.timeout.ms": "200"}, "does not answer.*mode=changelog"),
+        ({"queries.token": "wrong"}, "401"),
+        ({"storeName": "others"}, "no store 'others' that can be read, but 'minutes', 'shops', 'totals'"),
+        ({"kafka.bootstrap.servers": "b:1"}, "no effect here: mode=live"),
+        ({"application.server": "nowhere"}, "application.server='nowhere' must be host:port"),
+        ({"queries.timeout.ms": "soon"}, "queries.timeout.ms='soon' must be"),
+        ({"mode": "dead"}, "mode='dead' must be changelog or live"),
+        ({"mode": "changelog"}, "'application.server' has no effect here|'queries.token' has no effect here"),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            live("totals", **options)
+    said = totals._jdf.queryExecution().toString() + totals._jdf.queryExecution().stringWithStats()
+    assert "sparkrelay-state" in said
+    assert TOKEN not in said
 
 
 def test_what_is_refused(pair, caplog, capfd):

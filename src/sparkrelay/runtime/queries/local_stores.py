@@ -20,7 +20,7 @@ from sparkrelay.errors import (
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.store_keys import StoreKeys
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
-from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group
+from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group, page_span
 from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
@@ -102,12 +102,14 @@ class TaskRows:
         rows: in the order of the store's keys.
         position: changelog offset where the copy stands; None where it has no changelog.
         watermark: the store's, ms since 1970; None if it has none.
+        following: where the next page goes on; None if these are all.
     """
 
     task: LocalTask
     rows: pa.RecordBatch
     position: int | None = None
     watermark: int | None = None
+    following: bytes | None = None
 
 
 class LocalStores:
@@ -187,6 +189,20 @@ class LocalStores:
                 some = self._chained(spec, task, scope, spans, left)
             found.append(some)
         return found
+
+    def page(self, keys: StoreKeys, after: bytes, limit: int, scope: QueryScope) -> TaskRows:
+        """Return some rows of the one partition of a scope, in the order of the store; raises as :meth:`answering`.
+
+        Args:
+            keys: of the store.
+            after: where the page before ended (``TaskRows.following``); empty for the first one.
+            limit: how many rows at most.
+            scope: names one partition.
+        """
+        (task,) = self.answering(keys, None, scope)
+        if not limit:
+            return _no_rows(keys.spec, task)
+        return self._pages(keys.spec, task, scope, page_span(keys.spec, after), limit, None)
 
     def answering(self, keys: StoreKeys, key: pa.RecordBatch | None, scope: QueryScope) -> list[LocalTask]:
         """Return the tasks that are to be asked: where a key is, or those of all partitions that are here.
@@ -286,7 +302,7 @@ class LocalStores:
             some = self._pages(spec, task, scope, span, left, None)
             rows = some.rows if found is None else pa.concat_batches([found.rows, some.rows])
             found = TaskRows(task, rows, some.position, some.watermark)
-        return found or TaskRows(task, _none(spec))
+        return found or _no_rows(spec, task)
 
     def _pages(  # noqa: PLR0917 - as they are needed
         self,
@@ -301,15 +317,16 @@ class LocalStores:
         parts: list[pa.RecordBatch] = []
         start, stop = (b"", None) if span is None else span
         at: bytes | None = start
-        answer = TaskRows(task, _none(spec))
-        while at is not None and (limit is None or sum(part.num_rows for part in parts) < limit):
-            reading = StoreReading("page", start=at, stop=stop, most=limit if keep is None else None)
-            answer, at = self._read(spec, task, scope, reading)
+        answer, count = _no_rows(spec, task), 0
+        while at is not None and (limit is None or count < limit):
+            most = None if limit is None or keep is not None else limit - count
+            answer, at = self._read(spec, task, scope, StoreReading("page", start=at, stop=stop, most=most))
             parts.append(
                 answer.rows if keep is None or not answer.rows.num_rows else answer.rows.filter(keep(answer.rows))
             )
+            count += parts[-1].num_rows
         rows = pa.concat_batches(parts) if parts else answer.rows
-        return TaskRows(task, rows if limit is None else rows.slice(0, limit), answer.position, answer.watermark)
+        return TaskRows(task, rows if limit is None else rows.slice(0, limit), answer.position, answer.watermark, at)
 
     def _read(
         self, spec: StateSpec, task: LocalTask, scope: QueryScope, reading: StoreReading
@@ -401,5 +418,5 @@ def _between(
     return keep
 
 
-def _none(spec: StateSpec) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], row_schema(spec))
+def _no_rows(spec: StateSpec, task: LocalTask) -> TaskRows:
+    return TaskRows(task, pa.RecordBatch.from_pylist([], row_schema(spec)))

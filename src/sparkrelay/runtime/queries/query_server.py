@@ -4,10 +4,12 @@
     GET /stores/STORE/KEY                            the row of a key; of several columns a JSON array
     GET /stores/STORE/KEY?from=TIME&to=TIME          its windows that begin between two times
     GET /stores/STORE?from=KEY&to=KEY&limit=N        many rows; of a store with windows the bounds are times
+    GET /stores/STORE?partition=N&after=PLACE        all rows of a partition, page by page
 
 With ``stale=true`` (and ``max_lag=N``) standby copies answer too, ``isolation=read_uncommitted`` shows what a
 micro-batch under way has changed, ``partition=N`` says where to look. Rows come as JSON, many as lines of it, or as an
-Arrow stream where ``Accept`` asks for one. The header ``SparkRelay-Tasks`` says who has answered.
+Arrow stream where ``Accept`` asks for one. The header ``SparkRelay-Tasks`` says who has answered, and
+``SparkRelay-Following`` where the next page of a partition goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +38,16 @@ from sparkrelay.protocol import HostInfo
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.runtime.queries.instance_queries import require_windows
 from sparkrelay.runtime.queries.local_stores import QueryScope
-from sparkrelay.runtime.queries.peers import ANSWER_HEADER, ARROW, FORWARDED_HEADER, TRUNCATED_HEADER, Peers
+from sparkrelay.runtime.queries.peers import (
+    ANSWER_HEADER,
+    ARROW,
+    FOLLOWING_HEADER,
+    FORWARDED_HEADER,
+    TRUNCATED_HEADER,
+    Peers,
+    as_place,
+    as_text,
+)
 from sparkrelay.runtime.queries.routing import Answer, Question, Router
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
@@ -56,7 +67,7 @@ _JSON: Final = "application/json; charset=utf-8"
 _LINES: Final = "application/x-ndjson; charset=utf-8"
 _LONGEST_QUERY: Final = 16_384
 _LONGEST_HEADER: Final = 32_768
-_KNOWN: Final = frozenset({"from", "to", "limit", "isolation", "stale", "max_lag", "partition"})
+_KNOWN: Final = frozenset({"from", "to", "limit", "isolation", "stale", "max_lag", "partition", "after"})
 _STATUS: Final[Mapping[int, str]] = {
     200: "200 OK",
     400: "400 Bad Request",
@@ -196,6 +207,14 @@ class QueryApplication:
     ) -> tuple[Question, bool]:
         """Return what is asked, and whether there may be several rows."""
         local, bounds = self._queries.local, (parameters.get("from"), parameters.get("to"))
+        paged = text is None and bounds == (None, None) and len(scope.partitions or ()) == 1
+        if "after" in parameters and not paged:
+            raise ValueError("after= goes on in one partition: it wants partition=, and neither a key, from= nor to=")
+        if paged:
+            after = as_place(parameters.get("after", ""))
+            return Question(
+                keys, scope, lambda at: [local.page(keys, after, limit, at)], parameters=parameters, paged=True
+            ), True
         # One more than may be sent says that there are more.
         most = limit + 1
         if keys.window is not None and (text is None or bounds != (None, None) or len(keys.plain) == 0):
@@ -219,7 +238,9 @@ class QueryApplication:
             keys = self._queries.local.keys(name)
             columns = {field.name: str(field.type) for field in row_schema(keys.spec)}
             line: dict[str, Any] = {"store": name, "key": keys.schema.names, "window": keys.window, "columns": columns}
-            lines.append(json.dumps(line | {"global": self._queries.is_global(name)}))
+            is_global = self._queries.is_global(name)
+            partitions = 1 if is_global else self._queries.group.width(keys.spec.subtopology)
+            lines.append(json.dumps(line | {"global": is_global, "partitions": partitions}))
         return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -230,6 +251,8 @@ def _rendered(answer: Answer, *, many: bool, arrow: bool) -> tuple[int, list[tup
     headers = [(ANSWER_HEADER, tasks)]
     if answer.truncated:
         headers.append((TRUNCATED_HEADER, "true"))
+    if answer.following is not None:
+        headers.append((FOLLOWING_HEADER, as_text(answer.following)))
     if arrow:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, answer.rows.schema) as writer:

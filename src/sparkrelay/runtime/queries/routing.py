@@ -40,6 +40,7 @@ class Question:
         text: the key as it came.
         parameters: the rest as it came, but for what says who is to answer.
         local: asks this instance's stores.
+        paged: True if it is for some rows of one partition, and the answer says where the next ones begin.
     """
 
     keys: StoreKeys
@@ -48,6 +49,7 @@ class Question:
     key: pa.RecordBatch | None = None
     text: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    paged: bool = False
 
 
 @dataclass(slots=True)
@@ -58,11 +60,13 @@ class Answer:
         rows: of the store.
         tasks: of each task that had a part in it where it stands.
         truncated: True if there are more.
+        following: where the next page goes on, as :class:`Question` says; None if these are all.
     """
 
     rows: pa.RecordBatch
     tasks: list[dict[str, Any]]
     truncated: bool = False
+    following: bytes | None = None
 
 
 def all_rows(
@@ -204,13 +208,14 @@ class Router:
             except InvalidStateStoreException as refused:
                 said.append(str(refused))
                 continue
-            return Answer(found.rows, found.tasks, found.truncated)
+            return Answer(found.rows, found.tasks, found.truncated, found.following)
         raise StateStoreNotAvailableException("; ".join(said))
 
     def _here(self, question: Question, scope: QueryScope) -> Answer:
         found = question.local(scope)
         rows = pa.concat_batches([one.rows for one in found])
-        return Answer(rows, [self._described(one) for one in found])
+        following = found[0].following if question.paged else None
+        return Answer(rows, [self._described(one) for one in found], following is not None, following)
 
     def _merged(self, question: Question, answers: Sequence[Answer], limit: int | None) -> Answer:
         schema = row_schema(question.keys.spec)
@@ -220,7 +225,7 @@ class Router:
         truncated = any(answer.truncated for answer in answers)
         if limit is not None and rows.num_rows > limit:
             rows, truncated = rows.slice(0, limit), True
-        return Answer(rows, tasks, truncated)
+        return Answer(rows, tasks, truncated, answers[0].following if question.paged else None)
 
     def _described(self, found: TaskRows) -> dict[str, Any]:
         task = found.task

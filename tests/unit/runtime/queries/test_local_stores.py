@@ -148,3 +148,37 @@ def test_a_store_that_cannot_be_read_is_not_available():
 def test_what_no_scope_is(scope):
     with pytest.raises(ValueError, match="must be"):
         QueryScope(**scope)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("held", [0, 1, 7])
+def test_pages_have_every_row_of_a_partition_once(limit, held):
+    local = stores(paged_task(2, held))
+    keys, scope = local.keys("counts"), QueryScope(partitions=frozenset({2}))
+    found, after = [], b""
+    while after is not None:
+        page = local.page(keys, after, limit, scope)
+        assert page.rows.num_rows <= limit
+        found += page.rows.column("n").to_pylist()
+        after = page.following
+    assert found == list(range(held))
+
+
+def test_a_page_of_no_rows_has_the_columns():
+    page = stores(paged_task(2, 7)).page(stores().keys("counts"), b"", 0, QueryScope(partitions=frozenset({2})))
+    assert (page.rows.num_rows, page.rows.schema.names, page.following) == (0, ["user", "n"], None)
+
+
+def paged_task(partition, held):
+    """Return a task with so many rows, whose store gives at most three at a time."""
+
+    def read(spec, reading, committed):
+        del committed
+        users = [f"user{number}" for number in range(held)]
+        behind = [number for number, user in enumerate(users) if user.encode() >= reading.start]
+        some = behind[: min(3, reading.most)]
+        rows = [{"user": users[number], "n": number} for number in some]
+        following = users[some[-1]].encode() + b"\0" if some and some[-1] < held - 1 else None
+        return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), following, {}, None)
+
+    return LocalTask(TaskId(0, partition), f"0_{partition}", ACTIVE, 7, width=WIDTH, read=read)

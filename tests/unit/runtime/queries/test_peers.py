@@ -7,7 +7,12 @@ import pyarrow as pa
 import pytest
 from tests.speaker import speaker
 
-from sparkrelay.errors import InvalidStateStorePartitionException, StateStoreNotAvailableException
+from sparkrelay.errors import (
+    InvalidStateStoreException,
+    InvalidStateStorePartitionException,
+    StateStoreNotAvailableException,
+    UnknownStateStoreException,
+)
 from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries import peers as peers_module
@@ -104,7 +109,8 @@ def test_threads_ask_at_a_time(peers):
     [
         ("421 Misdirected Request", InvalidStateStorePartitionException),
         ("503 Service Unavailable", StateStoreNotAvailableException),
-        ("404 Not Found", StateStoreNotAvailableException),
+        ("404 Not Found", UnknownStateStoreException),
+        ("401 Unauthorized", InvalidStateStoreException),
     ],
 )
 def test_a_refusal_is_an_error_that_names_the_host(peers, status, error):
@@ -148,7 +154,7 @@ def test_one_that_never_stops_is_cut_off(monkeypatch, peers):
     monkeypatch.setattr(peers_module, "_LONGEST_ANSWER", 1 << 20)
     with (
         speaker(OK + b"\r\n", again=(b"[" * 65_536, 0)) as address,
-        pytest.raises(StateStoreNotAvailableException, match="more than 1 MiB"),
+        pytest.raises(InvalidStateStoreException, match="more than 1 MiB"),
     ):
         ask(peers, int(address.rpartition(":")[2]))
 

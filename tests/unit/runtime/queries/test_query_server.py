@@ -48,20 +48,22 @@ class Queries:
 
     stores, group = Stores(), Group()
 
-    def __init__(self, *, held=None):
+    def __init__(self, *, held=None, following=None):
         self.held, self.waiting = held, threading.Event()
+        self.following, self.reading = following, None
         self.local = LocalStores(lambda: self.stores, self.tasks)
 
     def tasks(self, _):
         return [LocalTask(TaskId(0, 0), "0_0", ACTIVE, 1, width=1, read=self.read)]
 
     def read(self, spec, reading, committed):
-        del reading, committed
+        del committed
+        self.reading = reading
         if self.held is not None:
             self.waiting.set()
             assert self.held.wait(30)
         rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], pa.schema([*spec.output][:2]))
-        return StoreRead(rows, None, {}, 12)
+        return StoreRead(rows, self.following, {}, 12)
 
     def require_running(self):
         pass
@@ -162,6 +164,11 @@ def test_nothing_is_written(method):
         ("/stores/counts?limit=x", 400),
         ("/stores/counts?limit=" + "9" * 30, 400),
         ("/stores/counts?partition=0,x", 400),
+        ("/stores/counts?after=YWJj", 400),
+        ("/stores/counts?partition=0&after=%", 400),
+        ("/stores/counts?partition=0&after=YWJ", 400),
+        ("/stores/counts?partition=0&from=a&after=YWJj", 400),
+        ("/stores/counts/ada?partition=0&after=YWJj", 400),
         ("/stores/counts?" + "&".join(["a=1"] * 30), 400),
         ("/stores/counts/\xff", 400),
         ("/stores/counts?" + "x" * 20_000, 414),
@@ -176,6 +183,23 @@ def test_an_arrow_stream_is_sent_to_who_accepts_it():
     _, headers, body = ask(application(), "/stores/counts", HTTP_ACCEPT="application/vnd.apache.arrow.stream")
     assert headers["Content-Type"] == "application/vnd.apache.arrow.stream"
     assert pa.ipc.open_stream(body).read_all().to_pylist() == [{"user": "ada", "n": 3}]
+
+
+def test_what_there_is_says_how_many_partitions():
+    _, _, body = ask(application(), "/stores")
+    (store,) = map(json.loads, body.splitlines())
+    assert (store["store"], store["key"], store["window"], store["partitions"]) == ("counts", ["user"], None, 1)
+
+
+def test_a_page_says_where_the_next_one_goes_on():
+    queries = Queries(following=b"ada\0")
+    _, headers, body = ask(application(queries), "/stores/counts?partition=0&limit=1&after=YWE=")
+    assert json.loads(body) == {"user": "ada", "n": 3}
+    assert (headers["SparkRelay-Following"], headers["SparkRelay-Truncated"]) == ("YWRhAA==", "true")
+    assert (queries.reading.start, queries.reading.most) == (b"aa", 1)
+    _, headers, _ = ask(application(), "/stores/counts?partition=0&limit=5")
+    assert "SparkRelay-Following" not in headers
+    assert "SparkRelay-Truncated" not in headers
 
 
 def test_a_server_beyond_this_machine_wants_a_token():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.state.reader import StoreSnapshot
 
-__all__ = ["Page", "key_spans", "of_group", "row_of", "rows_between", "windows_of"]
+__all__ = ["Page", "key_spans", "of_group", "page_span", "row_of", "rows_between", "windows_of"]
 
 #: Kind of keys that are groups, of stores that have others, too (``distinct_values``).
 _GROUP: Final = b"\x00"
@@ -130,6 +130,13 @@ def key_spans(
 def of_group(spec: StateSpec, span: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     """Return where groups of a range of message keys stand, in a store without windows that end."""
     return (_GROUP + span[0], _GROUP + span[1]) if has_distinct(spec) else span
+
+
+def page_span(spec: StateSpec, after: bytes) -> tuple[bytes, bytes | None]:
+    """Return the range of a store's keys in which rows stand behind others; groups alone where that is one range."""
+    if has_distinct(spec) and spec.watermark is None:
+        return max(after, _GROUP), _GROUP + b"\xff" * 600
+    return after, None
 
 
 def _with_collected(spec: StateSpec, snapshot: StoreSnapshot, groups: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,0 +1,149 @@
+"""A store as the running instances of its application answer for it, over HTTP."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
+from sparkrelay.runtime.queries.peers import Peers, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from sparkrelay.protocol import HostInfo
+    from sparkrelay.runtime.queries.peers import RemoteRows
+
+__all__ = ["Instances", "LiveStore", "find_store", "key_texts"]
+
+#: Between two rounds of questions to instances of which none could answer.
+_PAUSE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Whom to ask.
+
+    Attributes:
+        servers: ``application.server`` of one instance or several: the first one that answers is enough.
+        token: their ``queries.token``; empty if there is none.
+        timeout_s: how long an answer may take, and how long to ask again while a task moves.
+    """
+
+    servers: tuple[HostInfo, ...]
+    token: str
+    timeout_s: float
+
+    def first(self, ask: Callable[[Peers, HostInfo], Any]) -> Any:
+        """Return what the first one says that answers.
+
+        Raises:
+            StateStoreNotAvailableException: none has, for ``timeout_s``.
+            InvalidStateStoreException: one refuses.
+        """
+        until = time.monotonic() + self.timeout_s
+        peers = Peers(None, self.token, self.timeout_s)
+        try:
+            while True:
+                said = []
+                for server in self.servers:
+                    try:
+                        return ask(peers, server)
+                    except StateStoreNotAvailableException as error:
+                        said.append(str(error))
+                if time.monotonic() >= until:
+                    raise StateStoreNotAvailableException(
+                        f"{'; '.join(said)}. That has been so for {self.timeout_s:g} s; mode=changelog needs no "
+                        "instance that runs"
+                    )
+                time.sleep(_PAUSE_S)
+        finally:
+            peers.close()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStore:
+    """One store.
+
+    Attributes:
+        instances: who has it.
+        name: of the store.
+        schema: of its rows.
+        keys: the columns that group.
+        window: which of them is a window; None if none is.
+        partitions: how many it has.
+    """
+
+    instances: Instances
+    name: str
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    window: str | None
+    partitions: int
+
+    def rows(self, partition: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, page by page; raises as :meth:`Instances.first`."""
+        following: bytes | None = b""
+        while following is not None:
+            page = self._ask(None, {"partition": str(partition), "after": as_text(following)})
+            yield page.rows
+            following = page.following
+
+    def row(self, key: str) -> pa.RecordBatch:
+        """Return the row of a key, which is spelt as in a path, or none; raises as :meth:`Instances.first`."""
+        return self._ask(key, {}).rows
+
+    def _ask(self, key: str | None, parameters: Mapping[str, str]) -> RemoteRows:
+        answer: RemoteRows = self.instances.first(
+            lambda peers, host: peers.ask(host, self.name, key, parameters, self.schema)
+        )
+        return answer
+
+
+def find_store(instances: Instances, name: str) -> LiveStore:
+    """Ask what a store is.
+
+    Raises:
+        UnknownStateStoreException: there is no such store; the message names those that there are.
+        StateStoreNotAvailableException: nobody answers.
+    """
+    listed = instances.first(lambda peers, host: peers.stores(host))
+    found = next((one for one in listed if one["store"] == name), None)
+    if found is None:
+        known = ", ".join(repr(one["store"]) for one in listed) or "nothing"
+        raise UnknownStateStoreException(f"the application has no store {name!r} that can be read, but {known}")
+    if not found["partitions"]:
+        raise StateStoreNotAvailableException(f"who was asked for store {name!r} has no assignment yet; try again soon")
+    nothing = instances.first(lambda peers, host: peers.ask(host, name, None, {"partition": "0", "limit": "0"}, None))
+    return LiveStore(instances, name, nothing.rows.schema, tuple(found["key"]), found["window"], found["partitions"])
+
+
+def key_texts(store: LiveStore, values: Mapping[str, Sequence[Any]], most: int) -> list[str] | None:
+    """Return all keys of some values of columns as paths spell them; None unless each column of the key has some.
+
+    Args:
+        store: the store.
+        values: column -> its values. Those of a type that may be spelt in several ways are left alone.
+        most: so many keys; None for more.
+    """
+    if not set(store.keys) <= set(values) or math.prod(len(values[name]) for name in store.keys) > most:
+        return None
+    kinds = [store.schema.field(name).type for name in store.keys]
+    plain: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+        (pa.types.is_string, str),
+        (pa.types.is_integer, int),
+        (pa.types.is_boolean, bool),
+    )
+    wanted = [next((kind for fits, kind in plain if fits(column)), None) for column in kinds]
+    rows = [row for row in itertools.product(*(values[name] for name in store.keys)) if None not in row]
+    if None in wanted or any(type(value) is not kind for row in rows for value, kind in zip(row, wanted, strict=True)):
+        return None
+    if wanted == [str]:
+        return [row[0] for row in rows]
+    return [json.dumps(row[0] if len(row) == 1 else row) for row in rows]
