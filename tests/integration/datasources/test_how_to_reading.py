@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.devkafka.ports import free_port
 
 pytestmark = pytest.mark.integration
 
@@ -18,17 +19,20 @@ def test_the_page_s_tables_and_topics_are_read(
 ):
     page = (ROOT / "docs" / "how-to.md").read_text()
     text = page.split("\n## Read tables and topics from any Spark application\n")[1].split("\n## ")[0]
-    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names = {}
-    exec(compile(script, "how-to.md", "exec"), names)
+    for script in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(script, "how-to.md", "exec"), names)
     topic, out = make_topic("sales"), make_topic("totals")
     produce(topic, [("ada", {"n": 3}), ("bob", {"n": 1}), ("ada", {"n": 4})])
     builder = StreamsBuilder()
     counts = builder.stream(topic, key=String("user"), value=Json("n long")).groupBy("user")
     counts.agg(F.sum("n").alias("total"), name="totals").to(out)
-    instance(builder).start()
+    server, token = f"127.0.0.1:{free_port()}", "a-token"
+    instance(builder, {"application.server": server, "queries.token": token}).start()
     wait_until(lambda: len({key for _, _, key, _ in consumed(out)}) == 2, "no totals")
     rows = names["table"](spark, kafka.bootstrap_servers, application_id, "totals").collect()
+    assert sorted(map(tuple, rows)) == [("ada", 7), ("bob", 1)]
+    rows = names["live_table"](spark, server, "totals", token).collect()
     assert sorted(map(tuple, rows)) == [("ada", 7), ("bob", 1)]
     records = names["records"](spark, kafka.bootstrap_servers, topic).orderBy("offset").collect()
     assert [(row.key, row.value) for row in records][:2] == [("ada", '{"n": 3}'), ("bob", '{"n": 1}')]
