@@ -1,4 +1,4 @@
-"""README.md and docs/how-to.md: their scripts run as a reader would run them, and Ctrl-C stops the pipeline in order.
+"""The scripts of README.md and docs/how-to/run.md run as a reader would run them; Ctrl-C stops the pipeline in order.
 
 Only the broker's address and the names of topics, groups and the application are others: tests share a broker.
 """
@@ -26,7 +26,7 @@ def scripts(page):
 
 
 (PIPELINE,) = scripts("README.md")
-PRODUCER, READER = scripts("docs/how-to.md")[:2]
+PRODUCER, READER = scripts("docs/how-to/run.md")[:2]
 
 
 def line(carrier, day):
@@ -53,7 +53,7 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
                 expected = sorted(line(carrier, day) for carrier in CARRIERS for day in DAYS)
                 # It ends by itself, five minutes after the last row.
                 assert sorted(reader.stdout.readline().rstrip() for _ in expected) == expected, log.read_text()
-            assert line("AA", 1) in (ROOT / "docs" / "how-to.md").read_text().splitlines()
+            assert line("AA", 1) in (ROOT / "docs" / "how-to" / "run.md").read_text().splitlines()
 
             # A terminal's Ctrl-C reaches every process of the script.
             os.killpg(pipeline.pid, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""docs/settings.md and the table of security in docs/how-to.md list every setting as the code has it."""
+"""docs/settings.md and the table of security in docs/how-to/connect.md list every setting as the code has it."""
 
 import dataclasses
 from pathlib import Path
@@ -14,7 +14,7 @@ from sparkrelay.settings import INT32_MAX, INT64_MAX, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "settings.md"
-HOW_TO = DOCS / "how-to.md"
+CONNECTING = DOCS / "how-to" / "connect.md"
 
 
 def default(value):
@@ -70,7 +70,7 @@ TABLES = {
     "of an instance": (PAGE, lambda: settings_table(StreamsConfig)),
     "of the consumer": (PAGE, lambda: settings_table(ConsumerConfig)),
     "of connections": (PAGE, lambda: settings_table(ClientConfig, security=False)),
-    "of security": (HOW_TO, lambda: settings_table(ClientConfig, security=True)),
+    "of security": (CONNECTING, lambda: settings_table(ClientConfig, security=True)),
     "of other consumers": (PAGE, lambda: foreign_table(CONSUMER_FOREIGN)),
     "of other clients": (PAGE, lambda: foreign_table(CLIENT_FOREIGN)),
 }

@@ -173,7 +173,7 @@ class KStream(_RankedRows):
         a kill it is called again, wherever the task is then: with the same rows for the same task and number, always.
         So a sink that knows a number again, or takes the same rows for one row, has everything exactly once; others
         have it at least once. That holds as long as the steps before it give the same rows for the same records, and
-        the records are still in the topic: docs/how-to.md, "Write each micro-batch somewhere else".
+        the records are still in the topic: docs/how-to/write-elsewhere.md.
 
         Args:
             func: what it returns is not looked at; what it raises fails the micro-batch, as a UDF's error does.

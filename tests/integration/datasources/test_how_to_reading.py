@@ -1,27 +1,19 @@
-"""The scripts of docs/how-to.md about reading tables and topics run as they stand there."""
-
-import re
-from pathlib import Path
+"""The scripts of docs/how-to about reading tables and topics run as they stand there."""
 
 import pytest
 from pyspark.sql import functions as F
+from tests.docs_pages import run
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.ports import free_port
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[3]
-
 
 def test_the_page_s_tables_and_topics_are_read(
     spark, kafka, instance, make_topic, produce, consumed, wait_until, application_id
 ):
-    page = (ROOT / "docs" / "how-to.md").read_text()
-    text = page.split("\n## Read tables and topics from any Spark application\n")[1].split("\n## ")[0]
-    names = {}
-    for script in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(script, "how-to.md", "exec"), names)
+    names = run("Read tables and topics from any Spark application")
     topic, out = make_topic("sales"), make_topic("totals")
     produce(topic, [("ada", {"n": 3}), ("bob", {"n": 1}), ("ada", {"n": 4})])
     builder = StreamsBuilder()

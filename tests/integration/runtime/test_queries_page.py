@@ -1,27 +1,22 @@
-"""The section of docs/how-to.md about queries, as it stands there, against a real instance."""
+"""The page of docs/how-to about queries, as it stands there, against a real instance."""
 
 import datetime as dt
 import json
 import re
 import urllib.request
-from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
+from tests.docs_pages import run, section
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.ports import free_port
-
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to.md").read_text()
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def test_the_page_s_queries(instance, make_topic, produce, wait_until):
-    text = PAGE.split("\n## Ask what a store holds\n")[1].split("\n## ")[0]
-    names = {"dt": dt}
-    for script in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(script, "how-to.md", "exec"), names)
+    names = run("Ask what a store holds", dt=dt)
     source, port = make_topic("clicks"), free_port()
     builder = StreamsBuilder()
     clicks = builder.stream(source, key=String("user"), value=Json("time timestamp"))
@@ -38,7 +33,7 @@ def test_the_page_s_queries(instance, make_topic, produce, wait_until):
     assert row.asDict() == {"user": "ada", "n": 3}
     assert some == [row] == frame
     assert [one["count"] for one in minutes] == [1, 1, 1]
-    (path,) = re.findall(r"8081(/stores/minutes/ada\S*)'", text)
+    (path,) = re.findall(r"8081(/stores/minutes/ada\S*)'", section("Ask what a store holds"))
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}")
     request.add_header("Authorization", f"Bearer {settings['queries.token']}")
     with urllib.request.urlopen(request, timeout=30) as answer:

@@ -1,36 +1,22 @@
-"""The test of docs/how-to.md passes, as it stands there, and its windows end."""
+"""The scripts of docs/how-to that need no broker do what their pages say."""
 
 import datetime as dt
-import re
 import sqlite3
 import struct
 from contextlib import closing
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import Window, functions as F
+from tests.docs_pages import run
 from tests.doubles.schema_registry import SchemaRegistryDouble
 
 from sparkrelay import Avro, CustomFormat, Json, Raw, StreamsBuilder, String
 from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "how-to.md").read_text()
-
 pytestmark = pytest.mark.integration
-
-
-def run(section, **names):
-    """Run the scripts of a section; return what they have defined."""
-    text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    scripts = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert scripts, section
-    for script in scripts:
-        exec(compile(script, "how-to.md", "exec"), names)
-    return names
 
 
 def test_the_page_s_test_passes(spark):
@@ -279,10 +265,8 @@ def test_the_page_s_visits_end(spark):
 
 
 def test_the_page_s_users_move_from_group_to_group(spark):
-    text = PAGE.split("\n### Group a table\n")[1].split("```python\n")[1].split("```")[0]
-    names = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
-    exec(compile(text, "how-to.md", "exec"), names)
-    with TopologyTestDriver(names["users_by_country"](), spark=spark) as driver:
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    with TopologyTestDriver(run("Group a table", **imports)["users_by_country"](), spark=spark) as driver:
         users, out = driver.create_input_topic("users"), driver.create_output_topic("users-by-country", key=String())
         users.pipe_input("ada", {"country": "UK", "age": 30})
         users.pipe_input("ada", {"country": "NO", "age": 31})
