@@ -213,14 +213,12 @@ class Router:
 
     def _here(self, question: Question, scope: QueryScope) -> Answer:
         found = question.local(scope)
-        rows = pa.concat_batches([one.rows for one in found])
+        rows = _together([one.rows for one in found])
         following = found[0].following if question.paged else None
         return Answer(rows, [self._described(one) for one in found], following is not None, following)
 
     def _merged(self, question: Question, answers: Sequence[Answer], limit: int | None) -> Answer:
-        schema = row_schema(question.keys.spec)
-        batches = [answer.rows for answer in answers]
-        rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
+        rows = _together([answer.rows for answer in answers])
         tasks = [task for answer in answers for task in answer.tasks]
         truncated = any(answer.truncated for answer in answers)
         if limit is not None and rows.num_rows > limit:
@@ -233,3 +231,8 @@ class Router:
         if self._own is not None:
             described["host"] = str(self._own)
         return described | {"position": found.position, "lag": task.lag, "watermark": found.watermark}
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    # Mostly it is one row, and joining costs more than finding it.
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
