@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 from pyspark.sql import functions as F
@@ -19,6 +20,7 @@ from tests.short_spark import SHORT_LIVED
 from tests.topics import read_to_end, write
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
+from sparkrelay.devkafka.ports import free_port
 from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
 from sparkrelay.runtime.spark.executor_target import ExecutorLost, ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executor, Executors
@@ -171,14 +173,15 @@ def misplace(spark, executors, there, state_dir):
 
 def run_pipeline(spark, settings):
     write_cities(settings)
-    with make_pipeline(spark, settings) as streams:
+    server = f"127.0.0.1:{free_port()}"
+    with make_pipeline(spark, settings, **{"application.server": server}) as streams:
         streams.start()
         tasks = wait_shared(streams, 2)
         logged = executors_log()
         write_orders(settings)
         wait_counted(settings, settings["rows"])
         logged = executors_log() - logged
-        queried = query(streams)
+        queried = query(streams, server)
         slots = sorted(slot.name for slot in state_of(settings).iterdir())
         resized = resize(spark, streams)
         return {
@@ -191,8 +194,13 @@ def run_pipeline(spark, settings):
         }
 
 
-def query(streams):
+def query(streams, server):
     """Return what is asked of stores that are on the executors."""
+
+    def asked(path):
+        with urllib.request.urlopen(f"http://{server}/stores/{path}", timeout=60) as answer:
+            return [json.loads(line) for line in answer]
+
     cities, shops = sorted(streams.store_names, key=lambda name: "by-shop" in name)
     wait_for(lambda: len(streams.range(shops)), lambda count: count == 13)
     return {
@@ -201,6 +209,9 @@ def query(streams):
         "city": streams.query(cities, "shop3").asDict(),
         "count": streams.store(shops).agg(F.sum("n")).first()[0],
         "uncommitted": streams.query(shops, "shop3", isolation="read_uncommitted").n,
+        "everywhere": streams.store(shops, everywhere=True).count(),
+        "asked": asked(f"{shops}/shop3"),
+        "pages": sum(len(asked(f"{shops}?partition={partition}")) for partition in range(4)),
         "lags": sorted(streams.all_local_store_partition_lags()[shops]),
     }
 

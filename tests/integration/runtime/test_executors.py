@@ -137,6 +137,9 @@ def test_stores_on_executors_are_queried(cluster):
         "city": {"shop": "shop3", "city": "city3"},
         "count": ROWS,
         "uncommitted": len(own),
+        "everywhere": 13,
+        "asked": [shop],
+        "pages": 13,
         "lags": [0, 1, 2, 3],
     }
 
