@@ -92,7 +92,8 @@ class _Watch:
                 elif now - idle_since >= _LONGEST_IDLE_S:
                     self._thread = None
                     return
-                self._wakes = min((one.until for one in self._all), default=idle_since + _LONGEST_IDLE_S)
+                # Nobody wakes it when something has ended.
+                self._wakes = min([now + _LONGEST_IDLE_S, *(one.until for one in self._all)])
                 self._changed.wait(max(0.0, self._wakes - now))
 
 
