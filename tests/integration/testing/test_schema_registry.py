@@ -6,6 +6,7 @@ import json
 import pytest
 from pyspark.sql import functions as F
 from tests.doubles.schema_registry import SchemaRegistryDouble
+from tests.registry_server import running_registry
 from tests.unit.records.avro.random_schemas import written
 from tests.unit.records.test_protobuf import FILES, ORDER, ROW
 
@@ -28,10 +29,21 @@ SHOP = {"name": "shop", "type": "string", "default": "web"}
 FIRST, SECOND, THIRD = order(ID), order(NOTE, LONG_ID), order(LONG_ID, NOTE, SHOP)
 
 
-@pytest.fixture
-def registry():
-    with SchemaRegistryDouble(user="ada:secret") as double:
-        yield double
+@pytest.fixture(scope="module")
+def server():
+    with running_registry() as found:
+        yield found
+
+
+@pytest.fixture(params=["double", "Apicurio"])
+def registry(request):
+    if request.param == "double":
+        with SchemaRegistryDouble(user="ada:secret") as double:
+            yield double
+    else:
+        server = request.getfixturevalue("server")
+        server.clear()
+        yield server
 
 
 def settings(registry, **more):
@@ -148,9 +160,11 @@ def test_json_behind_the_number_of_its_schema(spark, registry):
         assert driver.create_output_topic("out", value=Raw()).read_rows() == [
             prefix(number) + b'{"id":1,"at":"2026-01-01T00:00:00.000Z"}'
         ]
-    registry.register("orders-value", FIRST)
+    registry.register("others-value", FIRST)
+    builder = StreamsBuilder()
+    builder.stream("others", value=JsonSchema()).to("out", value=JsonSchema())
     with pytest.raises(TopologyException, match="has a schema of kind AVRO, not JSON"):
-        TopologyTestDriver(topology, settings(registry), spark=spark)
+        TopologyTestDriver(builder.build(), settings(registry), spark=spark)
 
 
 def test_protobuf_behind_the_number_of_its_schema_and_its_place(spark, registry):
@@ -170,3 +184,26 @@ def test_protobuf_behind_the_number_of_its_schema_and_its_place(spark, registry)
         assert driver.create_output_topic("out", value=Raw()).read_rows() == [prefix(number) + b"\0" + expected]
         (row,) = driver.create_output_topic("plain").read_rows()
         assert (row["id"], row["color"]) == (-1, "BLUE")
+
+
+def test_schemas_that_refer_to_others(spark, registry):
+    registry.register("item", order({"name": "sku", "type": "string"}) | {"name": "Item"})
+    orders = order(ID, {"name": "item", "type": "shop.Item"})
+    number = registry.register("orders-value", orders, references=[("shop.Item", "item", 1)])
+    whole = order(ID, {"name": "item", "type": order({"name": "sku", "type": "string"}) | {"name": "Item"}})
+    definitions = {"$id": "money.json", "type": "object", "properties": {"pence": {"type": "integer"}}}
+    registry.register("money", definitions, "JSON")
+    prices = {
+        "title": "Price",
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "price": {"$ref": "money.json"}},
+    }
+    priced = registry.register("prices-value", prices, "JSON", references=[("money.json", "money", 1)])
+    builder = StreamsBuilder()
+    builder.stream("orders", value=Avro()).select("id", "item.sku").to("out")
+    builder.stream("prices", value=JsonSchema()).select("id", "price.pence").to("pence")
+    with TopologyTestDriver(builder.build(), settings(registry), spark=spark) as driver:
+        driver.create_input_topic("orders").pipe_rows([(None, value(number, whole, {"id": 1, "item": {"sku": "a"}}))])
+        assert driver.create_output_topic("out").read_rows() == [{"id": 1, "sku": "a"}]
+        driver.create_input_topic("prices").pipe_rows([(None, prefix(priced) + b'{"id": 2, "price": {"pence": 99}}')])
+        assert driver.create_output_topic("pence").read_rows() == [{"id": 2, "pence": 99}]

@@ -7,6 +7,7 @@ a number that they do not know comes back as :class:`UnknownSchemaException`, an
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,9 @@ class _Resolver:
 
     def _number(self, form: RegistryFormat, subject: str, call_site: CallSite) -> int:
         number = self._registry.lookup(subject, form.registered_text, form.kind)
+        if number is None and form.kind != "PROTOBUF":
+            # Apicurio's goes by the text, in which spaces count.
+            number = next((one.id for one in self._registry.versions(subject) if _says_the_same(one, form)), None)
         if number is None and self._config.auto_register_schemas:
             return self._registry.register(subject, form.registered_text, form.kind)
         if number is None:
@@ -162,6 +166,14 @@ class _Resolver:
                 f"{type(form).__name__}(subject=...)"
             )
         return form.type_name if strategy == "RecordNameStrategy" else f"{topic}-{form.type_name}"
+
+
+def _says_the_same(found: RegisteredSchema, form: RegistryFormat) -> bool:
+    try:
+        same = json.loads(found.text) == json.loads(form.registered_text)
+        return bool(same) and found.kind == form.kind and not found.referred
+    except (ValueError, RecursionError):
+        return False
 
 
 def _whole(found: RegisteredSchema, where: CallSite | str) -> str:

@@ -155,3 +155,18 @@ def test_what_schemas_refer_to_is_put_in(registry):
     later = registry.register("elsewhere", schema | {"doc": "later"}, references=[("Item", "item", 1)])
     form.writers.learn([later])
     assert '"sku"' in form.writers.get(later)
+
+
+@pytest.mark.parametrize(("schema", "found"), [(order("id"), True), (order("id", "n"), False)])
+def test_a_schema_is_found_where_the_registry_goes_by_its_text(registry, schema, found):
+    registry.register("out-value", order("n"))
+    number = registry.register("out-value", json.dumps(order("id"), indent=2))
+    registry.answer = lambda path: (404, {"error_code": 40403}) if path == "/subjects/out-value" else None
+    asked = len(registry.requests)
+    if found:
+        leg = resolved(registry, Avro(order("id")), sink=Avro(schema, framed=True), **{"auto.register.schemas": True})
+        assert leg.sink.value.schema_id == number
+        assert ("POST", "/subjects/out-value/versions") not in registry.requests[asked:]
+    else:
+        with pytest.raises(TopologyException, match="does not have this schema"):
+            resolved(registry, Avro(order("id")), sink=Avro(schema, framed=True))
