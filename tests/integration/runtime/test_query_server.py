@@ -1,5 +1,6 @@
 """Queries over HTTP of two real instances: whoever is asked, who has the rows answers; standby copies where allowed."""
 
+import dataclasses
 import json
 import threading
 import urllib.error
@@ -126,8 +127,8 @@ def test_whoever_is_asked(pair, wait_until):
     assert asked(ports[0], f"/stores/totals/{user}?stale=true", **headers)[0] == 200
 
 
-def test_pages_have_each_row_once_whoever_is_asked(pair):
-    ports, _ = pair
+def test_pages_have_each_row_once_whoever_is_asked(pair, monkeypatch):
+    ports, (streams, _) = pair
     (totals,) = (line for line in lines(asked(ports[0], "/stores")[2]) if line["store"] == "totals")
     assert totals["partitions"] == PARTITIONS
     for store in ("totals", "minutes", "shops"):
@@ -143,7 +144,10 @@ def test_pages_have_each_row_once_whoever_is_asked(pair):
                 assert len(rows) <= 2
                 found += [row["user"] for row in rows]
                 after = headers["SparkRelay-Following"]
-        assert sorted(found) == USERS
+        assert sorted(found) == USERS, store
+    monkeypatch.setattr(streams, "_config", dataclasses.replace(streams._config, queries_max_rows=2))
+    rows = streams.store("totals", everywhere=True).collect()
+    assert sorted(row["user"] for row in rows) == USERS
 
 
 def test_any_application_reads_the_tables_of_instances_that_run(pair, spark):

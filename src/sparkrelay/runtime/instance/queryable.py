@@ -153,7 +153,7 @@ class Queryable:
             max_lag: likewise.
 
         Raises:
-            InvalidStateStoreException: as :meth:`query`, or another instance has more than ``queries.max.rows``.
+            InvalidStateStoreException: as :meth:`query`.
         """
         from sparkrelay.runtime.queries.routing import all_rows  # noqa: PLC0415 - as in KafkaStreams
 

@@ -48,7 +48,7 @@ from sparkrelay.runtime.queries.peers import (
     as_place,
     as_text,
 )
-from sparkrelay.runtime.queries.routing import Answer, Question, Router
+from sparkrelay.runtime.queries.routing import Answer, Question, Router, page_question
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
@@ -212,9 +212,7 @@ class QueryApplication:
             raise ValueError("after= goes on in one partition: it wants partition=, and neither a key, from= nor to=")
         if paged:
             after = as_place(parameters.get("after", ""))
-            return Question(
-                keys, scope, lambda at: [local.page(keys, after, limit, at)], parameters=parameters, paged=True
-            ), True
+            return page_question(self._queries, keys, scope, after, limit, parameters), True
         # One more than may be sent says that there are more.
         most = limit + 1
         if keys.window is not None and (text is None or bounds != (None, None) or len(keys.plain) == 0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -15,18 +15,20 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
 )
 from sparkrelay.protocol import HostInfo
-from sparkrelay.runtime.queries.peers import Peers
+from sparkrelay.runtime.queries.peers import Peers, as_text
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
     from sparkrelay.runtime.queries.local_stores import QueryScope, TaskRows
     from sparkrelay.runtime.queries.store_keys import StoreKeys
 
-__all__ = ["Answer", "Question", "Router", "all_rows"]
+__all__ = ["Answer", "Question", "Router", "all_rows", "page_question"]
+
+_UNASSIGNED: Final = "this instance has no assignment yet; try again soon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +78,56 @@ def all_rows(
 
     Raises:
         StateStoreNotAvailableException: nobody has some of them just now.
-        InvalidStateStoreException: another instance may not send as many as it has.
     """
     queries.require_running()
     keys = queries.local.keys(store)
-    question = Question(
-        keys, scope, lambda at: queries.local.range(keys, None, None, None, at), parameters=_said(scope)
-    )
-    if not everywhere:
-        return pa.Table.from_batches([one.rows for one in question.local(scope)])
+    if not everywhere or queries.is_global(store):
+        return _table(keys, [one.rows for one in queries.local.range(keys, None, None, None, scope)])
     own = HostInfo.parse(config.application_server) if config.application_server else None
     peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
     with contextlib.closing(peers):
-        answer = Router(queries, peers, own).answer(question, limit=None, forwarded=False)
-    if answer.truncated:
-        raise InvalidStateStoreException(
-            f"another instance has more than {config.queries_max_rows} rows of store {store!r}: raise queries.max.rows"
-        )
-    return pa.Table.from_batches([answer.rows])
+        router = Router(queries, peers, own)
+        partitions = range(queries.group.width(keys.spec.subtopology))
+        batches = [rows for partition in partitions for rows in _pages(router, queries, config, keys, scope, partition)]
+    if not batches:
+        raise StateStoreNotAvailableException(_UNASSIGNED)
+    return _table(keys, batches)
+
+
+def _table(keys: StoreKeys, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    # PySpark's createDataFrame stops at an empty one, and loses those behind it.
+    return pa.Table.from_batches([rows for rows in batches if rows.num_rows], row_schema(keys.spec))
+
+
+def _pages(  # noqa: PLR0917 - as they are needed
+    router: Router,
+    queries: InstanceQueries,
+    config: StreamsConfig,
+    keys: StoreKeys,
+    scope: QueryScope,
+    partition: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition, wherever it is."""
+    limit = config.queries_max_rows
+    scope = replace(scope, partitions=frozenset({partition}))
+    at: bytes | None = b""
+    while at is not None:
+        said = {**_said(scope), "limit": str(limit), "after": as_text(at)}
+        question = page_question(queries, keys, scope, at, limit, said)
+        answer = router.answer(question, limit=None, forwarded=False)
+        yield answer.rows
+        at = answer.following
+
+
+def page_question(  # noqa: PLR0917 - as they are needed
+    queries: InstanceQueries, keys: StoreKeys, scope: QueryScope, after: bytes, limit: int, said: Mapping[str, str]
+) -> Question:
+    """Return the question for some rows of the one partition of a scope; see ``LocalStores.page``."""
+
+    def local(at: QueryScope) -> list[TaskRows]:
+        return [queries.local.page(keys, after, limit, at)]
+
+    return Question(keys, scope, local, parameters=said, paged=True)
 
 
 def _said(scope: QueryScope) -> dict[str, str]:
@@ -165,7 +199,7 @@ class Router:
         group = self._queries.group
         wanted = scope.partitions or frozenset(range(group.width(subtopology)))
         if not wanted:
-            raise StateStoreNotAvailableException("this instance has no assignment yet; try again soon")
+            raise StateStoreNotAvailableException(_UNASSIGNED)
         here = {task.id.partition for task in self._queries.tasks(question.keys.spec.store) if scope.allows(task)}
         answers, left = [], wanted - here
         if mine := wanted & here:
