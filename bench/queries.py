@@ -109,7 +109,7 @@ def _ask(bootstrap_servers: str, instances: int, seconds: float) -> dict[str, An
 
 
 def _started(bootstrap_servers: str, source: str, sink: str, folder: Path, port: int) -> Instance:
-    variant = Variant(RELAY, settings=(("application.server", f"127.0.0.1:{port}"), ("acceptable.recovery.lag", "0")))
+    variant = Variant(RELAY, settings=(("application.server", f"127.0.0.1:{port}"),))
     orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=folder)
     return Instance(RELAY.module, orders)
 

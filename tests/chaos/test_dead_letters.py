@@ -49,7 +49,8 @@ def test_every_bad_record_is_kept_once_and_every_other_one_counted(
         wait_until(
             lambda: not last.alive or counted() == (len(good()), sum(good())),
             f"not every record: {last.tail()}",
-            300,
+            # Each bad one is found by halving, a job that fails at a time.
+            900,
         )
         assert last.alive, last.tail()
         assert last.stop() == "stopped NOT_RUNNING"

@@ -85,7 +85,8 @@ class HttpServer:
         self._changed = threading.Condition()
         self._closed = False
         self._open: set[socket.socket] = set()
-        self._waiting = 0
+        #: Threads that wait for a connection, or are about to.
+        self._waiting = 1
         self._threads: set[threading.Thread] = set()
         # Two instances at one port would each get some of the questions: no reuse_port.
         self._listening = socket.create_server((host, port), family=address_family(host, port), backlog=_BACKLOG)
@@ -102,8 +103,7 @@ class HttpServer:
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
         }
-        with self._changed:
-            self._add_thread()
+        self._add_thread()
 
     def close(self) -> None:
         """Stop listening and close every connection; closing twice does nothing."""
@@ -126,10 +126,19 @@ class HttpServer:
         self.close()
 
     def _add_thread(self) -> None:
-        self._waiting += 1
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._threads.add(thread)
-        thread.start()
+        with self._changed:
+            if self._closed:
+                return
+            self._threads.add(thread)
+        # Starting waits for it, so nobody is to wait for this one meanwhile.
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("no more threads can be started, so connections wait for each other: %s", error)
+            with self._changed:
+                self._threads.discard(thread)
+                self._waiting -= 1
 
     def _run(self) -> None:
         try:
@@ -155,12 +164,13 @@ class HttpServer:
             full = self._closed or len(self._open) >= self._most
             if not full:
                 self._open.add(connection)
-                self._waiting -= 1
-                if not self._waiting:
-                    self._add_thread()
+            wanted = not full and self._waiting == 1
+            self._waiting -= not full and not wanted
         if full:
             connection.close()
             return True
+        if wanted:
+            self._add_thread()
         try:
             self._serve(connection)
         except OSError:
@@ -196,9 +206,8 @@ class HttpServer:
                     connection.sendall(_head(wrong, [("Content-Length", "0")], stays=False))
                     return
             request = requests.whole.popleft()
-            with self._changed:
-                # With few connections left, nobody keeps one for what might come.
-                stays = request.stays and not self._closed and len(self._open) < self._most * 3 // 4
+            # With few connections left, nobody keeps one for what might come. No lock: who is wrong is so by one.
+            stays = request.stays and not self._closed and len(self._open) < self._most * 3 // 4
             # What came together with the request before begins now.
             until = until or time.monotonic() + _LONGEST_REQUEST_S
             if not self._answer(connection, request, until, stays=stays):

@@ -196,3 +196,21 @@ def test_threads_of_a_burst_end_again():
         for connection in connections:
             connection.close()
         wait_until(lambda: len(server._threads) <= 9, "they wait for nothing")
+
+
+def test_without_more_threads_connections_wait_for_each_other(monkeypatch, caplog):
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server:
+        with monkeypatch.context() as patched:
+
+            def refuse(_):
+                raise RuntimeError("can't start new thread")
+
+            patched.setattr(threading.Thread, "start", refuse)
+            for path in (b"/a", b"/b"):
+                with connected(server) as connection:
+                    connection.sendall(b"GET " + path + b" HTTP/1.0\r\n\r\n")
+                    assert answer(connection).endswith(path)
+        with connected(server), connected(server) as connection:
+            connection.sendall(b"GET /c HTTP/1.0\r\n\r\n")
+            assert answer(connection).endswith(b"/c")
+    assert "can't start new thread" in caplog.text
