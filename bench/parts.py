@@ -117,6 +117,7 @@ def _queries(servers: str, run: Run) -> Lines:
         servers,
         workload=Workload(records=run.records),
         table=run.table,
+        rates=run.options.rate or [300, 1000],
         seconds=5.0 if run.quick else 20.0,
         repeats=run.repeats,
         on_figures=run.on_figures,

@@ -26,7 +26,7 @@ from sparkrelay.devkafka.ports import free_port
 from sparkrelay.devkafka.topics import delete_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bench.workload import Workload
 
@@ -36,7 +36,7 @@ _RATE = 1000
 _KEYS = 10_000
 _START_TIMEOUT_S = 180.0
 _TABLE = "queries-table"
-_LATENCIES = ("p50_ms", "p99_ms", "max_ms", "busy_cores")
+_FIGURES = ("p50_ms", "p99_ms", "max_ms", "answered_rps", "busy_cores")
 
 
 def queries(
@@ -44,6 +44,7 @@ def queries(
     *,
     workload: Workload,
     table: int,
+    rates: Sequence[int],
     seconds: float,
     repeats: int,
     on_figures: Callable[[dict[str, Any]], None],
@@ -54,6 +55,7 @@ def queries(
         bootstrap_servers: the broker.
         workload: what to drain.
         table: rows of the table that is read.
+        rates: questions a second, one after the other.
         seconds: how long to ask, after as long a warm-up.
         repeats: rounds.
         on_figures: called with each run's figures.
@@ -63,12 +65,14 @@ def queries(
     """
     lines: list[dict[str, Any]] = []
     for asked, instances in (("who has the row", 1), ("who has not", 2)):
-        runs = []
+        runs: dict[int, list[dict[str, Any]]] = {rate: [] for rate in rates}
         for number in range(1, repeats + 1):
-            runs.append(_ask(bootstrap_servers, instances, seconds))
-            on_figures({"bench": "queries", "asked": asked, "run": number, **runs[-1]})
-        medians = {name: round(statistics.median(run[name] for run in runs), 2) for name in _LATENCIES}
-        lines.append({"bench": "queries", "asked": asked, "rate": _RATE, "runs": repeats, **medians})
+            for rate, figures in _ask(bootstrap_servers, instances, rates, seconds):
+                runs[rate].append(figures)
+                on_figures({"bench": "queries", "asked": asked, "rate": rate, "run": number, **figures})
+        for rate, some in runs.items():
+            medians = {name: round(statistics.median(run[name] for run in some), 2) for name in _FIGURES}
+            lines.append({"bench": "queries", "asked": asked, "rate": rate, "runs": repeats, **medians})
     lines += _drained(bootstrap_servers, workload, repeats, on_figures)
     took = _read(bootstrap_servers, table, repeats, on_figures)
     lines.append({"bench": "queries", "rows": table, "runs": repeats, "read_s": round(statistics.median(took), 2)})
@@ -79,8 +83,13 @@ def _path(user: int) -> str:
     return f"/stores/{TOTALS_STORE}/u{user:06d}"
 
 
-def _ask(bootstrap_servers: str, instances: int, seconds: float) -> dict[str, Any]:
-    """Ask the first of so many instances, of 1,000 records/s, for rows that it has if it is alone, and else has not."""
+def _ask(
+    bootstrap_servers: str, instances: int, rates: Sequence[int], seconds: float
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Ask the first of so many instances, of 1,000 records/s, for rows that it has if it is alone, and else has not.
+
+    Yields each rate with its figures.
+    """
     load_before = load_average()
     ports = [free_port() for _ in range(instances)]
     with (
@@ -92,20 +101,23 @@ def _ask(bootstrap_servers: str, instances: int, seconds: float) -> dict[str, An
         try:
             for instance in running:
                 instance.wait_for("batch", _START_TIMEOUT_S)
-            with Asker(_questions(ports, time.monotonic() + _START_TIMEOUT_S), rate=_RATE) as asker:
-                time.sleep(seconds)
-                asker.forget()
-                began, busy = time.perf_counter(), sum(instance.cpu.seconds() for instance in running)
-                time.sleep(seconds)
-                figures = asker.figures()
-                cores = (sum(instance.cpu.seconds() for instance in running) - busy) / (time.perf_counter() - began)
+            questions = _questions(ports, time.monotonic() + _START_TIMEOUT_S)
+            for rate in rates:
+                with Asker(questions, rate=rate) as asker:
+                    time.sleep(seconds)
+                    asker.forget()
+                    began, busy = time.perf_counter(), sum(instance.cpu.seconds() for instance in running)
+                    time.sleep(seconds)
+                    figures, took = asker.figures(), time.perf_counter() - began
+                    cores = (sum(instance.cpu.seconds() for instance in running) - busy) / took
+                answered = {"answered_rps": round(figures["answers"] / took), "busy_cores": round(cores, 2)}
+                yield rate, {**figures, **answered, "load_average_before": load_before}
             feed.stop()
             for instance in running:
                 instance.stop()
         finally:
             for instance in running:
                 instance.__exit__(None, None, None)
-    return {**figures, "busy_cores": round(cores, 2), "load_average_before": load_before}
 
 
 def _started(bootstrap_servers: str, source: str, sink: str, folder: Path, port: int) -> Instance:

@@ -179,8 +179,8 @@ def _letters(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
 def _queries(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     runs = lines[0]["runs"]
     asked = _table(
-        f"Queries of one row over HTTP, {lines[0]['rate']:,}/s beside as many records/s, ms, median of {runs}",
-        "the instance that is asked is", "p50", "p99", "max", "busy cores",
+        f"Queries of one row over HTTP, beside 1,000 records/s, ms, median of {runs}",
+        "the instance that is asked is", "asked/s", "answered/s", "p50", "p99", "max", "busy cores",
     )  # fmt: skip
     drained = _table(
         f"Drain while one is asked, thousands of records/s, median of {runs}; x: not asked = 1",
@@ -189,7 +189,8 @@ def _queries(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     read = _table(f"A table as a DataFrame, the session is up, median of {runs}", "rows", "seconds")
     for line in lines:
         if "asked" in line:
-            cells = [f"{line[name]:.1f}" for name in ("p50_ms", "p99_ms", "max_ms")]
+            cells = [f"{line[name]:,.0f}" for name in ("rate", "answered_rps")]
+            cells += [f"{line[name]:.1f}" for name in ("p50_ms", "p99_ms", "max_ms")]
             asked.add_row(line["asked"], *cells, f"{line['busy_cores']:.2f}")
         elif "read_s" in line:
             read.add_row(f"{line['rows']:,}", f"{line['read_s']:.1f}")
