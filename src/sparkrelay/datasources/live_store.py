@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
-from sparkrelay.runtime.queries.peers import Peers, as_text
+from sparkrelay.runtime.queries.peers import Peers, as_text, behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,11 +89,13 @@ class LiveStore:
 
     def rows(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, page by page; raises as :meth:`Instances.first`."""
-        following: bytes | None = b""
-        while following is not None:
-            page = self._ask(None, {"partition": str(partition), "after": as_text(following)})
+        at = b""
+        while True:
+            page = self._ask(None, {"partition": str(partition), "after": as_text(at)})
             yield page.rows
-            following = page.following
+            if page.following is None:
+                return
+            at = behind(at, page.following)
 
     def row(self, key: str) -> pa.RecordBatch:
         """Return the row of a key, which is spelt as in a path, or none; raises as :meth:`Instances.first`."""

@@ -137,3 +137,18 @@ N = ("n", pa.int64())
 )
 def test_the_keys_that_values_make(fields, values, texts):
     assert key_texts(store(*fields, N), values, 100) == texts
+
+
+def test_one_that_goes_round_in_a_circle_is_noticed():
+    def application(environ, start_response):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA):
+            pass
+        start_response("200 OK", [(FOLLOWING_HEADER, as_text(b"user-1"))])
+        return [sink.getvalue().to_pybytes()]
+
+    with HttpServer(application, host="127.0.0.1", port=0, name="test") as server:
+        instances = Instances((HostInfo("127.0.0.1", server.port),), "", 30.0)
+        made = LiveStore(instances, "counts", SCHEMA, ("user",), None, 1)
+        with pytest.raises(InvalidStateStoreException, match="goes on at b'user-1', and began at b'user-1'"):
+            list(made.rows(0))

@@ -37,6 +37,7 @@ __all__ = [
     "RemoteRows",
     "as_place",
     "as_text",
+    "behind",
 ]
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -219,6 +220,17 @@ def as_place(text: str) -> bytes:
         return base64.b64decode(text, altchars=b"-_", validate=True)
     except ValueError:
         raise ValueError(f"{text[:100]!r} is not where a page has ended: take it from {FOLLOWING_HEADER}") from None
+
+
+def behind(place: bytes, following: bytes) -> bytes:
+    """Return where a page goes on that is behind another one.
+
+    Raises:
+        InvalidStateStoreException: it is not: who answers so could be asked for ever.
+    """
+    if following <= place:
+        raise InvalidStateStoreException(f"a page goes on at {following!r:.100}, and began at {place!r:.100}")
+    return following
 
 
 def _rows(data: bytes, schema: pa.Schema | None) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
 )
 from sparkrelay.protocol import HostInfo
-from sparkrelay.runtime.queries.peers import Peers, as_text
+from sparkrelay.runtime.queries.peers import Peers, as_text, behind
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
@@ -85,10 +85,21 @@ def all_rows(
         return _table(keys, [one.rows for one in queries.local.range(keys, None, None, None, scope)])
     own = HostInfo.parse(config.application_server) if config.application_server else None
     peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
+    router, limit = Router(queries, peers, own), config.queries_max_rows
+
+    def pages(partition: int) -> Iterator[pa.RecordBatch]:
+        one, at = replace(scope, partitions=frozenset({partition})), b""
+        while True:
+            said = {**_said(scope), "limit": str(limit), "after": as_text(at)}
+            answer = router.answer(page_question(queries, keys, one, at, limit, said), limit=None, forwarded=False)
+            yield answer.rows
+            if answer.following is None:
+                return
+            at = behind(at, answer.following)
+
     with contextlib.closing(peers):
-        router = Router(queries, peers, own)
-        partitions = range(queries.group.width(keys.spec.subtopology))
-        batches = [rows for partition in partitions for rows in _pages(router, queries, config, keys, scope, partition)]
+        width = queries.group.width(keys.spec.subtopology)
+        batches = [rows for partition in range(width) for rows in pages(partition)]
     if not batches:
         raise StateStoreNotAvailableException(_UNASSIGNED)
     return _table(keys, batches)
@@ -97,26 +108,6 @@ def all_rows(
 def _table(keys: StoreKeys, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     # PySpark's createDataFrame stops at an empty one, and loses those behind it.
     return pa.Table.from_batches([rows for rows in batches if rows.num_rows], row_schema(keys.spec))
-
-
-def _pages(  # noqa: PLR0917 - as they are needed
-    router: Router,
-    queries: InstanceQueries,
-    config: StreamsConfig,
-    keys: StoreKeys,
-    scope: QueryScope,
-    partition: int,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, wherever it is."""
-    limit = config.queries_max_rows
-    scope = replace(scope, partitions=frozenset({partition}))
-    at: bytes | None = b""
-    while at is not None:
-        said = {**_said(scope), "limit": str(limit), "after": as_text(at)}
-        question = page_question(queries, keys, scope, at, limit, said)
-        answer = router.answer(question, limit=None, forwarded=False)
-        yield answer.rows
-        at = answer.following
 
 
 def page_question(  # noqa: PLR0917 - as they are needed
