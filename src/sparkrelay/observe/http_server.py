@@ -6,7 +6,7 @@ no more. A connection may ask again, but is closed after a few seconds of silenc
 to the end of its answer, has so long and no longer, whoever drips bytes. Bodies of requests are not read.
 
 Refused: the standard library's server. It starts a thread a connection and reads headers with the parser of e-mails,
-and so costs three times as much as the query that it is asked for (``bench queries``).
+and takes five times the processor time for a request.
 """
 
 from __future__ import annotations
