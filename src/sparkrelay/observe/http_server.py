@@ -280,7 +280,12 @@ class _Requests:
         """Take the next bytes; return what is wrong, as a status."""
         try:
             self._parser.feed_data(piece)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
+        except httptools.HttpParserUpgrade:
+            # Java's client and curl offer HTTP/2 with a request: it is answered as it is, and nothing behind it is read.
+            if not self.whole:
+                return "400 Bad Request"
+            self.whole[-1].stays = False
+        except (httptools.HttpParserError, ValueError):
             return "400 Bad Request"
         if not self.whole:
             self._grow(len(piece))

@@ -214,3 +214,15 @@ def test_without_more_threads_connections_wait_for_each_other(monkeypatch, caplo
             connection.sendall(b"GET /c HTTP/1.0\r\n\r\n")
             assert answer(connection).endswith(b"/c")
     assert "can't start new thread" in caplog.text
+
+
+def test_an_offer_of_another_protocol_is_left_alone():
+    """Java's HTTP client offers HTTP/2 with its first request."""
+    offer = (
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAA\r\n"
+    )
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
+        connection.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n" + offer + b"\r\n")
+        found = answer(connection)
+        assert found.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert found.endswith(b"Connection: close\r\n\r\n/a")
