@@ -281,7 +281,7 @@ class _Requests:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # Java's client and curl offer HTTP/2 with a request: it is answered as it is, and nothing behind it is read.
+            # Java's client and curl offer HTTP/2 with a request: that is answered, and nothing behind it is read.
             if not self.whole:
                 return "400 Bad Request"
             self.whole[-1].stays = False
