@@ -87,12 +87,15 @@ class SchemaRegistryDouble:
                 return 200, self.schemas[int(number)]
             case ["subjects", subject, "versions"] if handler.command == "POST":
                 kind = body.get("schemaType", "AVRO")
-                return 200, {"id": self.register(subject, body["schema"], kind)}
+                references = [(one["name"], one["subject"], one["version"]) for one in body.get("references", ())]
+                return 200, {"id": self.register(subject, body["schema"], kind, references)}
             case ["subjects", subject, *_] if subject not in self.subjects:
                 return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
             case ["subjects", subject]:
                 found = [number for number in self.subjects[subject] if _same(self.schemas[number], body)]
-                return (200, {"id": found[0]}) if found else (404, {"error_code": 40403, "message": "Schema not found"})
+                if not found:
+                    return 404, {"error_code": 40403, "message": "Schema not found"}
+                return 200, {"id": found[0], "version": self.subjects[subject].index(found[0]) + 1}
             case ["subjects", subject, "versions"]:
                 return 200, list(range(1, len(self.subjects[subject]) + 1))
             case ["subjects", subject, "versions", version]:

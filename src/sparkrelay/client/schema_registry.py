@@ -14,18 +14,19 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.errors import SchemaRegistryException
 from sparkrelay.printable import printable
 from sparkrelay.records.schema_references import whole_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from http.client import HTTPMessage
 
     from sparkrelay.config import StreamsConfig
 
-__all__ = ["RegisteredSchema", "SchemaRegistry"]
+__all__ = ["Reference", "RegisteredSchema", "SchemaRegistry"]
 
 _LONGEST_ANSWER: Final = 8 << 20
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
@@ -35,6 +36,14 @@ _LONGEST_SECONDS: Final = 15.0
 _PIECE: Final = 1 << 16
 #: Schemas that one may refer to, in all.
 _MOST_REFERRED: Final = 100
+
+
+class Reference(NamedTuple):
+    """Where the registry has a schema that another one refers to, and by which name."""
+
+    name: str
+    subject: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +121,18 @@ class SchemaRegistry:
         answer = self._ask(f"/schemas/ids/{id_}")
         return None if answer is None else self._schema(answer, id_, f"number {id_}")
 
-    def lookup(self, subject: str, text: str, kind: str) -> int | None:
+    def lookup(self, subject: str, text: str, kind: str, references: Sequence[Reference] = ()) -> int | None:
         """Return the number of a schema under a subject; None if it is not registered there."""
-        return _number(self._ask(f"/subjects/{_quoted(subject)}", _body(text, kind)), subject)
+        return _number(self._ask(f"/subjects/{_quoted(subject)}", _body(text, kind, references)), subject)
 
-    def register(self, subject: str, text: str, kind: str) -> int:
+    def version_of(self, subject: str, text: str, kind: str, references: Sequence[Reference] = ()) -> int | None:
+        """Return which version of a subject a schema is; None if it is not registered there."""
+        return _number(self._ask(f"/subjects/{_quoted(subject)}", _body(text, kind, references)), subject, "version")
+
+    def register(self, subject: str, text: str, kind: str, references: Sequence[Reference] = ()) -> int:
         """Register a schema under a subject; return its number."""
-        number = _number(self._ask(f"/subjects/{_quoted(subject)}/versions", _body(text, kind)), subject)
+        answer = self._ask(f"/subjects/{_quoted(subject)}/versions", _body(text, kind, references))
+        number = _number(answer, subject)
         if number is None:
             raise SchemaRegistryException(f"the schema registry does not take a schema for {subject!r}: not found")
         return number
@@ -215,17 +229,18 @@ def _quoted(subject: str) -> str:
     return urllib.parse.quote(subject, safe="")
 
 
-def _body(text: str, kind: str) -> dict[str, Any]:
-    # Older registries know no other kind, and not the field.
-    return {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
+def _body(text: str, kind: str, references: Sequence[Reference]) -> dict[str, Any]:
+    # Older registries know no other kind, and not the fields.
+    body: dict[str, Any] = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
+    return body | {"references": [one._asdict() for one in references]} if references else body
 
 
-def _number(answer: Any, subject: str) -> int | None:
+def _number(answer: Any, subject: str, which: str = "id") -> int | None:
     if answer is None:
         return None
-    if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
-        raise SchemaRegistryException(f"the schema registry does not say the schema's number of {subject!r}")
-    return int(answer["id"])
+    if not isinstance(answer, dict) or not isinstance(answer.get(which), int):
+        raise SchemaRegistryException(f"the schema registry does not say the schema's {which} of {subject!r}")
+    return int(answer[which])
 
 
 def _reference(one: Any, what: str) -> tuple[tuple[str, int], str]:

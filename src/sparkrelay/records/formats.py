@@ -355,7 +355,12 @@ class Protobuf(RegistryFormat):
     @property
     def registered_text(self) -> str:
         """The schema as the registry takes it."""
-        return protobuf.file_of(self.schema)
+        return self.files[-1].text
+
+    @property
+    def files(self) -> list[protobuf.ProtobufFile]:
+        """The schema's own file, last, and those that it imports, each behind what it imports itself."""
+        return protobuf.files_of(self.schema)
 
     @property
     def index(self) -> tuple[int, ...]:

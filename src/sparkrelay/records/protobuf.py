@@ -13,7 +13,7 @@ import binascii
 import datetime as dt
 import decimal
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.printable import printable
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from sparkrelay.records.bad_record import BadRecord
 
 __all__ = [
-    "as_text", "column_names", "columns_to_protobuf", "file_of", "message_index", "message_name", "protobuf_schema",
-    "protobuf_to_columns",
+    "ProtobufFile", "as_text", "column_names", "columns_to_protobuf", "files_of", "message_index", "message_name",
+    "protobuf_schema", "protobuf_to_columns",
 ]  # fmt: skip
 
 MAX_DEPTH: Final = 32
+#: What the files are called that come with Protobuf.
+_OWN: Final = "google/protobuf/"
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
@@ -74,9 +76,31 @@ def as_text(given: Any) -> tuple[str, str | None]:
     return base64.b64encode(files.SerializeToString(deterministic=True)).decode("ascii"), str(descriptor.full_name)
 
 
-def file_of(text: str) -> str:
-    """Return the base64 of the last file of a schema, as a registry takes it."""
-    return base64.b64encode(_files(text)[-1].SerializeToString(deterministic=True)).decode("ascii")
+class ProtobufFile(NamedTuple):
+    """A file of a schema, as a registry takes it.
+
+    Attributes:
+        name: by which others import it.
+        text: the file, serialized, in base64.
+        imports: names of the files that it imports itself.
+    """
+
+    name: str
+    text: str
+    imports: tuple[str, ...]
+
+
+def files_of(text: str) -> list[ProtobufFile]:
+    """Return the files of a schema, its own last, without those of Protobuf itself, which registries have."""
+    return [
+        ProtobufFile(
+            file.name,
+            base64.b64encode(file.SerializeToString(deterministic=True)).decode("ascii"),
+            tuple(name for name in file.dependency if not name.startswith(_OWN)),
+        )
+        for file in _files(text)
+        if not file.name.startswith(_OWN)
+    ]
 
 
 def message_name(text: str, name: str | None) -> str:

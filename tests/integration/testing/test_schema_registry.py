@@ -4,13 +4,14 @@ import datetime as dt
 import json
 
 import pytest
+from google.protobuf import descriptor_pb2
 from pyspark.sql import functions as F
 from tests.doubles.schema_registry import SchemaRegistryDouble
 from tests.registry_server import running_registry
 from tests.unit.records.avro.random_schemas import written
 from tests.unit.records.test_protobuf import FILES, ORDER, ROW
 
-from sparkrelay import Avro, JsonSchema, Protobuf, Raw, StreamsBuilder, String
+from sparkrelay import Avro, Json, JsonSchema, Protobuf, Raw, StreamsBuilder, String
 from sparkrelay.errors import ConfigException, SerializationException, TopologyException
 from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
@@ -207,3 +208,45 @@ def test_schemas_that_refer_to_others(spark, registry):
         assert driver.create_output_topic("out").read_rows() == [{"id": 1, "sku": "a"}]
         driver.create_input_topic("prices").pipe_rows([(None, prefix(priced) + b'{"id": 2, "price": {"pence": 99}}')])
         assert driver.create_output_topic("pence").read_rows() == [{"id": 2, "pence": 99}]
+
+
+def imported_files():
+    """Return the bytes of a file set in which orders import items, and these import money."""
+    files = descriptor_pb2.FileDescriptorSet()
+    kind = descriptor_pb2.FieldDescriptorProto
+    for name, message, imports, of in (
+        ("shop/money.proto", "Money", (), None),
+        ("shop/item.proto", "Item", ("shop/money.proto",), ".shop.Money"),
+        ("shop/order.proto", "Order", ("shop/item.proto",), ".shop.Item"),
+    ):
+        file = files.file.add(name=name, package="shop", syntax="proto3", dependency=imports)
+        field = file.message_type.add(name=message).field.add(name="what", number=1, label=1)
+        field.type = kind.TYPE_INT64 if of is None else kind.TYPE_MESSAGE
+        if of is not None:
+            field.type_name = of
+    return files.SerializeToString()
+
+
+def test_files_that_protobuf_schemas_import_are_registered_first(spark, registry):
+    form = Protobuf(imported_files(), "shop.Order", framed=True)
+    builder = StreamsBuilder()
+    rows = builder.stream("orders", value=Json("pence long"))
+    rows.selectExpr("named_struct('what', named_struct('what', pence)) as what").to("out", value=form)
+    topology = builder.build()
+    with pytest.raises(TopologyException, match="does not have 'shop/money.proto', which the schema imports"):
+        TopologyTestDriver(topology, settings(registry), spark=spark)
+    for _ in range(2):
+        with TopologyTestDriver(topology, settings(registry, **{"auto.register.schemas": True}), spark=spark) as driver:
+            driver.create_input_topic("orders").pipe_input(None, {"pence": 99})
+            (data,) = driver.create_output_topic("out", value=Raw()).read_rows()
+    assert {name: len(versions) for name, versions in registry.subjects.items()} == {
+        "shop/money.proto": 1,
+        "shop/item.proto": 1,
+        "out-value": 1,
+    }
+    # A reader has the registry alone, and finds it all there.
+    builder = StreamsBuilder()
+    builder.stream("out", value=Protobuf()).selectExpr("what.what.what as pence").to("read")
+    with TopologyTestDriver(builder.build(), settings(registry), spark=spark) as driver:
+        driver.create_input_topic("out").pipe_rows([(None, data)])
+        assert driver.create_output_topic("read").read_rows() == [{"pence": 99}]

@@ -11,9 +11,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.client.schema_registry import SchemaRegistry
+from sparkrelay.client.schema_registry import Reference, SchemaRegistry
 from sparkrelay.errors import ConfigException, SchemaRegistryException, SerializationException, TopologyException
-from sparkrelay.records.formats import Avro, RegistryFormat
+from sparkrelay.records.formats import Avro, Protobuf, RegistryFormat
 from sparkrelay.records.framing import WriterSchemas
 from sparkrelay.topology import Subtopology, Topology
 
@@ -123,12 +123,13 @@ class _Resolver:
         return None if found is None or found.kind != "AVRO" else _whole(found, f"number {number}")
 
     def _number(self, form: RegistryFormat, subject: str, call_site: CallSite) -> int:
-        number = self._registry.lookup(subject, form.registered_text, form.kind)
+        references = self._imported(form, call_site) if isinstance(form, Protobuf) else []
+        number = self._registry.lookup(subject, form.registered_text, form.kind, references)
         if number is None and form.kind != "PROTOBUF":
             # Apicurio's goes by the text, in which spaces count.
             number = next((one.id for one in self._registry.versions(subject) if _says_the_same(one, form)), None)
         if number is None and self._config.auto_register_schemas:
-            return self._registry.register(subject, form.registered_text, form.kind)
+            return self._registry.register(subject, form.registered_text, form.kind, references)
         if number is None:
             raise TopologyException(
                 f"{call_site}: the registry does not have this schema under subject {subject!r}; register it, or set "
@@ -136,6 +137,24 @@ class _Resolver:
                 f"{type(form).__name__}()"
             )
         return number
+
+    def _imported(self, form: Protobuf, call_site: CallSite) -> list[Reference]:
+        """Return where the registry has the files that a schema imports: as Confluent's serializer, by their names."""
+        found: dict[str, Reference] = {}
+        *imported, own = form.files
+        for name, text, imports in imported:
+            further = [found[one] for one in imports if one in found]
+            version = self._registry.version_of(name, text, form.kind, further)
+            if version is None and self._config.auto_register_schemas:
+                self._registry.register(name, text, form.kind, further)
+                version = self._registry.version_of(name, text, form.kind, further)
+            if version is None:
+                raise TopologyException(
+                    f"{call_site}: the registry does not have {name!r}, which the schema imports, under the subject of "
+                    "that name; register it, or set auto.register.schemas=true"
+                )
+            found[name] = Reference(name, name, version)
+        return [found[one] for one in own.imports if one in found]
 
     def _one(self, form: RegistryFormat, subject: str, call_site: CallSite) -> RegisteredSchema:
         version = "latest" if form.version is None else form.version
