@@ -12,7 +12,7 @@ from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Cluster, require_committed
 from sparkrelay.datasources.key_values import message_keys, partition_of
-from sparkrelay.datasources.tables import Store, description, of_another, stores, stores_by_name, table
+from sparkrelay.datasources.tables import Store, described, of_another, stores, stores_by_name, table
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class TableReader:
             SerializationException: a changelog says something that cannot be read.
         """
         for store in stores(self._cluster, stores_by_name(self._cluster, self._application_id)):
-            found = description(self._fetcher, store)
-            if found is None or of_another(self._application_id, store, found) is None:
-                yield store, found
+            now, found = described(self._cluster, self._fetcher, store)
+            if found is None or of_another(self._application_id, now, found) is None:
+                yield now, found
 
     def table(self, store: str) -> StoredTable:
         """Return a store whose rows can be read.

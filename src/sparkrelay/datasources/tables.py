@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from sparkrelay.datasources.changelog_rows import record_name, require_rows
-from sparkrelay.errors import StateStoreException
+from sparkrelay.errors import OffsetOutOfRangeException, StateStoreException
 from sparkrelay.runtime.contract.store_descriptions import read_description
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.changelog import SCHEMA_KEY
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.store_descriptions import StoreDescription
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Store", "StoredTable", "description", "of_another", "stores", "stores_by_name", "table"]
+__all__ = ["Store", "StoredTable", "described", "description", "of_another", "stores", "stores_by_name", "table"]
 
 #: So many offsets of each partition at once, from the end backwards: tasks say it near the end.
 _STEPS: Final = (1_000, 150_000, 1 << 62)
+#: A changelog that is cut each time it is read is cut all the time.
+_TRIES: Final = 5
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp"})
 
 
@@ -104,7 +106,7 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
             "is on its instance alone"
         )
     (store,) = stores(cluster, {name: topics[name]})
-    found = description(fetcher, store)
+    store, found = described(cluster, fetcher, store)
     if found is None:
         raise StateStoreException(_undescribed(store))
     if (other := of_another(application_id, store, found)) is not None:
@@ -117,7 +119,7 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
         readable = [
             other.name
             for other in others
-            if (said := description(fetcher, other)) is not None
+            if (said := described(cluster, fetcher, other)[1]) is not None
             and said.spec is not None
             and of_another(application_id, other, said) is None
         ]
@@ -127,6 +129,19 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
         )
     require_rows(found.spec)
     return StoredTable(store, found.spec)
+
+
+def described(cluster: Cluster, fetcher: Fetcher, store: Store) -> tuple[Store, StoreDescription | None]:
+    """Return a store as it is now, and :func:`description` of it.
+
+    Changelogs are cut where windows have expired, and what is read may be gone by then: it is looked for again.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return store, description(fetcher, store)
+        except OffsetOutOfRangeException:
+            (store,) = stores(cluster, {store.name: store.topic})
+    return store, description(fetcher, store)
 
 
 def description(fetcher: Fetcher, store: Store) -> StoreDescription | None:

@@ -10,7 +10,7 @@ from tests.doubles.state_steps import state_spec
 from sparkrelay.datasources import changelog_rows as module
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Span
-from sparkrelay.datasources.tables import Store, description
+from sparkrelay.datasources.tables import Store, described, description, stores
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
@@ -187,6 +187,42 @@ def test_the_newest_description_is_found_however_far_back():
     assert description(log, store_of(log)).spec.keys == ("k",)
     assert description(log, Store("users", AT.topic, (Span(AT, 10, log.end),))) is None
     assert description(log, Store("users", AT.topic, (Span(AT, 10, 10),))) is None
+
+
+class Cutting:
+    """A cluster whose log is cut right behind each look at it, so often."""
+
+    def __init__(self, log, cuts):
+        self.log, self.cuts = log, cuts
+
+    def partitions(self, topics):
+        return {topic: [AT] for topic in topics}
+
+    def spans(self, partitions):
+        found = [Span(partition, self.log.start, self.log.end) for partition in partitions]
+        if self.cuts:
+            self.cuts -= 1
+            self.log.start += 1
+        return found
+
+
+@pytest.mark.parametrize("cuts", [0, 1, 4])
+def test_a_description_is_looked_for_again_where_the_changelog_was_cut(cuts):
+    filler = [record(b"k%d" % index, b"x") for index in range(10)]
+    log = Log([*filler, (SCHEMA_KEY, describe_store(USERS))])
+    cluster = Cutting(log, cuts)
+    (store,) = stores(cluster, {"users": AT.topic})
+    store, found = described(cluster, log, store)
+    assert found.spec.keys == ("user",)
+    assert store.spans == (Span(AT, cuts, log.end),)
+
+
+def test_a_changelog_that_is_cut_all_the_time_is_given_up():
+    log = Log([record(b"k%d" % index, b"x") for index in range(99)])
+    cluster = Cutting(log, 99)
+    (store,) = stores(cluster, {"users": AT.topic})
+    with pytest.raises(OffsetOutOfRangeException):
+        described(cluster, log, store)
 
 
 def test_a_description_that_is_damaged_is_named():
