@@ -1,7 +1,6 @@
 """A real schema registry, Apicurio's, which speaks the REST of Confluent's: a child process, all in memory."""
 
 import json
-import os
 import subprocess
 import tarfile
 import tempfile
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.doubles.schema_registry import schema_body
 from tests.waiting import wait_until
 
 from sparkrelay.devkafka import jars
@@ -43,18 +43,15 @@ class RegistryServer:
 
     def register(self, subject, schema, kind="AVRO", references=()):
         """Add a version of a subject; return the schema's number. References are (name, subject, version)."""
-        body = {"schema": schema if isinstance(schema, str) else json.dumps(schema), "schemaType": kind}
-        if references:
-            body["references"] = [dict(zip(("name", "subject", "version"), one, strict=True)) for one in references]
-        return self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)["id"]
+        return self._ask(f"{_path(subject)}/versions", schema_body(schema, kind, references))["id"]
 
     @property
     def subjects(self):
         """Name -> the numbers of its versions' schemas, in order."""
         return {
             subject: [
-                self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")["id"]
-                for version in self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions")
+                self._ask(f"{_path(subject)}/versions/{version}")["id"]
+                for version in self._ask(f"{_path(subject)}/versions")
             ]
             for subject in self._ask("/subjects")
         }
@@ -69,10 +66,9 @@ class RegistryServer:
         """Forget every subject."""
         subjects = self._ask("/subjects")
         while subjects:
-            subject = urllib.parse.quote(subjects[0], safe="")
             try:
                 for query in ("", "?permanent=true"):
-                    self._ask(f"/subjects/{subject}{query}", method="DELETE")
+                    self._ask(f"{_path(subjects[0])}{query}", method="DELETE")
             except urllib.error.HTTPError as error:
                 # Others refer to it: these first.
                 if error.code != _REFERRED_TO or len(subjects) == 1:
@@ -98,6 +94,10 @@ class RegistryServer:
         except urllib.error.HTTPError as error:
             error.msg = f"{error.msg}: {error.read(1000)!r}"
             raise
+
+
+def _path(subject):
+    return f"/subjects/{urllib.parse.quote(subject, safe='')}"
 
 
 @contextmanager
@@ -137,16 +137,10 @@ def _home():
 
 
 def _fetch(work):
-    module = work / "ivy.xml"
-    module.write_text(_IVY_MODULE)
-    command = [require_java(), "-jar", str(jars._ivy_jar()), "-warn", "-ivy", str(module), "-confs", "default"]
-    settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
-    command += ["-settings", settings] if settings else []
-    command += ["-types", "tar.gz", "-cache", str(work / "cache")]
-    command += ["-retrieve", str(work / "[artifact].[ext]")]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    if run.returncode or not (work / f"{_ARTIFACT}.tar.gz").is_file():
+    run = jars._run_ivy(work, _IVY_MODULE, ("tar.gz",))
+    fetched = work / "libs" / f"{_ARTIFACT}-{VERSION}.tar.gz"
+    if run.returncode or not fetched.is_file():
         # The double goes through the same tests.
         pytest.skip(f"Apicurio {VERSION} cannot be fetched here: {(run.stdout + run.stderr)[-500:]}")
-    with tarfile.open(work / f"{_ARTIFACT}.tar.gz") as archive:
+    with tarfile.open(fetched) as archive:
         archive.extractall(work / "home", filter="data")

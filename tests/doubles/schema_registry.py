@@ -40,11 +40,7 @@ class SchemaRegistryDouble:
 
     def register(self, subject, schema, kind="AVRO", references=()):
         """Add a version of a subject; return the schema's number. References are (name, subject, version)."""
-        body = {"schema": schema if isinstance(schema, str) else json.dumps(schema)}
-        if kind != "AVRO":
-            body["schemaType"] = kind
-        if references:
-            body["references"] = [dict(zip(("name", "subject", "version"), one, strict=True)) for one in references]
+        body = schema_body(schema, kind, references)
         number = next((known for known, its in self.schemas.items() if its == body), len(self.schemas) + 1)
         self.schemas[number] = body
         versions = self.subjects.setdefault(subject, [])
@@ -108,6 +104,16 @@ class SchemaRegistryDouble:
                         body["schema"] = 'syntax = "proto3"; ...'
                     return 200, {"subject": subject, "version": place, "id": number, **body}
         return 404, {"error_code": 40403, "message": "Not found"}
+
+
+def schema_body(schema, kind, references):
+    """Return what is posted to register a schema; references are (name, subject, version)."""
+    body = {"schema": schema if isinstance(schema, str) else json.dumps(schema)}
+    if kind != "AVRO":
+        body["schemaType"] = kind
+    if references:
+        body["references"] = [dict(zip(("name", "subject", "version"), one, strict=True)) for one in references]
+    return body
 
 
 def _same(one, other):

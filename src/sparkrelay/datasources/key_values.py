@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.specs import StateSpec
 
-__all__ = ["message_keys", "partition_of"]
+__all__ = ["key_rows", "message_keys", "partition_of"]
+
+
+def key_rows(columns: Sequence[str], values: Mapping[str, Sequence[Any]], most: int) -> list[tuple[Any, ...]] | None:
+    """Return all combinations of values of columns, without nulls; None if a column has none, or they are too many."""
+    if not set(columns) <= set(values) or math.prod(len(values[name]) for name in columns) > most:
+        return None
+    return [row for row in itertools.product(*(values[name] for name in columns)) if None not in row]
 
 
 def message_keys(spec: StateSpec, values: Mapping[str, Sequence[Any]], most: int) -> pa.Array | None:
@@ -45,12 +52,12 @@ def partition_of(spec: StateSpec, values: Mapping[str, Sequence[Any]], partition
 def _encoded(
     spec: StateSpec, columns: Sequence[str], values: Mapping[str, Sequence[Any]], most: int
 ) -> pa.Array | None:
-    if not set(columns) <= set(values) or math.prod(len(values[name]) for name in columns) > most:
+    rows = key_rows(columns, values, most)
+    if rows is None:
         return None
     kinds = [spec.output.field(name).type for name in columns]
     if not all(map(_spelt_once, kinds)):
         return None
-    rows = [row for row in itertools.product(*(values[name] for name in columns)) if None not in row]
     wanted = [[row[at] for row in rows] for at in range(len(columns))]
     try:
         arrays = [pa.array(column, kind) for column, kind in zip(wanted, kinds, strict=True)]

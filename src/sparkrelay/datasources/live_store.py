@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from sparkrelay.datasources.key_values import key_rows
 from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
-from sparkrelay.runtime.queries.peers import Peers, as_text, behind
+from sparkrelay.runtime.queries.peers import Peers, as_text, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,7 +75,6 @@ class LiveStore:
         name: of the store.
         schema: of its rows.
         keys: the columns that group.
-        window: which of them is a window; None if none is.
         partitions: how many it has.
     """
 
@@ -84,18 +82,16 @@ class LiveStore:
     name: str
     schema: pa.Schema
     keys: tuple[str, ...]
-    window: str | None
     partitions: int
 
     def rows(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, page by page; raises as :meth:`Instances.first`."""
-        at = b""
-        while True:
-            page = self._ask(None, {"partition": str(partition), "after": as_text(at)})
-            yield page.rows
-            if page.following is None:
-                return
-            at = behind(at, page.following)
+        """Return the rows of a partition, page by page; they raise as :meth:`Instances.first`."""
+
+        def page(at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
+            found = self._ask(None, {"partition": str(partition), "after": as_text(at)})
+            return found.rows, found.following
+
+        return pages(page)
 
     def row(self, key: str) -> pa.RecordBatch:
         """Return the row of a key, which is spelt as in a path, or none; raises as :meth:`Instances.first`."""
@@ -123,7 +119,7 @@ def find_store(instances: Instances, name: str) -> LiveStore:
     if not found["partitions"]:
         raise StateStoreNotAvailableException(f"who was asked for store {name!r} has no assignment yet; try again soon")
     nothing = instances.first(lambda peers, host: peers.ask(host, name, None, {"partition": "0", "limit": "0"}, None))
-    return LiveStore(instances, name, nothing.rows.schema, tuple(found["key"]), found["window"], found["partitions"])
+    return LiveStore(instances, name, nothing.rows.schema, tuple(found["key"]), found["partitions"])
 
 
 def key_texts(store: LiveStore, values: Mapping[str, Sequence[Any]], most: int) -> list[str] | None:
@@ -134,7 +130,8 @@ def key_texts(store: LiveStore, values: Mapping[str, Sequence[Any]], most: int) 
         values: column -> its values. Those of a type that may be spelt in several ways are left alone.
         most: so many keys; None for more.
     """
-    if not set(store.keys) <= set(values) or math.prod(len(values[name]) for name in store.keys) > most:
+    rows = key_rows(store.keys, values, most)
+    if rows is None:
         return None
     kinds = [store.schema.field(name).type for name in store.keys]
     plain: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
@@ -143,7 +140,6 @@ def key_texts(store: LiveStore, values: Mapping[str, Sequence[Any]], most: int) 
         (pa.types.is_boolean, bool),
     )
     wanted = [next((kind for fits, kind in plain if fits(column)), None) for column in kinds]
-    rows = [row for row in itertools.product(*(values[name] for name in store.keys)) if None not in row]
     if None in wanted or any(type(value) is not kind for row in rows for value, kind in zip(row, wanted, strict=True)):
         return None
     if wanted == [str]:

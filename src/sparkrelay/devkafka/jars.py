@@ -27,7 +27,7 @@ from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["KAFKA_VERSION", "kafka_classpath", "streams_classpath", "streams_tests_classpath", "tools_classpath"]
 
@@ -126,18 +126,9 @@ def _locked(path: Path) -> Iterator[None]:
 def _resolve(artifact: str, version: str, libs: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{libs.name}-", dir=libs.parent) as folder:
         work = Path(folder)
-        module = work / "ivy.xml"
-        module.write_text(_IVY_MODULE.format(artifact=artifact, kafka=version, slf4j=_SLF4J_VERSION))
-        settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
-        command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
-        command += ["-settings", settings] if settings else []
-        command += ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"]
-        command += ["-cache", str(work / "cache")]
-        command += ["-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")]
+        module = _IVY_MODULE.format(artifact=artifact, kafka=version, slf4j=_SLF4J_VERSION)
         try:
-            run = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S, umask=OWN_FILES
-            )
+            run = _run_ivy(work, module, ("jar", "bundle"))
             said = run.stdout + run.stderr
         except subprocess.TimeoutExpired as error:
             raise DevKafkaException(
@@ -149,6 +140,30 @@ def _resolve(artifact: str, version: str, libs: Path) -> None:
                 f"{_REMEDY} Ivy said:\n{said[-2000:].strip()}"
             )
         (work / "libs").rename(libs)  # atomic: the folder is there whole or not at all
+
+
+def _run_ivy(work: Path, module: str, types: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Have Ivy put what a module needs into ``libs`` of a folder.
+
+    Args:
+        work: the folder, which is ours alone.
+        module: Ivy's description of the module.
+        types: of artifacts.
+
+    Raises:
+        DevKafkaException: there is no Ivy, or no Java.
+        subprocess.TimeoutExpired: it took too long.
+    """
+    (work / "ivy.xml").write_text(module)
+    settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
+    command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
+    command += ["-settings", settings] if settings else []
+    command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-types", *types]
+    command += ["-cache", str(work / "cache")]
+    command += ["-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S, umask=OWN_FILES
+    )
 
 
 def _ivy_jar() -> Path:

@@ -223,10 +223,11 @@ class HttpServer:
                     request.environ(self._environ), lambda status, headers, _=None: started.extend((status, headers))
                 )
                 status, headers = started
-                if isinstance(body, list) and not any(name.lower() == "content-length" for name, _ in headers):
-                    headers = [*headers, ("Content-Length", str(sum(map(len, body))))]
+                has_length = any(name.lower() == "content-length" for name, _ in headers)
+                if isinstance(body, list) and not has_length:
+                    headers, has_length = [*headers, ("Content-Length", str(sum(map(len, body))))], True
                 # What has no length ends with the connection.
-                stays = stays and any(name.lower() == "content-length" for name, _ in headers)
+                stays = stays and has_length
                 data = _head(status, headers, stays=stays)
             except Exception:
                 log.exception("a request for %s cannot be answered", request.path)

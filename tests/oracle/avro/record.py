@@ -1,13 +1,12 @@
-"""Records what Java's own Avro library makes of the cases below: `python tests/oracle/avro/record.py`.
+"""Records what Java's own Avro library makes of the cases below: `python -m tests.oracle.avro.record`.
 
 The library is the one among PySpark's jars; `cases.jsonl` is what came out, and what the test compares with.
 """
 
 import json
-import subprocess
 from pathlib import Path
 
-import pyspark
+from tests.oracle.java import record as record_java
 
 HERE = Path(__file__).parent
 
@@ -83,17 +82,9 @@ def cases():
 
 
 def main():
-    jars = Path(pyspark.__file__).parent / "jars"
-    names = ("avro-1*", "jackson-*", "slf4j-api*", "commons-compress*")
-    path = ":".join(str(jar) for name in names for jar in jars.glob(f"{name}.jar"))
     given = "".join(json.dumps(case) + "\n" for case in cases())
-    done = subprocess.run(
-        ["java", "-cp", path, str(HERE / "Oracle.java")], input=given, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    (HERE / "cases.jsonl").write_text(done.stdout)
-    print(f"{len(done.stdout.splitlines())} cases, by {next(jars.glob('avro-1*.jar')).name}")
+    said, library = record_java(HERE, given, "avro-1*", "jackson-*", "slf4j-api*", "commons-compress*")
+    print(f"{len(said.splitlines())} cases, by {library}")
 
 
 if __name__ == "__main__":

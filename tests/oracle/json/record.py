@@ -1,13 +1,12 @@
-"""Records what Java's Jackson writes, which serializers of JSON Schema use: `python tests/oracle/json/record.py`.
+"""Records what Java's Jackson writes, which serializers of JSON Schema use: `python -m tests.oracle.json.record`.
 
 The library is the one among PySpark's jars; `cases.jsonl` is what came out, and what the test compares with.
 """
 
 import json
-import subprocess
 from pathlib import Path
 
-import pyspark
+from tests.oracle.java import record
 
 HERE = Path(__file__).parent
 SCHEMA = {
@@ -35,16 +34,8 @@ SCHEMA = {
 
 
 def main():
-    jars = Path(pyspark.__file__).parent / "jars"
-    path = ":".join(str(jar) for jar in jars.glob("jackson-*.jar"))
-    done = subprocess.run(
-        ["java", "-cp", path, str(HERE / "Oracle.java")],
-        input=json.dumps({"schema": SCHEMA}), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    (HERE / "cases.jsonl").write_text(done.stdout)
-    print(f"{len(json.loads(done.stdout)['written'])} objects, by {next(jars.glob('jackson-databind-*.jar')).name}")
+    said, library = record(HERE, json.dumps({"schema": SCHEMA}), "jackson-databind-*", "jackson-*")
+    print(f"{len(json.loads(said)['written'])} objects, by {library}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Records what Java's own Protobuf library writes: `python tests/oracle/protobuf/record.py`, from the root.
+"""Records what Java's own Protobuf library writes: `python -m tests.oracle.protobuf.record`.
 
 The library is the one that ORC brings among PySpark's jars; `cases.jsonl` is what came out, and what the test compares
 with.
@@ -6,14 +6,12 @@ with.
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import pyspark
+from tests.oracle.java import record
+from tests.unit.records.test_protobuf import FILES
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[2]))
 
 #: Messages in Protobuf's text, of the file in tests/unit/records/test_protobuf.py.
 ORDERS = [
@@ -31,24 +29,14 @@ ORDERS = [
 
 
 def main():
-    from tests.unit.records.test_protobuf import FILES  # the descriptors stand once
-
-    jars = Path(pyspark.__file__).parent / "jars"
-    path = ":".join(str(jar) for name in ("orc-format-*", "jackson-*") for jar in jars.glob(f"{name}.jar"))
     case = {
         "name": "orders",
         "files": base64.b64encode(FILES.SerializeToString(deterministic=True)).decode(),
         "message": "shop.Order",
         "texts": ORDERS,
     }
-    done = subprocess.run(
-        ["java", "-cp", path, str(HERE / "Oracle.java")],
-        input=json.dumps(case) + "\n", capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    (HERE / "cases.jsonl").write_text(done.stdout)
-    print(f"{len(ORDERS)} messages, by {next(jars.glob('orc-format-*.jar')).name}")
+    _, library = record(HERE, json.dumps(case) + "\n", "orc-format-*", "jackson-*")
+    print(f"{len(ORDERS)} messages, by {library}")
 
 
 if __name__ == "__main__":

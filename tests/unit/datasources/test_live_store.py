@@ -114,9 +114,7 @@ def test_a_refusal_is_said_at_once(server):
 
 
 def store(*fields):
-    return LiveStore(
-        Instances((), "", 1.0), "counts", pa.schema(fields), tuple(field[0] for field in fields[:-1]), None, 2
-    )
+    return LiveStore(Instances((), "", 1.0), "counts", pa.schema(fields), tuple(field[0] for field in fields[:-1]), 2)
 
 
 N = ("n", pa.int64())
@@ -149,6 +147,6 @@ def test_one_that_goes_round_in_a_circle_is_noticed():
 
     with HttpServer(application, host="127.0.0.1", port=0, name="test") as server:
         instances = Instances((HostInfo("127.0.0.1", server.port),), "", 30.0)
-        made = LiveStore(instances, "counts", SCHEMA, ("user",), None, 1)
+        made = LiveStore(instances, "counts", SCHEMA, ("user",), 1)
         with pytest.raises(InvalidStateStoreException, match="goes on at b'user-1', and began at b'user-1'"):
             list(made.rows(0))

@@ -23,7 +23,7 @@ from sparkrelay.errors import (
 from sparkrelay.observe.time_limit import time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from sparkrelay.protocol import HostInfo
 
@@ -37,7 +37,7 @@ __all__ = [
     "RemoteRows",
     "as_place",
     "as_text",
-    "behind",
+    "pages",
 ]
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -222,15 +222,24 @@ def as_place(text: str) -> bytes:
         raise ValueError(f"{text[:100]!r} is not where a page has ended: take it from {FOLLOWING_HEADER}") from None
 
 
-def behind(place: bytes, following: bytes) -> bytes:
-    """Return where a page goes on that is behind another one.
+def pages(ask: Callable[[bytes], tuple[pa.RecordBatch, bytes | None]]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition, page by page.
+
+    Args:
+        ask: gets where a page begins; returns its rows, and where the next one goes on, or None.
 
     Raises:
-        InvalidStateStoreException: it is not: who answers so could be asked for ever.
+        InvalidStateStoreException: that is not behind where it began: who answers so could be asked for ever.
     """
-    if following <= place:
-        raise InvalidStateStoreException(f"a page goes on at {following!r:.100}, and began at {place!r:.100}")
-    return following
+    at = b""
+    while True:
+        rows, following = ask(at)
+        yield rows
+        if following is None:
+            return
+        if following <= at:
+            raise InvalidStateStoreException(f"a page goes on at {following!r:.100}, and began at {at!r:.100}")
+        at = following
 
 
 def _rows(data: bytes, schema: pa.Schema | None) -> pa.RecordBatch:

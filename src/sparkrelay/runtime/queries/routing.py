@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +16,11 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
 )
 from sparkrelay.protocol import HostInfo
-from sparkrelay.runtime.queries.peers import Peers, as_text, behind
+from sparkrelay.runtime.queries.peers import Peers, as_text, pages
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
@@ -87,19 +88,15 @@ def all_rows(
     peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
     router, limit = Router(queries, peers, own), config.queries_max_rows
 
-    def pages(partition: int) -> Iterator[pa.RecordBatch]:
-        one, at = replace(scope, partitions=frozenset({partition})), b""
-        while True:
-            said = {**_said(scope), "limit": str(limit), "after": as_text(at)}
-            answer = router.answer(page_question(queries, keys, one, at, limit, said), limit=None, forwarded=False)
-            yield answer.rows
-            if answer.following is None:
-                return
-            at = behind(at, answer.following)
+    def page(partition: int, at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
+        one = replace(scope, partitions=frozenset({partition}))
+        said = {**_said(scope), "limit": str(limit), "after": as_text(at)}
+        answer = router.answer(page_question(queries, keys, one, at, limit, said), limit=None, forwarded=False)
+        return answer.rows, answer.following
 
     with contextlib.closing(peers):
         width = queries.group.width(keys.spec.subtopology)
-        batches = [rows for partition in range(width) for rows in pages(partition)]
+        batches = [rows for number in range(width) for rows in pages(functools.partial(page, number))]
     if not batches:
         raise StateStoreNotAvailableException(_UNASSIGNED)
     return _table(keys, batches)
