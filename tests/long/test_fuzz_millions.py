@@ -17,7 +17,7 @@ CHUNK = 100_000
 
 @pytest.mark.long
 @pytest.mark.timeout(12 * 3600)
-@pytest.mark.parametrize("script", ["fuzz_decoder.py", "fuzz_rows.py", "fuzz_avro.py"])
+@pytest.mark.parametrize("script", ["fuzz_decoder.py", "fuzz_rows.py", "fuzz_avro.py", "fuzz_protobuf.py"])
 def test_millions_of_damaged_inputs(project_root, script):
     decoder = project_root / "tests" / "unit" / "records" / script
     count, first = int(os.environ.get("FUZZ_INPUTS", "10_000_000")), int(os.environ.get("FUZZ_SEED", "1_000_000"))

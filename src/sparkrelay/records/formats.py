@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records import protobuf
 from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
 from sparkrelay.records.json.schema import properties_of
+from sparkrelay.records.protobuf import schema as protobuf
 
 __all__ = [
     "Arrow",

@@ -26,7 +26,9 @@ from sparkrelay.records.json.schema import json_schema_columns, required_of
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.plain import FIXED_WIDTHS, write_fixed, write_uuids
-from sparkrelay.records.protobuf import columns_to_protobuf, protobuf_schema, protobuf_to_columns
+from sparkrelay.records.protobuf.reader import protobuf_to_columns
+from sparkrelay.records.protobuf.schema import protobuf_schema
+from sparkrelay.records.protobuf.writer import columns_to_protobuf
 from sparkrelay.records.typed import json_to_columns, plain_to_column
 
 if TYPE_CHECKING:

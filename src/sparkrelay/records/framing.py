@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparkrelay.errors import UnknownSchemaException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bitmap
-from sparkrelay.records.avro.read_loop import copy_texts
+from sparkrelay.records.nested_columns import copy_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -18,11 +18,10 @@ import sys
 
 import numpy as np
 import pyarrow as pa
-from fuzz_decoder import DamageError, Enclosures, mutate_bytes
+from fuzz_decoder import DamageError, Enclosures, Watched, mutate_bytes
 
 from sparkrelay.records.avro import reader as avro
 
-_SPARE, _MARK = 64, 0xA5
 LEAVES = ("boolean", "int", "long", "float", "double", "string", "bytes", "enum", "fixed")
 
 
@@ -197,29 +196,6 @@ def second_read(schema, row):
     return value
 
 
-class Watched:
-    """Makes the reader's buffers with marks behind them."""
-
-    def __init__(self):
-        self.made = []
-        self._plain = avro._buffers
-
-    def __call__(self, node, count):
-        own = self._plain(node, count)
-        for name in ("valid", "data", "lengths"):
-            if (array := getattr(own, name)) is not None:
-                wide = np.full(array.nbytes + _SPARE, _MARK, np.uint8)
-                wide[: array.nbytes] = 0
-                self.made.append((wide, array.nbytes))
-                setattr(own, name, wide[: array.nbytes].view(array.dtype))
-        return own
-
-    def check(self):
-        for wide, size in self.made:
-            assert (wide[size:] == _MARK).all(), "written beside a buffer"
-        self.made.clear()
-
-
 def check(seed, enclosures, watched):
     """Read one input with both; returns whether any record was damaged."""
     dice = random.Random(seed)
@@ -259,8 +235,7 @@ def main():
     arguments = parser.parse_args()
     # Nothing here needs much: what a length asks for and nobody can give is a MemoryError.
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-    enclosures, watched = Enclosures(4, 4, random.Random(arguments.seed)), Watched()
-    avro._buffers = watched
+    enclosures, watched = Enclosures(4, 4, random.Random(arguments.seed)), Watched(avro)
     damaged = 0
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         if seed % 1_000 == 0:

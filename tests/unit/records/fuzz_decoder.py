@@ -49,6 +49,7 @@ ODD_VARINTS = tuple(
     )
 )  # fmt: skip
 PAGE = mmap.PAGESIZE
+_SPARE, _MARK = 64, 0xA5
 
 
 class Enclosure:
@@ -86,6 +87,30 @@ class Enclosures:
             return data
         self._next = (self._next + 1) % len(self._all)
         return enclosure.hold(data, at_end=self._dice.random() < 0.8)
+
+
+class Watched:
+    """Makes the buffers of a reader of columns with marks behind them."""
+
+    def __init__(self, reader):
+        self.made = []
+        self._plain = reader.buffers_of
+        reader.buffers_of = self
+
+    def __call__(self, node, count):
+        own = self._plain(node, count)
+        for name in ("valid", "data", "lengths"):
+            if (array := getattr(own, name)) is not None:
+                wide = np.full(array.nbytes + _SPARE, _MARK, np.uint8)
+                wide[: array.nbytes] = 0
+                self.made.append((wide, array.nbytes))
+                setattr(own, name, wide[: array.nbytes].view(array.dtype))
+        return own
+
+    def check(self):
+        for wide, size in self.made:
+            assert (wide[size:] == _MARK).all(), "written beside a buffer"
+        self.made.clear()
 
 
 # -- material ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 DECODER = Path(__file__).with_name("fuzz_decoder.py")
 ROWS = Path(__file__).with_name("fuzz_rows.py")
 AVRO = Path(__file__).with_name("fuzz_avro.py")
+PROTOBUF = Path(__file__).with_name("fuzz_protobuf.py")
 
 
 def throw(script, seed, count):
@@ -33,6 +34,10 @@ def test_a_few_thousand_damaged_rows():
 
 def test_a_few_thousand_damaged_avro_records():
     throw(AVRO, seed=0, count=4_000)
+
+
+def test_a_few_thousand_damaged_protobuf_messages():
+    throw(PROTOBUF, seed=0, count=4_000)
 
 
 def test_reading_one_byte_too_far_is_seen():

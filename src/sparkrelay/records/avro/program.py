@@ -10,14 +10,14 @@ A default is written as Avro, once, and read by the same loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.avro import read_loop as loop
-from sparkrelay.records.avro.arrow_types import columns_of, takes_no_bytes
+from sparkrelay.records.avro.arrow_types import arrow_type, columns_of, takes_no_bytes
 from sparkrelay.records.avro.defaults import default_bytes
 from sparkrelay.records.avro.schema import (
     NULL,
@@ -32,13 +32,15 @@ from sparkrelay.records.avro.schema import (
     type_name,
     without_null,
 )
+from sparkrelay.records.nested_columns import NodeTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from sparkrelay.records.avro.schema import AvroType
+    from sparkrelay.records.nested_columns import Node
 
-__all__ = ["Node", "Program", "decimal_bounds", "make_program"]
+__all__ = ["Program", "decimal_bounds", "make_program"]
 
 _MAX_INSTRUCTIONS: Final = 50_000
 _PROMOTED: Final = {
@@ -51,39 +53,18 @@ _UNITS: Final = {
 _SIZES: Final = {"boolean": 1, "float": 4, "double": 8}
 
 
-@dataclass(slots=True, eq=False)
-class Node:
-    """A column, or one inside a column.
-
-    Attributes:
-        kind: the reader's type, without null.
-        column: its number.
-        level: what its rows are: 0 for the records.
-        inner: of a record its fields; of an array its items; of a map its names and its values.
-        items: of an array or a map: the level of its items.
-    """
-
-    kind: AvroType
-    column: int
-    level: int
-    inner: list[Node] = field(default_factory=list)
-    items: int = 0
-
-
 class Program:
     """What the loop does for each record.
 
     Attributes:
-        roots: the wanted columns by name.
-        columns: all columns, those inside others too, by their number.
-        levels: how many levels there are.
+        tree: all columns.
+        roots: the wanted ones by name.
         depth: how deep lists are in each other.
     """
 
     def __init__(self) -> None:
+        self.tree = NodeTree()
         self.roots: dict[str, Node] = {}
-        self.columns: list[Node] = []
-        self.levels = 1
         self.depth = 1
         self._code: list[list[int]] = []
         self._paths: list[str] = []
@@ -127,23 +108,6 @@ class Program:
         self._owners.append(numbers)
         return int(numbers.ctypes.data)
 
-    def node(self, kind: AvroType, level: int) -> Node:
-        """Add a column, and those inside it."""
-        kind = without_null(kind)
-        node = Node(kind, len(self.columns), level)
-        self.columns.append(node)
-        match kind:
-            case AvroRecord():
-                node.inner = [self.node(one.type, level) for one in kind.fields]
-            case AvroArray() | AvroMap():
-                node.items = self.levels
-                self.levels += 1
-                if isinstance(kind, AvroMap):
-                    node.inner = [self.node(Primitive("string"), node.items), self.node(kind.values, node.items)]
-                else:
-                    node.inner = [self.node(kind.items, node.items)]
-        return node
-
     def enter_list(self) -> None:
         """Count a list that begins."""
         self._lists += 1
@@ -173,7 +137,7 @@ def make_program(writer: AvroType, reader: AvroType, place: str, wanted: Collect
     program = Program()
     for name, kind in columns_of(reader, place):
         if name in wanted:
-            program.roots[name] = program.node(kind, 0)
+            program.roots[name] = program.tree.add(arrow_type(kind, name))
     resolver = _Resolver(program)
     try:
         if isinstance(reader, AvroRecord):
@@ -281,7 +245,7 @@ class _Resolver:
 
     def _null(self, node: Node, path: str) -> None:
         self._program.add(path, loop.NULL, node)
-        if isinstance(node.kind, AvroRecord):
+        if pa.types.is_struct(node.type):
             for inner in node.inner:
                 self._null(inner, path)
 
@@ -333,6 +297,7 @@ class _Resolver:
         if isinstance(writer, AvroFixed) or isinstance(reader, AvroFixed):
             if not (isinstance(writer, AvroFixed) and isinstance(reader, AvroFixed)) or writer.size != reader.size:
                 raise _unlike(writer, reader, path)
+            node.is_uuid = reader.logical == "uuid"
             program.add(path, loop.FIXED, node, a=writer.size)
             return
         if writer.kind != reader.kind and (writer.kind, reader.kind) not in _PROMOTED:

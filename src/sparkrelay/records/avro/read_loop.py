@@ -1,8 +1,8 @@
 """The compiled loop that reads Avro by a program: one instruction a value, as ``program`` makes them of two schemas.
 
-It notes where texts are and how long lists are; ``reader`` makes Arrow columns of that, and copies the texts once their
-sum is known. Every length and every count is compared with the bytes that are there before it is used. Nothing
-recurses: lists in lists have frames on a stack as deep as the program says.
+It notes where texts are and how long lists are; ``nested_columns`` makes Arrow columns of that. Every length and every
+count is compared with the bytes that are there before it is used. Nothing recurses: lists in lists have frames on a
+stack as deep as the program says.
 """
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sparkrelay.records._native import (
-    copy,
     inline,
     kernel,
     load8,
@@ -26,7 +25,7 @@ from sparkrelay.records._native import (
 )
 from sparkrelay.records.json.search import high_bits, valid_utf8
 
-__all__ = ["copy_texts", "read_rows"]
+__all__ = ["read_rows"]
 
 # An instruction: what, to which column (-1: to none), two arguments.
 WIDTH: Final = 4
@@ -324,13 +323,3 @@ def read_rows(
                     store8(columns[column, _VALID] + row, 0)
                     if columns[column, _LENGTHS] != 0:
                         store64(columns[column, _LENGTHS] + row * 8, 0)
-
-
-@kernel("void(int64[::1], int64[::1], int64)")
-def copy_texts(starts: Any, lengths: Any, target: int) -> None:
-    """Put texts one behind the other."""
-    for index in range(len(lengths)):
-        size = lengths[index]
-        if size > 0:
-            copy(target, starts[index], size)
-            target += size

@@ -1,0 +1,182 @@
+"""Columns in columns, as the loops of Avro and Protobuf fill them: every list has a level, whose rows are its items.
+
+A loop writes numbers of eight bytes (decimals of sixteen), a byte of validity each, and where texts are; Arrow arrays
+are made of that, and the texts are copied once their sum is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparkrelay.records._native import copy, kernel
+from sparkrelay.records.arrow_buffers import validity_bitmap
+
+__all__ = ["Buffers", "Node", "NodeTree", "array_of", "batch_of", "buffers_of", "copy_texts"]
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A column, or one inside a column.
+
+    Attributes:
+        type: what it is read to.
+        column: its number.
+        level: what its rows are: 0 for the records.
+        inner: of a struct its fields; of a list its items; of a map its keys and its values.
+        items: of a list or a map: the level of its items.
+        is_uuid: a string's bytes are 16, to be written as a UUID.
+    """
+
+    type: pa.DataType
+    column: int
+    level: int
+    inner: list[Node] = field(default_factory=list)
+    items: int = 0
+    is_uuid: bool = False
+
+
+class NodeTree:
+    """All columns.
+
+    Attributes:
+        columns: those inside others too, by their number.
+        levels: how many levels there are.
+    """
+
+    def __init__(self) -> None:
+        self.columns: list[Node] = []
+        self.levels = 1
+
+    def add(self, type_: pa.DataType, level: int = 0) -> Node:
+        """Add a column, and those inside it."""
+        node = Node(type_, len(self.columns), level)
+        self.columns.append(node)
+        if pa.types.is_struct(type_):
+            node.inner = [self.add(one.type, level) for one in type_.fields]
+        elif pa.types.is_list(type_) or pa.types.is_map(type_):
+            node.items = self.levels
+            self.levels += 1
+            inside = [type_.key_type, type_.item_type] if pa.types.is_map(type_) else [type_.value_type]
+            node.inner = [self.add(one, node.items) for one in inside]
+        return node
+
+
+@dataclass(slots=True)
+class Buffers:
+    """What a loop fills for one column; None: it has no such thing."""
+
+    valid: np.ndarray[Any, np.dtype[np.uint8]]
+    data: Numbers | None = None
+    lengths: Numbers | None = None
+
+    def cut(self, count: int) -> None:
+        """Forget what damaged records left behind the last item."""
+        self.valid = self.valid[:count]
+        if self.lengths is not None:
+            self.lengths = self.lengths[:count]
+
+    @property
+    def addresses(self) -> list[int]:
+        """Of validity, data and lengths; 0: there is none."""
+        return [0 if one is None else int(one.ctypes.data) for one in (self.valid, self.data, self.lengths)]
+
+
+def buffers_of(node: Node, count: int) -> Buffers:
+    """Return room for a column's rows, all of which are null."""
+    valid, kind = np.zeros(count, np.uint8), node.type
+    if pa.types.is_struct(kind):
+        return Buffers(valid)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return Buffers(valid, None, np.zeros(count, np.int64))
+    if pa.types.is_decimal(kind):
+        return Buffers(valid, np.zeros(2 * count, np.int64))
+    texts = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return Buffers(valid, np.zeros(count, np.int64), np.zeros(count, np.int64) if texts else None)
+
+
+def batch_of(roots: dict[str, Node], schema: pa.Schema, buffers: list[Buffers], sizes: Numbers) -> pa.RecordBatch:
+    """Return the columns that a loop has filled.
+
+    Args:
+        roots: the columns by name.
+        schema: of the batch.
+        buffers: of all columns, by number.
+        sizes: how many rows each level has.
+    """
+    if not len(schema):
+        nothing = pa.StructArray.from_buffers(pa.struct([]), int(sizes[0]), [None])
+        return pa.RecordBatch.from_struct_array(nothing)
+    arrays = [array_of(roots[one.name], buffers, sizes) for one in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
+    """Return the Arrow array of a column."""
+    own, kind, count = buffers[node.column], node.type, int(sizes[node.level])
+    validity = validity_bitmap(own.valid)
+    if own.lengths is not None:
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(own.lengths, out=offsets[1:])
+        if own.data is not None:
+            return _texts(node, own, validity, offsets)
+    inner = [array_of(one, buffers, sizes) for one in node.inner]
+    if pa.types.is_struct(kind):
+        return pa.Array.from_buffers(kind, count, [validity], children=inner)
+    if own.lengths is not None:
+        places = pa.py_buffer(offsets.astype(np.int32))
+        if pa.types.is_map(kind):
+            inner = [pa.StructArray.from_arrays(inner, fields=[kind.key_field, kind.item_field])]
+        return pa.Array.from_buffers(kind, count, [validity, places], children=inner)
+    assert own.data is not None
+    if pa.types.is_boolean(kind):
+        data: np.ndarray[Any, Any] = np.packbits(own.data.astype(bool), bitorder="little")
+    elif pa.types.is_floating(kind):
+        data = own.data.view(np.float64)
+        if pa.types.is_float32(kind):
+            with np.errstate(over="ignore"):
+                data = data.astype(np.float32)
+    else:
+        data = own.data.astype(np.int32) if kind.bit_width == 32 else own.data
+    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(data)])
+
+
+@kernel("void(int64[::1], int64[::1], int64)")
+def copy_texts(starts: Any, lengths: Any, target: int) -> None:
+    """Put texts one behind the other."""
+    for index in range(len(lengths)):
+        size = lengths[index]
+        if size > 0:
+            copy(target, starts[index], size)
+            target += size
+
+
+def _texts(node: Node, own: Buffers, validity: pa.Buffer | None, offsets: Numbers) -> pa.Array:
+    size = int(offsets[-1])
+    data = pa.allocate_buffer(size)
+    copy_texts(own.data, own.lengths, data.address)
+    if node.is_uuid:
+        return _uuids(data, len(offsets) - 1, validity, own.valid)
+    large = size >= 1 << 31
+    wide = pa.large_string() if pa.types.is_string(node.type) else pa.large_binary()
+    places = pa.py_buffer(offsets if large else offsets.astype(np.int32))
+    made = pa.Array.from_buffers(wide if large else node.type, len(offsets) - 1, [validity, places, data])
+    return made.cast(node.type) if large else made
+
+
+def _uuids(
+    data: pa.Buffer, count: int, validity: pa.Buffer | None, valid: np.ndarray[Any, np.dtype[np.uint8]]
+) -> pa.Array:
+    """Write 16 bytes as text, 00112233-4455-6677-8899-aabbccddeeff."""
+    digits = np.frombuffer(bytes(data).hex().encode(), np.uint8).reshape(-1, 32)
+    text = np.full((len(digits), 36), ord("-"), np.uint8)
+    for start, stop, shift in ((0, 8, 0), (8, 12, 1), (12, 16, 2), (16, 20, 3), (20, 32, 4)):
+        text[:, start + shift : stop + shift] = digits[:, start:stop]
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(valid.astype(np.int32) * 36, out=offsets[1:])
+    return pa.Array.from_buffers(pa.string(), count, [validity, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())])

@@ -1,0 +1,1 @@
+"""Protobuf: messages to typed columns and back, by compiled loops; what is out of the ordinary by Google's library."""

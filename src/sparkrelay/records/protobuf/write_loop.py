@@ -1,0 +1,120 @@
+"""The compiled loop that writes Protobuf messages: for each row one field behind the other, as ``writer`` has them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparkrelay.records._native import copy, inline, kernel, load8, load64, store8, store64
+
+__all__ = ["write_rows"]
+
+# A field: what is in front of each value (0: nothing), what it is, addresses of validity (0: no nulls), data, offsets,
+# and whether a value of no bits or bytes is left out.
+FIELD: Final = 6
+_TAG: Final = 0
+_OP: Final = 1
+_VALID: Final = 2
+_DATA: Final = 3
+_OFFSETS: Final = 4
+_IMPLICIT: Final = 5
+
+VARINT: Final = 0
+ZIGZAG: Final = 1
+WORD64: Final = 2
+WORD32: Final = 3
+TIMESTAMP: Final = 4  # microseconds
+SIZED: Final = 5
+BYTES: Final = 6  # with their sizes and tags already
+
+#: How many bytes a number can take at most, with its tag: a Timestamp has two numbers, two tags and a size.
+WIDEST: Final = 5 + 1 + 2 * 11
+
+
+@inline
+def _write_varint(position: int, value: int) -> int:
+    """Write 64 bits without sign; returns the position behind them."""
+    # The first shift takes the sign away.
+    rest = (value >> 7) & 0x01FFFFFFFFFFFFFF
+    byte = value & 127
+    while rest != 0:
+        store8(position, byte | 128)
+        position += 1
+        byte = rest & 127
+        rest >>= 7
+    store8(position, byte)
+    return position + 1
+
+
+@inline
+def _write_timestamp(position: int, micros: int) -> int:
+    """Write a Timestamp with its size; parts that are 0 are left out."""
+    seconds = micros // 1_000_000
+    nanos = (micros - seconds * 1_000_000) * 1_000
+    start = position + 1
+    position = start
+    if seconds != 0:
+        store8(position, 8)
+        position = _write_varint(position + 1, seconds)
+    if nanos != 0:
+        store8(position, 16)
+        position = _write_varint(position + 1, nanos)
+    store8(start - 1, position - start)
+    return position
+
+
+@inline
+def _write_field(fields: Any, at: int, row: int, position: int) -> int:
+    """Write one field of a row; returns the position behind it."""
+    valid, op, data = fields[at, _VALID], fields[at, _OP], fields[at, _DATA]
+    if valid != 0 and load8(valid + row) == 0:
+        return position
+    value, size = 0, 0
+    if op < SIZED:
+        value = load64(data + row * 8)
+        if fields[at, _IMPLICIT] != 0 and value == 0:
+            return position
+    else:
+        start = load64(fields[at, _OFFSETS] + row * 8)
+        size = load64(fields[at, _OFFSETS] + row * 8 + 8) - start
+        if fields[at, _IMPLICIT] != 0 and size == 0:
+            return position
+        data += start
+    if fields[at, _TAG] != 0:
+        position = _write_varint(position, fields[at, _TAG])
+    if op == VARINT:
+        return _write_varint(position, value)
+    if op == ZIGZAG:
+        return _write_varint(position, (value << 1) ^ (value >> 63))
+    if op == TIMESTAMP:
+        return _write_timestamp(position, value)
+    if op == WORD64:
+        store64(position, value)
+        return position + 8
+    if op == WORD32:
+        for place in range(4):
+            store8(position + place, value >> (8 * place))
+        return position + 4
+    if op == SIZED:
+        position = _write_varint(position, size)
+    copy(position, data, size)
+    return position + size
+
+
+@kernel("void(int64[:, ::1], int64, int64, int64, int64[::1])")
+def write_rows(fields: Any, prefix: int, prefix_size: int, target: int, offsets: Any) -> None:
+    """Write a message a row.
+
+    Args:
+        fields: by number, as above.
+        prefix: address of what is in front of each message.
+        prefix_size: its bytes.
+        target: where to.
+        offsets: gets where each row ends.
+    """
+    position = target
+    for row in range(len(offsets) - 1):
+        copy(position, prefix, prefix_size)
+        position += prefix_size
+        for at in range(len(fields)):
+            position = _write_field(fields, at, row, position)
+        offsets[row + 1] = position - target

@@ -1,0 +1,233 @@
+"""Typed columns to Protobuf messages: :mod:`write_loop` does what is ordinary, Google's library the rest.
+
+Messages in messages, and items of lists, are written first, all of a column in one pass; what they are in then takes
+their bytes. Columns that are not of a field's type, and values that a field cannot have, are left to the library, which
+converts them, or says what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
+from sparkrelay.records.protobuf import write_loop as loop
+from sparkrelay.records.protobuf.messages import columns_to_messages
+from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["columns_to_protobuf"]
+
+_MAX_BINARY: Final = (1 << 31) - 1
+_SIZE: Final = 5
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def columns_to_protobuf(batch: pa.RecordBatch, text: str, name: str, prefix: bytes = b"") -> pa.Array:
+    """Write one message a row; a null is a field that is absent.
+
+    Args:
+        batch: the columns, named as the message's fields.
+        text: the schema.
+        name: the message's.
+        prefix: bytes in front of each message.
+
+    Returns:
+        A binary array (``large_binary`` if over 2 GiB) without nulls.
+
+    Raises:
+        SerializationException: the columns do not go with the message, or a value does not; names the column.
+    """
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    try:
+        fields = _Fields()
+        fields.add_message(descriptor_of(text, name), columns)
+    except _UncommonError:
+        return columns_to_messages(batch, text, name, prefix)
+    written = fields.write(batch.num_rows, prefix)
+    return written.finish(batch.num_rows, large=int(written.offsets[-1]) > _MAX_BINARY)
+
+
+class _UncommonError(Exception):
+    """The library has to look at it."""
+
+
+class _Fields:
+    """What the loop writes for each row."""
+
+    def __init__(self) -> None:
+        self._fields: list[tuple[int, list[int]]] = []
+        self._capacity = 0
+        self._owners: list[Any] = []
+
+    def add_message(self, descriptor: Any, columns: Mapping[str, pa.Array]) -> None:
+        """Add the fields of a message."""
+        known = descriptor.fields_by_name
+        if any(name not in known for name in columns) or any(field.is_required for field in descriptor.fields):
+            raise _UncommonError
+        for oneof in descriptor.oneofs:
+            there = [np.array(columns[field.name].is_valid()) for field in oneof.fields if field.name in columns]
+            # The library writes the last one.
+            if len(there) > 1 and (np.sum(there, axis=0) > 1).any():
+                raise _UncommonError
+        for name, array in columns.items():
+            self._add_field(known[name], flatten(array))
+
+    def write(self, rows: int, prefix: bytes = b"") -> BinaryWriter:
+        """Write all rows."""
+        writer = BinaryWriter(rows, self._capacity + rows * len(prefix))
+        first = np.frombuffer(prefix or b"\0", np.uint8)
+        table = np.array([row for _, row in sorted(self._fields)], np.int64).reshape(-1, loop.FIELD)
+        loop.write_rows(table, int(first.ctypes.data), len(prefix), writer.address, writer.offsets)
+        return writer
+
+    def _add_field(self, field: Any, array: pa.Array) -> None:
+        if is_map(field) or field.type == field.TYPE_GROUP:
+            raise _UncommonError
+        if not field.is_repeated:
+            self.add_value(field, array, tag=True, implicit=not field.has_presence)
+            return
+        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+            raise _UncommonError
+        items = array.flatten()
+        if items.null_count:
+            raise _UncommonError
+        ends = np.zeros(len(array) + 1, np.int64)
+        np.cumsum(np.array(pc.fill_null(pc.list_value_length(array), 0), np.int64), out=ends[1:])
+        inner = _Fields()
+        inner.add_value(field, items, tag=not field.is_packed, implicit=False)
+        written = inner.write(len(items))
+        self._owners.append((inner, written))
+        offsets = written.offsets[ends]
+        op = loop.SIZED if field.is_packed else loop.BYTES
+        self._add(field, op, array, written.address, offsets, tag=field.is_packed, implicit=True)
+
+    def add_value(self, field: Any, array: pa.Array, *, tag: bool, implicit: bool) -> None:
+        """Add what is not repeated, or is an item."""
+        if field.message_type is not None:
+            self._inner(field, array, tag=tag)
+        elif field.type in {field.TYPE_STRING, field.TYPE_BYTES}:
+            wanted = pa.types.is_string if field.type == field.TYPE_STRING else pa.types.is_binary
+            if not wanted(array.type):
+                raise _UncommonError
+            column = BinaryColumn.of(array)
+            self._owners.append(column)
+            self._add(field, loop.SIZED, array, column.address, column.offsets, tag=tag, implicit=implicit)
+        else:
+            op, numbers = _numbers(field, array)
+            self._add(field, op, array, int(numbers.ctypes.data), numbers, tag=tag, implicit=implicit)
+
+    def _inner(self, field: Any, array: pa.Array, *, tag: bool) -> None:
+        name = field.message_type.full_name
+        if name == TIMESTAMP:
+            if not pa.types.is_timestamp(array.type) or array.type.unit != "us" or array.type.tz is None:
+                raise _UncommonError
+            micros = _filled(array.cast(pa.int64()))
+            self._add(field, loop.TIMESTAMP, array, int(micros.ctypes.data), micros, tag=tag, implicit=False)
+            return
+        inner = _Fields()
+        if name in WRAPPERS:
+            inner.add_message(field.message_type, {"value": array})
+        elif pa.types.is_struct(array.type):
+            names = [one.name for one in array.type.fields]
+            inner.add_message(field.message_type, dict(zip(names, array.flatten(), strict=True)))
+        else:
+            raise _UncommonError
+        written = inner.write(len(array))
+        self._owners.append((inner, written))
+        self._add(field, loop.SIZED, array, written.address, written.offsets, tag=tag, implicit=False)
+
+    def _add(
+        self, field: Any, op: int, array: pa.Array, data: int, numbers: Numbers, *, tag: bool, implicit: bool
+    ) -> None:
+        valid = validity_bytes(array)
+        self._owners += [valid, numbers]
+        kept = op in {loop.SIZED, loop.BYTES}
+        self._capacity += len(array) * (_SIZE + _SIZE if kept else loop.WIDEST)
+        self._capacity += int(numbers[-1]) - int(numbers[0]) if kept else 0
+        self._fields.append(
+            (
+                field.number,
+                [
+                    field.number << 3 | _WIRES[op] if tag else 0,
+                    op,
+                    int(valid.ctypes.data) if len(valid) else 0,
+                    data,
+                    int(numbers.ctypes.data) if kept else 0,
+                    int(implicit),
+                ],
+            )
+        )
+
+
+_WIRES: Final = {
+    loop.VARINT: 0, loop.ZIGZAG: 0, loop.WORD64: 1, loop.WORD32: 5, loop.TIMESTAMP: 2, loop.SIZED: 2, loop.BYTES: 2,
+}  # fmt: skip
+
+
+def _filled(array: pa.Array) -> Numbers:
+    """Return an array of int64; what is null is not looked at."""
+    return np.ascontiguousarray(pc.fill_null(array, 0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _numbers(field: Any, array: pa.Array) -> tuple[int, Numbers]:
+    """Return how numbers are written, and their bits."""
+    kind = array.type
+    if field.type in {field.TYPE_DOUBLE, field.TYPE_FLOAT}:
+        if not pa.types.is_floating(kind):
+            raise _UncommonError
+        floats = pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False)
+        if field.type == field.TYPE_DOUBLE:
+            return loop.WORD64, np.ascontiguousarray(floats, np.float64).view(np.int64)
+        with np.errstate(over="ignore"):
+            return loop.WORD32, np.ascontiguousarray(floats, np.float32).view(np.uint32).astype(np.int64)
+    if field.type == field.TYPE_BOOL:
+        if not pa.types.is_boolean(kind):
+            raise _UncommonError
+        return loop.VARINT, _filled(array.cast(pa.int64()))
+    if field.enum_type is not None:
+        return loop.VARINT, _enum_numbers(field.enum_type, array)
+    if pa.types.is_decimal128(kind) and kind.scale == 0 and field.cpp_type == field.CPPTYPE_UINT64:
+        return _INTEGERS[field.type][0], _low_words(array)
+    if not pa.types.is_integer(kind) or kind == pa.uint64():
+        raise _UncommonError
+    numbers = _filled(array.cast(pa.int64()))
+    op, least, most = _INTEGERS[field.type]
+    if len(numbers) and not least <= int(numbers.min()) <= int(numbers.max()) <= most:
+        raise _UncommonError
+    return op, numbers
+
+
+def _enum_numbers(enum: Any, array: pa.Array) -> Numbers:
+    if not pa.types.is_string(array.type):
+        raise _UncommonError
+    words = list(enum.values_by_name)
+    places = pc.index_in(array, pa.array(words, pa.string()))
+    if places.null_count != array.null_count:
+        raise _UncommonError
+    return np.array([enum.values_by_name[word].number for word in words], np.int64)[_filled(places)]
+
+
+def _low_words(array: pa.Array) -> Numbers:
+    """Return decimals of 64 bits without sign as their bits."""
+    array = pc.fill_null(array, 0) if array.null_count else array
+    words = np.frombuffer(array.buffers()[1] or b"", np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    if (words[1::2] != 0).any():
+        raise _UncommonError
+    return np.ascontiguousarray(words[::2])
+
+
+#: By the type's number in descriptor.proto: how integers are written, and which ones there are.
+_INTEGERS: Final = {
+    3: (loop.VARINT, -(1 << 63), (1 << 63) - 1), 4: (loop.VARINT, 0, (1 << 63) - 1),
+    5: (loop.VARINT, -(1 << 31), (1 << 31) - 1), 6: (loop.WORD64, 0, (1 << 63) - 1),
+    7: (loop.WORD32, 0, (1 << 32) - 1), 13: (loop.VARINT, 0, (1 << 32) - 1),
+    15: (loop.WORD32, -(1 << 31), (1 << 31) - 1), 16: (loop.WORD64, -(1 << 63), (1 << 63) - 1),
+    17: (loop.ZIGZAG, -(1 << 31), (1 << 31) - 1), 18: (loop.ZIGZAG, -(1 << 63), (1 << 63) - 1),
+}  # fmt: skip
