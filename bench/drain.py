@@ -134,14 +134,14 @@ def run_rounds(
     return runs
 
 
-def compared(name: str, runs: dict[Case, list[dict[str, Any]]], base: Case, other: Case) -> list[dict[str, Any]]:
-    """Return a line of medians for each of two cases; the other's has ratios to the base, as medians of the rounds.
+def compared(name: str, runs: dict[Case, list[dict[str, Any]]], base: Case, *others: Case) -> list[dict[str, Any]]:
+    """Return a line of medians for each case; the others' have ratios to the base, as medians of the rounds.
 
     Args:
         name: of the part.
         runs: what :func:`run_rounds` returned.
-        base: what the other one is compared with.
-        other: whose rates are compared.
+        base: what the others are compared with.
+        others: whose rates are compared.
     """
     rates = ("warm_rps", "warm_records_per_cpu_s")
     lines: list[dict[str, Any]] = [
@@ -151,11 +151,12 @@ def compared(name: str, runs: dict[Case, list[dict[str, Any]]], base: Case, othe
             "runs": len(runs[case]),
             **{rate: round(statistics.median(run[rate] for run in runs[case])) for rate in rates},
         }
-        for case in (base, other)
+        for case in (base, *others)
     ]
-    pairs = list(zip(runs[other], runs[base], strict=True))
-    for rate in rates:
-        lines[1][f"{rate}_ratio"] = round(statistics.median(one[rate] / beside[rate] for one, beside in pairs), 2)
+    for line, other in zip(lines[1:], others, strict=True):
+        pairs = list(zip(runs[other], runs[base], strict=True))
+        for rate in rates:
+            line[f"{rate}_ratio"] = round(statistics.median(one[rate] / beside[rate] for one, beside in pairs), 2)
     return lines
 
 

@@ -9,6 +9,7 @@ from bench.drain import drain
 from bench.driver import driver
 from bench.expiry import expiry
 from bench.flat import flat
+from bench.formats import FormatWorkload, formats
 from bench.joins import JoinWorkload
 from bench.latency import QUERIES as LATENCY_QUERIES, latency
 from bench.letters import LetterWorkload, letters
@@ -112,6 +113,11 @@ def _letters(servers: str, run: Run) -> Lines:
     return letters(servers, workload=workload, repeats=run.repeats, on_figures=run.on_figures)
 
 
+def _formats(servers: str, run: Run) -> Lines:
+    workload = FormatWorkload(records=run.records)
+    return formats(servers, workload=workload, repeats=run.repeats, on_figures=run.on_figures)
+
+
 def _queries(servers: str, run: Run) -> Lines:
     return queries(
         servers,
@@ -200,6 +206,7 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "windows": _windows,
     "expiry": _expiry,
     "letters": _letters,
+    "formats": _formats,
     "queries": _queries,
     "flat": _flat,
     "driver": _driver,
@@ -208,5 +215,5 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
 #: The parts that have several queries.
 QUERIES_OF = {"latency": tuple(LATENCY_QUERIES), "nexmark": tuple(NEXMARK_QUERIES)}
 #: What no peer has.
-RELAY_ONLY = ("letters", "queries", "flat", "driver")
+RELAY_ONLY = ("letters", "formats", "queries", "flat", "driver")
 WITHOUT_BROKER = ("driver",)

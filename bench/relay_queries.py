@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody writes it so
 
+from bench.formats import record_format
 from bench.lookups import TABLE_SCHEMA
 from bench.workload import CONDITION, SCHEMA
 from sparkrelay.records.formats import Json, String
@@ -30,7 +31,7 @@ def build_topology(orders: dict[str, Any]) -> Topology:
 
 def _totals(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     """Filter, count and sum by user (and keep the greatest ``note``), write updates."""
-    records = builder.stream(orders["source"], key=String("user"), value=Json(SCHEMA.removeprefix(_KEY)))
+    records = builder.stream(orders["source"], key=String("user"), value=record_format(orders.get("format", "json")))
     results = [
         F.count("*").alias("orders"),
         F.sum("amount").alias("total"),

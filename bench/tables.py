@@ -167,8 +167,16 @@ def _expiry(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def _letters(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    return _shared("Dead letters", "without bad records", lines)
+
+
+def _formats(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    return _shared("Formats", "JSON", lines)
+
+
+def _shared(title: str, base: str, lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     table = _table(
-        f"Dead letters, thousands of records/s, median of {lines[0]['runs']}; x: without bad records = 1",
+        f"{title}, thousands of records/s, median of {lines[0]['runs']}; x: {base} = 1",
         "topic", "warm", "x", "k/core-s", "x",
     )  # fmt: skip
     for line in lines:
@@ -283,6 +291,7 @@ _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "windows": _drain,
     "expiry": _expiry,
     "letters": _letters,
+    "formats": _formats,
     "queries": _queries,
     "flat": _flat,
     "latency": _latency,

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from bench.results import Totals
 
 __all__ = [
+    "ACTIONS",
     "CONDITION",
     "NEVER_DELETED",
+    "NOTE",
     "PARTITIONS",
     "SCHEMA",
     "Workload",
@@ -53,7 +55,7 @@ SCHEMA = "user string, amount double, action string, n bigint, note string"
 CONDITION = "action <> 'view'"
 ACTIONS = ("buy", "view", "sell", "return")
 _SKIPPED = ACTIONS.index("view")
-_NOTE = "." * 32
+NOTE = "." * 32
 _SEED = 20_26
 _BATCH_BYTES = 100_000
 _SEND_TIMEOUT_S = 120.0
@@ -163,7 +165,7 @@ def write_records(
     columns: Sequence[tuple[pa.Array, np.ndarray, np.ndarray]],
     *,
     passes: int = 1,
-    note: str = _NOTE,
+    note: str = NOTE,
     times: Sequence[np.ndarray] | None = None,
 ) -> int:
     """Write records in bulk.
@@ -224,7 +226,7 @@ def json_values(  # noqa: PLR0917 - a record has these fields
     quarters: np.ndarray,
     actions: np.ndarray,
     first: int,
-    note: str = _NOTE,
+    note: str = NOTE,
     times: np.ndarray | None = None,
 ) -> pa.Array:
     """Return the JSON text of each record."""
