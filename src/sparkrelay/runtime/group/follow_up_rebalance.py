@@ -2,11 +2,13 @@
 
 KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that the leader held to be cold asks
 once, at half of the acceptable lag, after a pause that begins short and grows to ``follow.up.min.interval.ms`` while
-rebalance follows rebalance.
+rebalance follows rebalance. A copy that has asked in vain again and again, since its owner is always further ahead by
+the time that the leader looks, waits longer each time: each such rebalance stops the group for nothing.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.assignment.follow_up_pause import FollowUpPause
@@ -21,6 +23,9 @@ __all__ = ["FollowUp"]
 #: How long a copy that is warm waits for others of the process that are not: copies that began together take turns and
 #: are warm soon after each other, and a request for each would be a rebalance and a pause for each.
 _COMPANY_SECONDS: Final = 1.0
+#: How often a copy may ask in vain before its pause doubles each time: an owner's next batch may have been in between.
+_TRIES: Final = 3
+_MOST_DOUBLINGS: Final = 30
 
 
 class FollowUp:
@@ -29,11 +34,20 @@ class FollowUp:
     Args:
         acceptable_lag: offsets within which a copy is warm.
         longest_pause_s: least seconds from an assignment, or from asking, to asking, once the pause has grown.
+        probing_s: seconds after which the leader looks again by itself; no copy waits for longer.
     """
 
-    def __init__(self, *, acceptable_lag: int, longest_pause_s: float) -> None:
+    def __init__(self, *, acceptable_lag: int, longest_pause_s: float, probing_s: float) -> None:
         self._acceptable_lag = acceptable_lag
         self._pause = FollowUpPause(longest_pause_s)
+        self._longest_pause_s = longest_pause_s
+        self._probing_s = probing_s
+        #: Copies that have asked for the assignment to come.
+        self._asked: set[TaskId] = set()
+        #: How often in a row a copy was held to be cold by the assignment that it had asked for.
+        self._in_vain: dict[TaskId, int] = {}
+        #: When the last one has asked.
+        self._asked_at = -math.inf
         self._reported: Mapping[TaskId, int] = {}
         self._standby: frozenset[TaskId] = frozenset()
         self._cold: set[TaskId] = set()
@@ -67,6 +81,12 @@ class FollowUp:
         limit = self._acceptable_lag
         self._standby = frozenset(standby)
         self._cold = {task for task in standby if self._reported.get(task, limit + 1) > limit or str(task) in warming}
+        self._in_vain = {
+            task: count + (task in self._asked)
+            for task in self._cold
+            if (count := self._in_vain.get(task, 0)) or task in self._asked
+        }
+        self._asked.clear()
 
     @property
     def waits(self) -> bool:
@@ -75,7 +95,13 @@ class FollowUp:
 
     def reasons(self, lags: Mapping[TaskId, int], now: float) -> list[TaskId]:
         """Return the copies that are a reason to ask now, in order; asked once, they are none any more."""
-        warm = sorted(task for task in self._cold if task in lags and lags[task] <= self._acceptable_lag // 2)
+        warm = sorted(
+            task
+            for task in self._cold
+            if task in lags
+            and lags[task] <= self._acceptable_lag // 2
+            and now >= self._asked_at + self._pause_of(task)
+        )
         if not warm:
             self._warm_since = None
             return []
@@ -86,5 +112,14 @@ class FollowUp:
             return []
         self._warm_since = None
         self._cold.difference_update(warm)
+        self._asked.update(warm)
+        self._asked_at = now
         self._pause.asked(now)
         return warm
+
+    def _pause_of(self, task: TaskId) -> float:
+        """Return how long a copy waits behind a request."""
+        doubled = self._in_vain.get(task, 0) - _TRIES
+        if doubled <= 0:
+            return 0.0
+        return min(self._longest_pause_s * 2.0 ** min(doubled, _MOST_DOUBLINGS), self._probing_s)

@@ -91,7 +91,9 @@ class StreamsMembership:
         self._own_clients = f"{config.application_id}-{str(process_id)[:8]}-"
         self._scheduled_rebalance = ScheduledRebalance()
         self._follow_up = FollowUp(
-            acceptable_lag=config.acceptable_recovery_lag, longest_pause_s=config.follow_up_min_interval_ms / 1000
+            acceptable_lag=config.acceptable_recovery_lag,
+            longest_pause_s=config.follow_up_min_interval_ms / 1000,
+            probing_s=config.probing_rebalance_interval_ms / 1000,
         )
         #: An assignment, active and standby tasks, that is not followed yet.
         self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None

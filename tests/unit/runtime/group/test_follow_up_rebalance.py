@@ -5,7 +5,7 @@ A, B = TaskId(0, 0), TaskId(0, 1)
 
 
 def follow_up(standby, *, lags=None, running=(), warming=(), at=0.0):
-    made = FollowUp(acceptable_lag=1000, longest_pause_s=10.0)
+    made = FollowUp(acceptable_lag=1000, longest_pause_s=10.0, probing_s=600.0)
     made.on_subscription(lags or {}, running)
     made.on_assignment(at)
     made.on_followed(standby, warming)
@@ -73,3 +73,31 @@ def test_between_two_requests_there_is_a_pause():
     assert ours.reasons({A: 0}, 101.0) == [A]
     assert ours.reasons({A: 0, B: 0}, 101.9) == []
     assert ours.reasons({A: 0, B: 0}, 102.0) == [B]
+
+
+def test_a_copy_that_asks_in_vain_waits_longer_each_time():
+    ours, now, pauses = follow_up([A]), 100.0, []
+    assert ours.reasons({A: 0}, now) == [A]
+    for _ in range(11):
+        asked_at = now
+        # The owner was further ahead when the leader looked.
+        ours.on_subscription({A: 5000}, ())
+        ours.on_assignment(now)
+        ours.on_followed([A], ())
+        while not ours.reasons({A: 0}, now):
+            now += 1.0
+        pauses.append(now - asked_at)
+    assert pauses == [1, 2, 4, 20, 40, 80, 160, 320, 600, 600, 600]
+
+
+def test_a_copy_that_was_warm_at_last_begins_anew():
+    ours = follow_up([A], at=0.0)
+    for number in range(1, 8):
+        assert ours.reasons({A: 0}, number * 700.0) == [A]
+        ours.on_subscription({A: 5000}, ())
+        ours.on_followed([A], ())
+    ours.on_subscription({}, [A])
+    ours.on_followed([], ())
+    ours.on_subscription({A: 5000}, ())
+    ours.on_followed([A], ())
+    assert ours.reasons({A: 0}, 4900.0 + 1.0) == [A]
