@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from sparkrelay import host
 from sparkrelay.errors import (
     IncompatibleTopologyException,
     StateStoreException,
@@ -46,12 +45,6 @@ except Exception as error:
 else:
     print(applied.emitted.column(0).null_count)
 store.close(clean=False)
-"""
-
-CLOSE_CLEANLY = """
-import sys, pathlib
-from sparkrelay.state import TaskStore
-TaskStore.open(pathlib.Path(sys.argv[1])).close(clean=True)
 """
 
 
@@ -414,91 +407,6 @@ def test_a_forked_child_has_to_open_its_own(store):
     os.close(reader)
     os.close(writer)
     assert store.rows("s") == 0
-
-
-# -- boots ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def reboot(monkeypatch):
-    """Makes the machine look as if it had been started anew."""
-    return lambda name="next": monkeypatch.setattr(host, "boot_id", lambda: f"boot-{name}")
-
-
-def test_an_unclean_store_of_another_boot_must_be_rebuilt(path, make_driver, reboot):
-    store = TaskStore.open(path)
-    make_driver(store).apply({b"a": b"1"})
-    store.close(clean=False)
-    TaskStore.open(path).close(clean=False)
-    reboot()
-    with pytest.raises(
-        StoreCorruptedException, match=r"before this machine's last start .* rebuilt from its changelog"
-    ):
-        TaskStore.open(path)
-    wipe(path)
-    TaskStore.open(path).close(clean=False)
-
-
-def test_a_clean_store_survives_boots_until_it_is_written(path, make_driver, reboot, read_all):
-    store = TaskStore.open(path)
-    make_driver(store).apply({b"a": b"1"}, commit=False)
-    store.close(clean=True)
-    reboot("second")
-    store = TaskStore.open(path)
-    assert read_all(store) == {b"a": b"1"}
-    assert store.header.clean
-    store.close(clean=False)
-    reboot("third")
-    store = TaskStore.open(path)
-    store.take_over(2)
-    assert (store.header.clean, store.header.boot_id) == (False, "boot-third")
-    store.close(clean=False)
-    reboot("fourth")
-    with pytest.raises(StoreCorruptedException):
-        TaskStore.open(path)
-
-
-def test_closing_cleanly_twice_is_clean(path, make_driver, reboot, read_all):
-    store = TaskStore.open(path)
-    make_driver(store).apply({b"a": b"1"}, commit=False)
-    store.close(clean=True)
-    TaskStore.open(path).close(clean=True)
-    reboot()
-    store = TaskStore.open(path)
-    assert read_all(store) == {b"a": b"1"}
-    assert store.header.clean
-    store.close(clean=True)
-
-
-def test_who_goes_on_writing_after_anothers_clean_close_is_noticed(path, driver, run_child, reboot):
-    driver.apply({b"a": b"1"})
-    run_child(CLOSE_CLEANLY, path)
-    assert driver.store.header.clean
-    driver.apply({b"a": b"2"})
-    driver.store.close(clean=False)
-    reboot()
-    with pytest.raises(StoreCorruptedException):
-        TaskStore.open(path)
-
-
-def test_a_write_that_fails_leaves_a_clean_store_clean_or_says_less(path, make_driver, reboot):
-    store = TaskStore.open(path)
-    driver = make_driver(store)
-    driver.apply({b"a": b"1"})
-    store.close(clean=True)
-    store = driver.store = TaskStore.open(path)
-    with pytest.raises(StoreOutOfStepException):
-        driver.apply({b"a": b"1"}, task_epoch=9)
-    store.close(clean=True)
-    reboot()
-    TaskStore.open(path).close(clean=False)
-
-
-def test_a_store_that_does_not_name_its_boot_must_be_rebuilt(path):
-    TaskStore.open(path).close(clean=True)
-    (path / "boot").write_text("")
-    with pytest.raises(StoreCorruptedException, match="does not say under which boot"):
-        TaskStore.open(path)
 
 
 def test_a_file_that_is_no_store_must_be_rebuilt(path):
