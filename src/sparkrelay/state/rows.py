@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 _AT_A_TIME: Final = 8192
+#: So many keys that it takes less time to put them in LMDB's order first.
+_WORTH_SORTING: Final = 1024
 
 
 def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -106,6 +108,16 @@ class SortedKeys:
 
 def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     """Return the value of each key, null where there is none."""
+    if len(keys) < _WORTH_SORTING or ascending(keys):
+        return _in_order(transaction, table, keys)
+    # The next key mostly lies on the page of the one before: half the time, be it one key of ten that is asked for.
+    order = pc.array_sort_indices(keys)
+    back = np.empty(len(keys), dtype=np.int64)
+    back[order.to_numpy(zero_copy_only=False)] = np.arange(len(keys))
+    return _in_order(transaction, table, keys.take(order)).take(pa.array(back))
+
+
+def _in_order(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     parts = []
     with transaction.cursor(db=table) as cursor:
         for start in range(0, len(keys), _AT_A_TIME):

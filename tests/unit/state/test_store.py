@@ -73,6 +73,13 @@ def test_read_keeps_order_and_repeats(driver):
     assert driver.store.read("s", asked).to_pylist() == [b"2", None, b"1", b"2", b"3"]
 
 
+def test_many_keys_are_read_in_their_order(driver):
+    rows = {b"k%05d" % number: b"v%d" % number for number in range(3000)}
+    driver.apply(rows)
+    wanted = [b"k%05d" % (number * 7919 % 4000) for number in range(5000)]
+    assert driver.store.read("s", pa.array(wanted, pa.binary())).to_pylist() == [rows.get(key) for key in wanted]
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
 def test_keys_may_be_strings(driver, kind):
     merge = lambda old: MergeResult(pa.array([b"1", b"2"]), pa.record_batch({"old": old}))  # noqa: E731
