@@ -7,17 +7,19 @@ rows carry one more hidden column, by which the steps know where a micro-batch e
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import StructType
 
+from sparkrelay.runtime.compile.picked_rows import picked_rows
 from sparkrelay.runtime.compile.resident_plan import let_markers_through, resident_session
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role, StepName
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
-from sparkrelay.runtime.worker.context import no_rows, under_names
-from sparkrelay.runtime.worker.resident import resident_between, resident_last, resident_source
+from sparkrelay.runtime.worker.context import Passage, in_turn, no_rows, under_names
+from sparkrelay.runtime.worker.resident import resident_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +33,58 @@ if TYPE_CHECKING:
 
 __all__ = ["BulkWay", "ResidentWay", "Way", "in_arrow", "no_rows_of"]
 
+#: Of stages that are remembered; a leg has a few.
+_MOST_STAGES: Final = 256
+
+
+class _Stage(NamedTuple):
+    """A Python stage, whose rows go on to Catalyst.
+
+    Attributes:
+        start: the rows that it takes; None: it makes them.
+        step: what it does: a step of ours, or several that follow one another.
+        names: of these, in a resident plan.
+    """
+
+    start: DataFrame | None
+    step: Step
+    names: tuple[StepName, ...] = ()
+
+    def followed_by(self, passage: Passage, step: Step, *names: StepName) -> _Stage:
+        """Return the stage with one more step, which takes what passes of its rows."""
+        return _Stage(self.start, functools.partial(in_turn, self.step, passage, step), (*self.names, *names))
+
+
+class _Stages:
+    """Which frames are rows of which Python stage.
+
+    Where no work of Catalyst's stands between two steps of ours, the second one is taken into the stage of the first:
+    rows need not go through the JVM, which takes more time than most steps, and there is one Python worker less.
+    """
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[int, _Stage] = OrderedDict()
+
+    def made(self, stage: _Stage, rows: DataFrame) -> DataFrame:
+        """Note whose rows a frame holds; returns it."""
+        number = rows._jdf.queryExecution().analyzed().output().apply(0).exprId().id()
+        self._made[int(number)] = stage
+        if len(self._made) > _MOST_STAGES:
+            self._made.popitem(last=False)
+        return rows
+
+    def before(self, rows: DataFrame) -> tuple[_Stage, Passage] | None:
+        """Return the stage that makes these rows, and what they are of its own; None: Catalyst computes some of it."""
+        picked = picked_rows(rows)
+        stage = None if picked is None else self._made.get(picked.of)
+        if picked is None or stage is None:
+            return None
+        types = arrow_schema(rows.schema)
+        shown = {name: of for name, of in picked.columns.items() if name != hidden_columns.MARKER}
+        return stage, Passage(
+            tuple((name, of, types.field(name).type) for name, of in shown.items()), picked.conditions
+        )
+
 
 class BulkWay:
     """A job for each micro-batch."""
@@ -41,6 +95,7 @@ class BulkWay:
     def __init__(self, target: ExecutorTarget) -> None:
         self.spark_partitions = target.spark_partitions
         self._source = target.source
+        self._stages = _Stages()
 
     def placed(self) -> DataFrame:
         """Return the placed source, of which every leg is made."""
@@ -49,17 +104,27 @@ class BulkWay:
     def source(self, leg: str, step: Step, schema: StructType) -> DataFrame:
         """Return the rows that a leg's first step makes."""
         del leg
-        return self.placed().mapInArrow(step, schema)
+        return self._made(_Stage(None, step), schema)
 
     def between(self, leg: str, rows: DataFrame, step: Step, schema: StructType) -> DataFrame:
         """Return the rows that a step of ours makes of ``rows`` and that go on to steps of the user's."""
         del leg
-        return in_arrow(rows, step, schema)
+        return self._made(self._stage(rows, step), schema)
 
     def last(self, leg: str, rows: DataFrame, step: Step) -> DataFrame:
         """Return the reports of a leg's last step."""
         del leg
-        return in_arrow(rows, step, REPORT_SCHEMA)
+        return self._made(self._stage(rows, step), REPORT_SCHEMA)
+
+    def _stage(self, rows: DataFrame, step: Step) -> _Stage:
+        if (before := self._stages.before(rows)) is None:
+            return _Stage(rows, step)
+        stage, passage = before
+        return stage.followed_by(passage, step)
+
+    def _made(self, stage: _Stage, schema: StructType) -> DataFrame:
+        start = self.placed() if stage.start is None else stage.start
+        return self._stages.made(stage, in_arrow(start, stage.step, schema))
 
 
 class ResidentWay:
@@ -73,6 +138,7 @@ class ResidentWay:
         self._source = target.source
         self._key = target.failure_key
         self._session: Any = None
+        self._stages = _Stages()
 
     def placed(self) -> DataFrame:
         """Return the placed source, of one Spark partition."""
@@ -80,30 +146,34 @@ class ResidentWay:
 
     def source(self, leg: str, step: Step, schema: StructType) -> DataFrame:
         """Return the rows that a leg's first step makes, and the markers between them."""
-        named = functools.partial(resident_source, self._name(leg, Role.SOURCE), step, arrow_schema(schema))
-        return self.placed().mapInArrow(named, self._marked(schema))
+        return self._made(_Stage(None, step, (self._name(leg, Role.SOURCE),)), schema)
 
     def between(self, leg: str, rows: DataFrame, step: Step, schema: StructType) -> DataFrame:
         """Return the rows that a step of ours makes of ``rows``, and the markers between them."""
-        named = functools.partial(resident_between, self._name(leg, Role.BETWEEN), step, arrow_schema(schema))
-        return in_arrow(self._let_through(rows), named, self._marked(schema))
+        return self._made(self._stage(rows, step, self._name(leg, Role.BETWEEN)), schema)
 
     def last(self, leg: str, rows: DataFrame, step: Step) -> DataFrame:
         """Return a frame that has no rows: reports go back beside it."""
-        named = functools.partial(resident_last, self._name(leg, Role.LAST), step)
-        return in_arrow(self._let_through(rows), named, REPORT_SCHEMA)
+        return self._made(self._stage(rows, step, self._name(leg, Role.LAST)), None)
 
-    def _let_through(self, rows: DataFrame) -> DataFrame:
+    def _stage(self, rows: DataFrame, step: Step, name: StepName) -> _Stage:
+        if (before := self._stages.before(rows)) is not None:
+            stage, passage = before
+            return stage.followed_by(passage, step, name)
         if self._session is None:
             self._session = resident_session(rows)
-        return let_markers_through(rows, self._session)
+        return _Stage(let_markers_through(rows, self._session), step, (name,))
+
+    def _made(self, stage: _Stage, schema: StructType | None) -> DataFrame:
+        start = self.placed() if stage.start is None else stage.start
+        if schema is None:
+            return in_arrow(start, functools.partial(resident_steps, stage.names, stage.step, None), REPORT_SCHEMA)
+        steps = functools.partial(resident_steps, stage.names, stage.step, arrow_schema(schema))
+        marked = StructType([*schema, *hidden_fields((hidden_columns.MARKER,))])
+        return self._stages.made(stage, in_arrow(start, steps, marked))
 
     def _name(self, leg: str, role: Role) -> StepName:
         return StepName(leg, role, self._key)
-
-    @staticmethod
-    def _marked(schema: StructType) -> StructType:
-        return StructType([*schema, *hidden_fields((hidden_columns.MARKER,))])
 
 
 Way = BulkWay | ResidentWay

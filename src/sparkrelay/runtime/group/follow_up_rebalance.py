@@ -98,9 +98,7 @@ class FollowUp:
         warm = sorted(
             task
             for task in self._cold
-            if task in lags
-            and lags[task] <= self._acceptable_lag // 2
-            and now >= self._asked_at + self._pause_of(task)
+            if task in lags and lags[task] <= self._acceptable_lag // 2 and now >= self._asked_at + self._pause_of(task)
         )
         if not warm:
             self._warm_since = None

@@ -6,9 +6,11 @@ import contextlib
 import functools
 import gc
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from sparkrelay.errors import SparkRelayError
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StepSpec
 
 __all__ = [
+    "Passage",
     "as_type",
     "clock_ms",
     "commanded",
     "current_command",
     "current_spark_partition",
     "drain",
+    "in_turn",
     "laid_out",
     "leg_tasks",
     "no_rows",
@@ -196,6 +200,43 @@ def under_names(
 ) -> Iterator[pa.RecordBatch]:
     """Run a step on rows whose columns came under other names."""
     yield from step(batch.rename_columns(list(names)) for batch in batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What a step takes of the rows that the one before it makes.
+
+    Attributes:
+        columns: name, name in those rows (None: nulls), type.
+        conditions: a row passes if of each of them something is so: a column (of those rows) is true, or, where the
+            flag is False, only not null.
+    """
+
+    columns: tuple[tuple[str, str | None, pa.DataType], ...]
+    conditions: tuple[tuple[tuple[str, bool], ...], ...] = ()
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what passes."""
+        for alternatives in self.conditions:
+            passes = [
+                pc.fill_null(rows.column(name), False) if flag else pc.is_valid(rows.column(name))
+                for name, flag in alternatives
+            ] or [pa.repeat(pa.scalar(False), rows.num_rows)]
+            kept = functools.reduce(pc.or_, passes)
+            if kept.false_count:
+                rows = rows.filter(kept)
+        columns = [pa.nulls(rows.num_rows, kind) if of is None else rows.column(of) for _, of, kind in self.columns]
+        return pa.RecordBatch.from_arrays(columns, [name for name, *_ in self.columns])
+
+
+def in_turn(
+    first: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    passage: Passage,
+    second: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Run a step on what passes of what another one makes."""
+    yield from second(passage.of(rows) for rows in first(batches))
 
 
 def release_unused_memory() -> None:

@@ -13,6 +13,9 @@ What makes rows flow on although everything in between buffers:
 3. The JVM asks for one more row before it looks at the size: the filler is that row.
 4. Where a step stands in the middle, ``spark.python.udf.pipelined.enabled`` has the JVM feed it on a thread of its own.
    Else the thread that should read what it has made waits for the input of the next micro-batch.
+
+Steps of ours that follow one another are one step here (``compile.ways``): rows pass from one to the next in Python,
+and each has its channel all the same.
 """
 
 from __future__ import annotations
@@ -28,15 +31,15 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.channel import Channel, connect
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
-from sparkrelay.runtime.contract.resident import ResidentCommand, StepName, read_stamp, stamped
+from sparkrelay.runtime.contract.resident import ResidentCommand, Role, StepName, read_stamp, stamped
 from sparkrelay.runtime.worker.context import commanded, current_command, drain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = ["resident_between", "resident_last", "resident_source", "writes_to"]
+__all__ = ["resident_steps", "writes_to"]
 
 #: What the row behind a marker carries, which is none itself.
 _FILLER: Final = b""
@@ -51,49 +54,41 @@ def writes_to(output: BinaryIO) -> None:
     _output = output
 
 
-def resident_source(
-    name: StepName, step: Step, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+def resident_steps(
+    names: Sequence[StepName], step: Step, schema: pa.Schema | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one micro-batch after the other, as the driver asks for them, until it closes the channel.
+    """Run steps of a leg that follow one another, on one micro-batch after the other.
 
     Args:
-        name: which step this is.
-        step: makes the rows of the command in force.
-        schema: of its rows, without the marker's column.
-        batches: the placed source's row, which only says that the step is to run.
+        names: which steps these are. A leg's source makes rows as the driver asks for them, until it closes the
+            channel; reports of a leg's last step go back over its channel, and no row goes on.
+        step: all of them as one.
+        schema: of the rows that go on, without the marker's column; None behind a leg's last step.
+        batches: in front of a source the placed source's row, which only says that the step is to run.
     """
-    drain(batches)
-    with _begun(name) as (job, channel):
+    with contextlib.ExitStack() as stack:
+        begun = [stack.enter_context(_begun(name)) for name in names]
+        (job, first), (_, last) = begun[0], begun[-1]
+        commands = _asked(first, batches) if names[0].role == Role.SOURCE else _micro_batches(batches)
         clock = _CpuClock()
-        while (data := _next(channel)) is not None:
-            with commanded(_command(data)):
-                for rows in step(iter(())):
-                    yield _with_marker(rows, None)
-            yield _end(schema, clock.stamped(data), job.marker_bytes)
-
-
-def resident_between(
-    name: StepName, step: Step, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Run a step whose rows go on to steps of the user's; ``schema`` is that of its rows, without the marker."""
-    with _begun(name) as (job, _):
-        clock = _CpuClock()
-        for (seconds, data), rows in _micro_batches(batches):
+        for (seconds, data), rows in commands:
             with commanded(_command(data)):
                 for made in step(iter(rows)):
-                    yield _with_marker(made, None)
-            yield _end(schema, clock.stamped(data, seconds), job.marker_bytes)
+                    if schema is None:
+                        last.send(clock.stamped(made.column(0)[0].as_py(), seconds))
+                    else:
+                        yield _with_marker(made, None)
+            if schema is not None:
+                yield _end(schema, clock.stamped(data, seconds), job.marker_bytes)
 
 
-def resident_last(name: StepName, step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a leg's last step; its reports go back over the channel, and no row goes on."""
-    with _begun(name) as (_, channel):
-        clock = _CpuClock()
-        for (seconds, data), rows in _micro_batches(batches):
-            with commanded(_command(data)):
-                for report in step(iter(rows)):
-                    channel.send(clock.stamped(report.column(0)[0].as_py(), seconds))
-    yield from ()
+def _asked(
+    channel: Channel, batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[tuple[float, bytes], list[pa.RecordBatch]]]:
+    """Yield the command of each micro-batch that the driver asks for; no rows are there yet."""
+    drain(batches)
+    while (data := _next(channel)) is not None:
+        yield (0.0, data), []
 
 
 class _CpuClock:

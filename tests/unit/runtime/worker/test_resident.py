@@ -105,7 +105,7 @@ def test_a_source_yields_the_rows_of_each_command_and_ends_with_the_channel(driv
 
     for number in (2, 0):
         driver.send(encode_bytes(command(number)))
-    source = resident.resident_source(name(Role.SOURCE), step, SCHEMA, iter(()))
+    source = resident.resident_steps((name(Role.SOURCE),), step, SCHEMA, iter(()))
     made = [next(source) for _ in range(4)]
     assert driver.receive() == b"source leg"
     assert [batch.column(0).to_pylist() for batch in made] == [[2, 2], [None, None], [], [None, None]]
@@ -122,7 +122,7 @@ def test_a_step_between_passes_markers_on_behind_its_rows(driver):
         for batch in batches:
             yield pa.record_batch([pa.array([2 * n for n in batch.column(0).to_pylist()], pa.int64())], schema=SCHEMA)
 
-    made = list(resident.resident_between(name(Role.BETWEEN), double, SCHEMA, iter([stream([[1, 2], []])])))
+    made = list(resident.resident_steps((name(Role.BETWEEN),), double, SCHEMA, iter([stream([[1, 2], []])])))
     assert driver.receive() == b"between leg"
     found = list(resident._micro_batches(iter(made)))
     assert [[part.column(0).to_pylist() for part in rows] for _, rows in found] == [[[2, 4]], []]
@@ -134,7 +134,7 @@ def test_a_last_step_reports_over_the_channel_and_yields_nothing(driver):
     def count(batches):
         yield report_row([sum(batch.num_rows for batch in batches), current_command(BatchCommand).partitions["topic"]])
 
-    assert list(resident.resident_last(name(Role.LAST), count, iter([stream([[1, 2, 3], [4]])]))) == []
+    assert list(resident.resident_steps((name(Role.LAST),), count, None, iter([stream([[1, 2, 3], [4]])]))) == []
     assert driver.receive() == b"last leg"
     stamps, reports = zip(*(read_stamp(driver.receive()) for _ in range(2)), strict=True)
     assert [decode_bytes(report) for report in reports] == [[3, 0], [1, 1]]
@@ -149,7 +149,7 @@ def test_a_step_that_fails_closes_its_channel(driver):
 
     driver.send(encode_bytes(command(0)))
     with pytest.raises(ValueError, match="of the user's"):
-        list(resident.resident_source(name(Role.SOURCE), fail, SCHEMA, iter(())))
+        list(resident.resident_steps((name(Role.SOURCE),), fail, SCHEMA, iter(())))
     assert driver.receive() == b"source leg"
     assert driver.receive() is None
 
