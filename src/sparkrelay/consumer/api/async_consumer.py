@@ -356,14 +356,17 @@ class AsyncConsumer(Face):
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
-    async def close(self, timeout: float | None = None) -> None:
-        """Commit (if automatic), give up partitions, leave the group, end the network thread. May be repeated."""
+    async def close(self, timeout: float | None = None, *, for_good: bool = False) -> None:
+        """Commit (if automatic), give up partitions, leave the group, end the network thread. May be repeated.
+
+        A static member keeps its place for ``session.timeout.ms``, unless it is closed ``for_good`` (KIP-1092).
+        """
         wanted = None if timeout is None else seconds_of("close()", timeout)
         if self._process != os.getpid():
             return
         self._check_loop(closing=True)
         key = self._access.acquire()
         try:
-            await self._run(self._session.close(wanted))
+            await self._run(self._session.close(wanted, for_good=for_good))
         finally:
             self._access.release(key)

@@ -359,7 +359,7 @@ class Consumer(Face):
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None, *, for_good: bool = False) -> None:
         """Commit (if automatic), give up partitions, leave the group, end the network thread. May be repeated.
 
         In a process forked from the consumer's own it does nothing: the other process has the member.
@@ -367,6 +367,8 @@ class Consumer(Face):
         Args:
             timeout: bound on waiting for the broker, by default 30 s; callbacks are not bounded. The member leaves in
                 any case.
+            for_good: a static member (``group.instance.id``) gives up its place, too, instead of keeping it for
+                ``session.timeout.ms``: KIP-1092's ``LEAVE_GROUP``.
 
         Raises:
             Exception: the first error of a callback, after everything is closed.
@@ -376,6 +378,6 @@ class Consumer(Face):
             return
         key = self._access.acquire()
         try:
-            self._run(self._session.close(wanted))
+            self._run(self._session.close(wanted, for_good=for_good))
         finally:
             self._access.release(key)

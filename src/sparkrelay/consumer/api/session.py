@@ -398,7 +398,7 @@ class Session:
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
-    def close(self, timeout: float | None) -> Exchange[None]:
+    def close(self, timeout: float | None, *, for_good: bool = False) -> Exchange[None]:
         """Commit (if automatic), give up partitions, leave the group, end the network thread."""
         if self.closed:
             return
@@ -406,7 +406,8 @@ class Session:
         failures: list[BaseException] = []
         closing = ClosingDeadline(time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout), failures)
         try:
-            yield from attempt(failures, lambda: self.leave("the consumer is being closed", closing.until()))
+            reason = "the consumer is being closed"
+            yield from attempt(failures, lambda: self.leave(reason, closing.until(), for_good=for_good))
             yield from attempt(failures, lambda: self._commits.finish(closing.until()))
         finally:
             self.closed = True
@@ -421,7 +422,7 @@ class Session:
         limit = max(deadline, time.monotonic() + 1.0)
         yield Wait(lambda: self.network.dead, limit, for_events=False, for_wakeup=False)
 
-    def leave(self, reason: str, deadline: float) -> Exchange[None]:
+    def leave(self, reason: str, deadline: float, *, for_good: bool = False) -> Exchange[None]:
         """Run the callbacks for what is held, then leave; the first error of a callback is raised at the end.
 
         The member leaves although a callback fails, or the wait for one is interrupted (KAFKA-16933, KAFKA-16985).
@@ -450,7 +451,8 @@ class Session:
         if self._buffer is not None:
             self._buffer.clear()
         try:
-            yield from attempt(failures, lambda: self._leave_group(reason, ClosingDeadline(deadline, failures).until()))
+            until = ClosingDeadline(deadline, failures).until
+            yield from attempt(failures, lambda: self._leave_group(reason, until(), for_good=for_good))
         finally:
             # Errors of what was given up concern nobody any more (KAFKA-17581, KAFKA-17648).
             self.mailbox.clear()
@@ -458,10 +460,10 @@ class Session:
         if (failure := first_failure(failures)) is not None:
             raise failure
 
-    def _leave_group(self, reason: str, deadline: float) -> Exchange[None]:
+    def _leave_group(self, reason: str, deadline: float, *, for_good: bool) -> Exchange[None]:
         call = Call("leaving the group", max(deadline, time.monotonic() + _LEAVE_SECONDS))
         try:
-            self.network.submit(Leave(call, reason), call)
+            self.network.submit(Leave(call, reason, for_good), call)
             yield from outcome(call, self.mailbox, interruptible=False)
         except (TimeoutException, DisconnectException):
             pass  # the broker finds out by itself after session.timeout.ms

@@ -206,10 +206,11 @@ class ExpectRebalance:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leave the group. Answered when the broker knows, or cannot be reached."""
+    """Leave the group; a static member only if it is for good. Answered when the broker knows, or cannot be reached."""
 
     call: Call
     reason: str
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A member that the broker does not know yet has nothing to leave; one whose first JoinGroup is under way may be known by
 the time of the answer, so that is waited for, or the group would wait for a member that does not come. Static members
-say nothing: they keep their place for ``session.timeout.ms``. Pure, see ``requests``.
+say nothing: they keep their place for ``session.timeout.ms``, unless they go for good. Pure, see ``requests``.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ class ClassicLeave:
         self._call: Call | None = None
         self._reason = ""
         self._sent = False
+        #: Whether nothing is said, and the broker keeps the member's place.
+        self._stays = settings.group_instance_id is not None
 
-    def begin(self, call: Call, reason: str) -> None:
-        """Leave for good; ``call`` is resolved when the broker knows, or cannot be reached."""
+    def begin(self, call: Call, reason: str, *, for_good: bool = False) -> None:
+        """Leave, if static only ``for_good``; ``call`` is resolved when the broker knows, or cannot be reached."""
         self._call, self._reason, self._sent = call, reason, False
+        self._stays = self._settings.group_instance_id is not None and not for_good
 
     @property
     def over(self) -> bool:
@@ -65,7 +68,7 @@ class ClassicLeave:
         call = self._call
         if call is None or call.done or self._sent:
             return ()
-        if self.awaits_name and self._settings.group_instance_id is None:
+        if self.awaits_name and not self._stays:
             return ()
         requests = self.request(self._reason, call)
         if requests:
@@ -77,7 +80,7 @@ class ClassicLeave:
     def request(self, reason: str, call: Call | None = None) -> tuple[Unsent, ...]:
         """Return LeaveGroup; nothing if there is nothing to leave, or nobody to ask."""
         node, place = self._coordinator.node, self._place()
-        if not place.member_id or node is None or self._settings.group_instance_id is not None:
+        if not place.member_id or node is None or self._stays:
             return ()
 
         def handle(_: Any, error: KafkaException | None, now: float) -> None:

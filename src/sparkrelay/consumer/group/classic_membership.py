@@ -149,7 +149,7 @@ class ClassicMembership(Membership):
             elif isinstance(step, AdoptNeeded) and answer.owned != frozenset(step.assignment.partitions):
                 self._again = self._again or "the member was interrupted before it had taken its partitions"
 
-    def leave(self, call: Call, reason: str) -> None:
+    def leave(self, call: Call, reason: str, *, for_good: bool = False) -> None:
         """Leave the group when the broker has named us: else it would wait for a member that does not come."""
         if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
             self._forget_subscription()
@@ -159,7 +159,7 @@ class ClassicMembership(Membership):
         # A heartbeat may be under way; nothing that it is answered matters to a member that goes.
         self._life += 1
         self._machine.move(MemberState.LEAVING, reason)
-        self._leave.begin(call, reason)
+        self._leave.begin(call, reason, for_good=for_good)
         self._forget_subscription()
 
     # -- news from the coordinator ------------------------------------------------------------------------------------

@@ -87,12 +87,15 @@ class HeartbeatWriter:
         )
 
 
-def leave_heartbeat(settings: MemberSettings, member_id: str) -> Any:
-    """Return the heartbeat that leaves the group; a static member keeps its place for the session timeout (KIP-345)."""
+def leave_heartbeat(settings: MemberSettings, member_id: str, *, for_good: bool = False) -> Any:
+    """Return the heartbeat that leaves the group.
+
+    A static member keeps its place for the session timeout (KIP-345), unless it goes ``for_good``.
+    """
     return ConsumerGroupHeartbeatRequest(
         group_id=settings.group_id,
         member_id=member_id,
-        member_epoch=_LEAVE_EPOCH if settings.group_instance_id is None else _PAUSE_EPOCH,
+        member_epoch=_LEAVE_EPOCH if for_good or settings.group_instance_id is None else _PAUSE_EPOCH,
         instance_id=settings.group_instance_id,
     )
 

@@ -166,7 +166,7 @@ class ConsumerMembership(Membership):
             self._released = True
             self._maybe_return()
 
-    def leave(self, call: Call, reason: str) -> None:
+    def leave(self, call: Call, reason: str, *, for_good: bool = False) -> None:
         """Leave the group; the application has run its callbacks."""
         if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
             call.resolve(None)
@@ -175,7 +175,7 @@ class ConsumerMembership(Membership):
         self._end_life()
         if inside:
             _log.info("group %s: member %s leaves: %s", self._settings.group_id, self._member_id, reason)
-            self._parting = self._leave_group(call)
+            self._parting = self._leave_group(call, for_good=for_good)
         self._machine.move(MemberState.LEAVING if inside and self._parting else MemberState.UNSUBSCRIBED, reason)
         if not inside:
             call.resolve(None)
@@ -428,7 +428,7 @@ class ConsumerMembership(Membership):
         self._release()
         return PollResult(leave)
 
-    def _leave_group(self, call: Call | None) -> tuple[Unsent, ...]:
+    def _leave_group(self, call: Call | None, *, for_good: bool = False) -> tuple[Unsent, ...]:
         """Return the leave heartbeat; nothing if the coordinator does not know us, or there is none."""
         node = self._coordinator.node
         if node is None or not self._introduced:
@@ -447,7 +447,8 @@ class ConsumerMembership(Membership):
             if call is not None:
                 call.resolve(None)
 
-        return (Unsent(leave_heartbeat(self._settings, self._member_id), handle, node, GROUP_LANE),)
+        leaves = leave_heartbeat(self._settings, self._member_id, for_good=for_good)
+        return (Unsent(leaves, handle, node, GROUP_LANE),)
 
     # -- driving -----------------------------------------------------------------------------------------------------
 

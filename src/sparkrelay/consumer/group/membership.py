@@ -190,8 +190,11 @@ class Membership(abc.ABC):
         """Take the application's answer to a step; answers to other steps than the present one are ignored."""
 
     @abc.abstractmethod
-    def leave(self, call: Call, reason: str) -> None:
-        """Leave the group; ``call`` is resolved when the broker knows, or cannot be reached."""
+    def leave(self, call: Call, reason: str, *, for_good: bool = False) -> None:
+        """Leave the group; ``call`` is resolved when the broker knows, or cannot be reached.
+
+        A static member keeps its place for the session timeout, unless it goes ``for_good``.
+        """
 
     # -- news from the coordinator -----------------------------------------------------------------------------------
 

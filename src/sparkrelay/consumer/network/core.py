@@ -194,14 +194,14 @@ class ConsumerCore:
             case ExpectRebalance():
                 if self._heartbeats is not None:
                     self._heartbeats.hasten(now)
-            case Leave(call, reason):
+            case Leave(call, reason, for_good):
                 self._follow_assignment()
                 if self.membership is None:
                     call.resolve(None)
                 else:
                     if self._story is not None:
                         self._story.ended(reason, now)
-                    self.membership.leave(call, reason)
+                    self.membership.leave(call, reason, for_good=for_good)
             case Commit(call=call):
                 assert self._commits is not None, "the consumer checks group.id"
                 self._commits.commit(event)

@@ -128,6 +128,27 @@ def test_static_members_do_not_wait_for_a_name_when_they_leave(driver, make_call
     assert call.done
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_static_members_that_go_for_good_leave_as_others_do(driver, make_call, named):
+    """Else their partitions would wait for session.timeout.ms."""
+    group = Group(driver, group_instance_id="static")
+    if named:
+        group.become_stable()
+    else:
+        group.subscribe()
+        group.prepare()
+        group.driver.poll()
+    call = make_call()
+    group.membership.leave(call, "closing", for_good=True)
+    if not named:
+        assert group.driver.poll() == []
+        group.driver.answer("JoinGroup", group.joined())
+    assert group.driver.poll() == ["LeaveGroup"]
+    request = group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert request.members[0].member_id == "m1"
+    assert call.done
+
+
 def test_a_member_that_does_not_poll_leaves(group):
     group.become_stable()
     assert group.driver.pass_time(299) == []

@@ -16,11 +16,13 @@ def group(driver):
     return Group(driver)
 
 
-@pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
+@pytest.mark.parametrize(
+    ("instance", "for_good", "epoch"), [(None, False, -1), (None, True, -1), ("i", False, -2), ("i", True, -1)]
+)
 @pytest.mark.parametrize(
     "state", [MemberState.JOINING, MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE]
 )
-def test_a_member_leaves_from_every_state(driver, make_call, state, instance, epoch):
+def test_a_member_leaves_from_every_state(driver, make_call, state, instance, for_good, epoch):
     group = Group(driver, group_instance_id=instance)
     group.subscribe()
     group.driver.poll()
@@ -34,7 +36,7 @@ def test_a_member_leaves_from_every_state(driver, make_call, state, instance, ep
     assert group.state is state
     group.driver.waiting.clear()
     call = make_call()
-    group.membership.leave(call, "closing")
+    group.membership.leave(call, "closing", for_good=for_good)
     assert group.epoch == -1
     assert group.driver.poll() == [NAME]
     assert group.state is MemberState.UNSUBSCRIBED
