@@ -21,6 +21,7 @@ from tests.topics import read_to_end, write
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.devkafka.ports import free_port
+from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
 from sparkrelay.runtime.spark.executor_target import ExecutorLost, ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executor, Executors
@@ -184,7 +185,9 @@ def run_pipeline(spark, settings):
         queried = query(streams, server)
         slots = sorted(slot.name for slot in state_of(settings).iterdir())
         resized = resize(spark, streams)
+        refused = [refusal(streams.add_stream_thread), refusal(streams.remove_stream_thread)]
         return {
+            "refused": refused,
             "tasks": tasks,
             "slots": slots,
             "logged": logged,
@@ -192,6 +195,14 @@ def run_pipeline(spark, settings):
             **resized,
             "decommissioned": decommission(spark, streams, settings),
         }
+
+
+def refusal(change):
+    """Return the error of a change that is refused."""
+    try:
+        return f"it answers {change()}"
+    except StreamsException as error:
+        return str(error)
 
 
 def query(streams, server):

@@ -105,6 +105,12 @@ def test_a_job_on_the_wrong_executor_is_refused_and_touches_nothing(cluster):
     assert not cluster["misplaced"]["touched"]
 
 
+def test_the_number_of_stream_threads_is_settled(cluster):
+    added, removed = cluster["pipeline"]["refused"]
+    assert "start another instance" in added
+    assert "give executors back" in removed
+
+
 def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table):
     tasks = cluster["pipeline"]["tasks"]
     assert cluster["pipeline"]["slots"] == ["0", "1"]

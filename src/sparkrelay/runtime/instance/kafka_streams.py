@@ -275,27 +275,57 @@ class KafkaStreams(Queryable):
             for thread in process.threads
         )
 
-    def add_stream_thread(self) -> None:
-        """Is not there (KIP-663): how many stream threads there are is settled when the instance is made.
+    @plain_errors
+    def add_stream_thread(self) -> str | None:
+        """Start one more stream thread, in a local session (KIP-663).
+
+        It has its legs compiled, joins the group and gets its share of the tasks; the others work on meanwhile. Its
+        number is the lowest that is free. Ctrl-C ends the wait for it; it is added all the same.
+
+        Returns:
+            Its name, once it is started; None if the instance is not RUNNING or REBALANCING.
 
         Raises:
-            StreamsException: always; says what to do instead.
+            StreamsException: executors of a cluster do the work; says what to do instead.
+            KafkaException: the broker does not answer.
         """
-        raise StreamsException(
-            "add_stream_thread() is not there: start another instance of this application, which takes over its share "
-            "of the tasks, or make this one anew with a larger num.stream.threads"
-        )
+        if not self._life.alive:
+            log.warning("no stream thread is added: %s is %s", self._config.application_id, self.state)
+            return None
+        added: list[str | None] = []
+        name = f"{self._config.application_id}-add"
+        Beginning(lambda _: added.append(self._processes.add_thread()), name=name).run()
+        return added[0]
 
-    def remove_stream_thread(self) -> None:
-        """Is not there, as :meth:`add_stream_thread`.
+    @plain_errors
+    def remove_stream_thread(self, timeout: float | None = None) -> str | None:
+        """Have one stream thread leave, in a local session (KIP-663): that of the highest number.
+
+        It ends its micro-batch and leaves the group, whose other members take its tasks over, also if it is a static
+        member. The last one may be removed, too: the instance is RUNNING without any then, until it gets another. In
+        a callback of the instance it is not the thread that calls, unless that is the last one; then nobody waits.
+
+        Args:
+            timeout: seconds to wait until it has left; None waits for ever.
+
+        Returns:
+            Its name; None if there is no thread to remove, the instance is not RUNNING or REBALANCING, or it has not
+            left within the timeout, which it goes on to do.
 
         Raises:
-            StreamsException: always; says what to do instead.
+            StreamsException: executors of a cluster do the work; says what to do instead.
         """
-        raise StreamsException(
-            "remove_stream_thread() is not there: make the instance anew with a smaller num.stream.threads, which is 1 "
-            "by default; pause() has it begin no further micro-batch"
-        )
+        if not self._life.alive:
+            log.warning("no stream thread is removed: %s is %s", self._config.application_id, self.state)
+            return None
+        thread = self._processes.remove_thread()
+        if thread is None:
+            log.warning("no stream thread is removed: %s has none", self._config.application_id)
+            return None
+        if not thread.is_current and not thread.wait(timeout):
+            log.warning("%s has not left within %g s; it goes on to do so", thread.name, timeout)
+            return None
+        return thread.name
 
     def snapshot(self) -> InstanceSnapshot:
         """Return everything that is published of the instance, as a copy."""
@@ -489,8 +519,11 @@ class KafkaStreams(Queryable):
             self._queries.close()
             self._life.end()
             return
-        alive = [thread for thread in self._threads if not thread.ended]
-        self._life.note_tasks(lambda: bool(alive) and all(t.running for t in alive))
+        threads = self._threads
+        alive = [thread for thread in threads if not thread.ended]
+        # A process whose threads were all removed waits for nothing (KIP-663); without a process there is something.
+        none_left = not threads and bool(self._processes.all)
+        self._life.note_tasks(lambda: none_left or (bool(alive) and all(t.running for t in alive)))
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
         """A thread that dies takes the instance with it, with the cause - unless it died with its executor."""

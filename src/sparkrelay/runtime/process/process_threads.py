@@ -7,6 +7,7 @@ What all processes of an instance share stands in the ``RuntimeContext``; what a
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
 import time
@@ -102,15 +103,19 @@ class ProcessThreads:
         self._cleaner = cleaner
         self._released = False
         self._stopping = threading.Event()
-        #: Held to look at ``_stopping`` and act on it: nothing is begun once it is set.
+        #: Held to look at ``_stopping``, or which thread is to leave, and act on it: nothing is begun once it is set.
         self._lock = threading.Lock()
+        #: Held while a thread is added, one at a time.
+        self._adding = threading.Lock()
         self._reviving = threading.Lock()
         #: Connections that a stop need not wait for.
         self._connecting: set[KafkaClient] = set()
         #: Stream thread's number -> how many of them have died in a row without having committed a batch.
         self._deaths: Counter[int] = Counter()
-        self._plans: list[PreparedLegs] = []
-        self.threads: list[StreamThread] = []
+        #: Stream thread's number -> its legs.
+        self._plans: dict[int, PreparedLegs] = {}
+        #: In the order of their numbers, which have gaps where threads were removed. Replaced as a whole.
+        self.threads: tuple[StreamThread, ...] = ()
         self._global: GlobalStreamThread | None = None
         self._global_plans: PreparedLegs | None = None
         try:
@@ -119,8 +124,8 @@ class ProcessThreads:
                 self._global_plans = context.global_plans(target)
                 self._global = self._global_thread()
             for number in range(context.config.num_stream_threads):
-                self._plans.append((plans if number == 0 else None) or context.plans(target))
-                self.threads.append(self._thread(number))
+                self._plans[number] = (plans if number == 0 else None) or context.plans(target)
+                self.threads = (*self.threads, self._thread(number))
         except BaseException:
             self.discard()
             raise
@@ -142,7 +147,9 @@ class ProcessThreads:
 
     @property
     def ended(self) -> bool:
-        """True once every thread has done everything."""
+        """True once every thread has done everything, and none is added: a process may be without any for a while."""
+        if not (self._stopping.is_set() or self.target.lost) or self._adding.locked():
+            return False
         return all(thread.ended for thread in self.threads) and (self._global is None or self._global.ended)
 
     @property
@@ -158,8 +165,11 @@ class ProcessThreads:
         """Start the threads; each joins the group."""
         if self._global is not None:
             self._global.start()
-        for thread in self.threads:
-            self._begin(thread)
+        # From here on threads may be added, which begin by themselves.
+        with self._lock:
+            for thread in self.threads:
+                if not thread.started:
+                    self._begin(thread)
 
     def pause(self) -> None:
         """Begin no further micro-batch."""
@@ -176,41 +186,128 @@ class ProcessThreads:
         for thread in self.threads:
             thread.expect_rebalance()
 
+    def add_thread(self) -> str | None:
+        """Make one more stream thread, of the lowest free number, and start it: it joins once its legs are compiled.
+
+        See KIP-663. Those that work go on meanwhile.
+
+        Returns:
+            Its name; None if the process is to end.
+
+        Raises:
+            SparkRelayError: it cannot be made.
+        """
+        try:
+            with self._adding:
+                return self._add_thread()
+        finally:
+            if self._stopping.is_set():
+                # All else may have ended in the meantime.
+                self._context.callbacks.on_change()
+
+    def _add_thread(self) -> str | None:
+        taken = {thread.number for thread in self.threads}
+        number = next(number for number in itertools.count() if number not in taken)
+        try:
+            self._plans[number] = self._context.plans(self.target)
+            thread = self._thread(number, beside=self._runs_tasks())
+            if self._put(thread):
+                log.info("%s is added", thread.name)
+                return thread.name
+        except WakeupException:
+            pass  # stop() calls
+        except BaseException:
+            self._forget(number)
+            raise
+        self._forget(number)
+        return None
+
+    def remove_thread(self) -> StreamThread | None:
+        """Ask one stream thread to leave for good; return it, or None if there is none, or the process is to end.
+
+        It is the one of the highest number, so that those stay that a restart would make, and the one that calls only
+        if it is alone.
+        """
+        with self._lock:
+            there = [thread for thread in self.threads if thread.started and not (thread.removed or thread.ended)]
+            if self._stopping.is_set() or not there:
+                return None
+            thread = max(there, key=lambda thread: (not thread.is_current, thread.number))
+            thread.remove()
+            # It may have died, and wait for its successor.
+            for client in self._connecting.intersection(self._clients.get(thread.number, ())):
+                client.interrupt()
+        return thread
+
+    def take_out_removed(self) -> None:
+        """Let threads go that have left for good, and have the others look for the rebalance that follows."""
+        with self._lock:
+            gone = [thread for thread in self.threads if thread.removed and thread.ended]
+            if self._stopping.is_set() or not gone:
+                return  # all are released together
+            self.threads = tuple(thread for thread in self.threads if thread not in gone)
+        for thread in gone:
+            log.info("%s has left for good", thread.name)
+            self._forget(thread.number)
+        self.expect_rebalance()
+
     def replace(self, thread: StreamThread) -> None:
         """Put a new stream thread in the place of one that has left the group, and start it.
 
         Not at once: an error that does not pass would else have thread follow thread as fast as they can die. The pause
         doubles until one of them has committed a batch. A broker that does not answer is waited for. Once the process
-        is asked to stop, or its executor is gone, there is no successor.
+        is asked to stop, or the thread to leave it, or its executor is gone, there is no successor.
 
         Raises:
             SparkRelayError: a thread cannot be made.
         """
-        number = self.threads.index(thread)
+        number = thread.number
         deaths = 1 if thread.progress.committed else self._deaths[number] + 1
         self._deaths[number] = deaths
         backoff = Backoff(_FIRST_REPLACEMENT, _LONGEST_REPLACEMENT, jitter=0, failures=deaths - 1)
-        while self._rest(backoff.next()):
+        while self._rest(number, backoff.next()):
             self._disconnect(number)
             try:
                 self._revive_global_tables()
                 successor = self._thread(number)
             except WakeupException:
-                return  # stop() calls
+                return  # stop() calls, or remove_thread()
             except KafkaException as error:
                 if not error.retriable:
                     raise
                 log.warning("%s: its successor cannot be made yet: %s", thread.name, error)
                 thread.progress.trouble(str(error))
                 continue
-            with self._lock:
-                welcome = not self._stopping.is_set()
-                if welcome:
-                    self.threads[number] = successor
-                    self._begin(successor)
-            if not welcome:
-                _discard(successor)
+            self._put(successor)
             return
+
+    def _put(self, thread: StreamThread) -> bool:
+        """Have a thread in its place and start it; return False if it is discarded, because nobody wants it any more.
+
+        Raises:
+            RuntimeError: this computer has no thread left; it is discarded, too.
+        """
+        begun = False
+        try:
+            with self._lock:
+                before = self.threads
+                if not self._unwanted(thread.number):
+                    others = (other for other in before if other.number != thread.number)
+                    self.threads = tuple(sorted((*others, thread), key=lambda thread: thread.number))
+                    try:
+                        self._begin(thread)
+                        begun = True
+                    finally:
+                        if not begun:
+                            self.threads = before
+        finally:
+            if not begun:
+                _discard(thread)
+        return begun
+
+    def _unwanted(self, number: int) -> bool:
+        """Return whether a thread of that number is not to be any more."""
+        return self._stopping.is_set() or any(one.removed for one in self.threads if one.number == number)
 
     def _revive_global_tables(self) -> None:
         """Put a new thread in the place of a dead one that kept the global tables."""
@@ -227,10 +324,10 @@ class ProcessThreads:
                     successor.start()
                 self._global = successor
 
-    def _rest(self, seconds: float) -> bool:
-        """Wait; return False if the process is to end meanwhile."""
+    def _rest(self, number: int, seconds: float) -> bool:
+        """Wait; return False if the process, or its thread of that number, is to end meanwhile."""
         deadline = time.monotonic() + seconds
-        while not (self._stopping.is_set() or self.target.lost):
+        while not (self._unwanted(number) or self.target.lost):
             left = deadline - time.monotonic()
             if left <= 0:
                 return True
@@ -247,6 +344,9 @@ class ProcessThreads:
             thread.stop()
         if self._global is not None:
             self._global.stop()
+        if not (self.threads or self._released):
+            # Nobody else is there to say that all has ended; and a signal may have interrupted who calls.
+            threading.Thread(target=self._context.callbacks.on_change, daemon=True).start()
 
     def lose(self) -> None:
         """Say that the executor is gone: the threads leave the group at once, without touching their stores."""
@@ -288,17 +388,23 @@ class ProcessThreads:
             # Somebody may have resumed between the look and the pause.
             thread.resume()
 
+    def _forget(self, number: int) -> None:
+        """Let go of what a thread had that has left, or never was."""
+        self._disconnect(number)
+        self._plans.pop(number, None)
+        self._deaths.pop(number, None)
+
     def _disconnect(self, number: int) -> None:
         for client in self._clients.pop(number, []):
             client.close()
 
     def _connect(self, number: int, client_id: str) -> KafkaClient:
-        """Connect a client for a stream thread; :meth:`stop` breaks that off with WakeupException."""
+        """Connect a client for a stream thread; who stops or removes it breaks that off with WakeupException."""
         client = self._context.client(client_id)
         with self._lock:
             self._clients[number].append(client)
             self._connecting.add(client)
-            if self._stopping.is_set():
+            if self._unwanted(number):
                 client.interrupt()
         try:
             self._context.connect(client)
@@ -314,13 +420,13 @@ class ProcessThreads:
         """Return the tasks that the process's threads, but for this one, open or run."""
         return {
             task.id
-            for other, thread in enumerate(self.threads)
-            if other != number
+            for thread in self.threads
+            if thread.number != number
             for task in thread.tasks.all()
             if task.state is not TaskState.STANDBY
         }
 
-    def _thread(self, number: int) -> StreamThread:
+    def _thread(self, number: int, *, beside: bool = False) -> StreamThread:
         shared, config = self._context, self._config
         name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
         # Each thread asks for itself: a client belongs to the thread that polls it.
@@ -334,7 +440,7 @@ class ProcessThreads:
         progress = shared.progress.thread()
         state_updater = self._state_updater(number, name, jobs, restore_topics, progress)
         progress.copies = state_updater.copies
-        in_service = InService()
+        in_service, stopping = InService(), threading.Event()
         tasks = TaskSet(
             config=config,
             slot=self.slot,
@@ -344,7 +450,7 @@ class ProcessThreads:
             transactions=TransactionCoordinator(own, timeout=longest_initialization(config)),
             topics=topics,
             cleaner=self._cleaner,
-            stopping=self._stopping,
+            stopping=stopping,
         )
         failing = FailingRecords.of(config)
         transactions = TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000)
@@ -374,6 +480,7 @@ class ProcessThreads:
             failing=failing,
         )
         return StreamThread(
+            number=number,
             name=name,
             config=config,
             membership=membership,
@@ -382,7 +489,9 @@ class ProcessThreads:
             batches=batches,
             progress=progress,
             callbacks=shared.callbacks,
+            stopping=stopping,
             global_tables=self._global,
+            beside=beside,
         )
 
     def _global_thread(self) -> GlobalStreamThread:

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import KafkaException, StreamsException
@@ -119,6 +119,14 @@ class DriverProcess:
         for process in self.all:
             process.stop()
 
+    def add_thread(self) -> str | None:
+        """Add a stream thread to the process, as :meth:`ProcessThreads.add_thread` does."""
+        return next((process.add_thread() for process in self.all), None)
+
+    def remove_thread(self) -> StreamThread | None:
+        """Have a stream thread leave, as :meth:`ProcessThreads.remove_thread` does."""
+        return next((process.remove_thread() for process in self.all), None)
+
     def lost(self, thread: StreamThread, error: Exception) -> bool:  # noqa: ARG002 - the other kind looks
         """Return whether a thread died because its executor is gone; the driver's cannot."""
         return False
@@ -127,6 +135,8 @@ class DriverProcess:
         """Release what has ended; return True once nothing is left that runs."""
         # One at a time: who is notified that all is over may start anew, so everything must be released.
         with self._tidying:
+            for process in self.all:
+                process.take_out_removed()
             ended = all(process.ended for process in self.all)
             if ended:
                 for process in self.all:
@@ -250,6 +260,31 @@ class ExecutorProcesses:
         self._stopping.set()
         for process in self.all:
             process.stop()
+
+    def add_thread(self) -> NoReturn:
+        """Refuse: which executor's would it be, and how many would those get that come later.
+
+        Raises:
+            StreamsException: always; says what to do instead.
+        """
+        raise StreamsException(
+            "add_stream_thread() is for local sessions (spark.master=local[N]). On a cluster each executor has "
+            f"num.stream.threads={self._context.config.num_stream_threads} of them: add executors, start another "
+            "instance of this application, which takes over its share of the tasks, or make this one anew with a "
+            "larger num.stream.threads"
+        )
+
+    def remove_thread(self) -> NoReturn:
+        """Refuse, as :meth:`add_thread`.
+
+        Raises:
+            StreamsException: always; says what to do instead.
+        """
+        raise StreamsException(
+            "remove_stream_thread() is for local sessions (spark.master=local[N]). On a cluster each executor has "
+            f"num.stream.threads={self._context.config.num_stream_threads} of them: give executors back, or make the "
+            "instance anew with a smaller num.stream.threads; pause() has it begin no further micro-batch"
+        )
 
     def lost(self, thread: StreamThread, error: Exception) -> bool:
         """Return whether a thread died because its executor is gone; the threads beside it then end as well."""

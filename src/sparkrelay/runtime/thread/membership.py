@@ -195,9 +195,12 @@ class StreamsMembership:
         """Break off what is asked about topics and transactions, now and later. May be called from any thread."""
         self._topics.interrupt()
 
-    def close(self) -> None:
-        """Leave the group and close the connections; a broker that does not answer is not waited for."""
-        self._consumer.close(_LEAVE_SECONDS)
+    def close(self, *, for_good: bool = False) -> None:
+        """Leave the group, a static member only ``for_good``, and close the connections.
+
+        A broker that does not answer is not waited for.
+        """
+        self._consumer.close(_LEAVE_SECONDS, for_good=for_good)
 
     def consider_follow_up(self, tasks: TaskSet) -> None:
         """Ask for a rebalance as soon as a copy that was cold is warm."""

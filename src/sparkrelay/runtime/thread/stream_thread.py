@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 _BUSY_SECONDS = 0.01
 _IDLE_SECONDS = 0.1
 _PURGE_SECONDS = 30.0
+_LOOK_SECONDS = 0.5
 #: A broker that is back is noticed within this.
 _SHORTEST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
@@ -69,6 +71,7 @@ class StreamThread:
     def __init__(
         self,
         *,
+        number: int,
         name: str,
         config: StreamsConfig,
         membership: StreamsMembership,
@@ -77,8 +80,27 @@ class StreamThread:
         batches: BatchThread,
         progress: ThreadProgress,
         callbacks: ThreadCallbacks,
+        stopping: threading.Event,
         global_tables: GlobalStreamThread | None = None,
+        beside: bool = False,
     ) -> None:
+        """Prepare the thread.
+
+        Args:
+            number: its own among the threads of its process, from 0.
+            name: the thread's.
+            config: the process's settings.
+            membership: its member of the group.
+            tasks: its tasks.
+            in_service: what it shares with ``batches``.
+            batches: runs its micro-batches.
+            progress: what it reports.
+            callbacks: whom it calls.
+            stopping: its own, and nobody else's; set once it is to end.
+            global_tables: those of the process, if there are some.
+            beside: True if other threads of the process run the tasks by now.
+        """
+        self.number = number
         self.name = name
         self._config = config
         self._membership = membership
@@ -89,7 +111,10 @@ class StreamThread:
         self._progress = progress
         self._callbacks = callbacks
         self._global_tables = global_tables
-        self._stopping = threading.Event()
+        self._beside = beside
+        self._stopping = stopping
+        #: True once it is to leave its process for good, which may go on without it.
+        self.removed = False
         self._serving = True
         #: Set by others, who know that somebody is gone before the group does.
         self._rebalance_expected = threading.Event()
@@ -113,6 +138,19 @@ class StreamThread:
         if self._serving:
             # The broker may not answer for a while, and need not. Past that, the member has to leave its group.
             self._membership.interrupt()
+
+    def remove(self) -> None:
+        """As :meth:`stop`, and nobody takes its place: a static member leaves the group, too."""
+        self.removed = True
+        self.stop()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until the thread has ended and everybody knows; return False if that takes longer than seconds given."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+            # Again and again: a signal that comes right before the main thread falls asleep does not wake it.
+            self._thread.join(min(left, _LOOK_SECONDS))
+        return not self._thread.is_alive()
 
     def pause(self) -> None:
         """Begin no further micro-batch; what is restored goes on."""
@@ -172,8 +210,8 @@ class StreamThread:
 
     @property
     def is_current(self) -> bool:
-        """True on the thread itself, that is, in callbacks."""
-        return threading.current_thread() is self._thread
+        """True in callbacks: on the thread itself, and on those that work for it, whose names begin with its own."""
+        return f"{threading.current_thread().name}-".startswith(f"{self.name}-")
 
     @property
     def ended(self) -> bool:
@@ -206,7 +244,8 @@ class StreamThread:
         self._callbacks.on_change()
 
     def _leave(self) -> None:
-        self._attempt(self._membership.close, "leaving the group failed")
+        close = functools.partial(self._membership.close, for_good=self.removed)
+        self._attempt(close, "leaving the group failed")
 
     def _attempt(self, step: Callable[[], None], complaint: str) -> Exception | None:
         try:
@@ -234,7 +273,7 @@ class StreamThread:
         self.tasks.start()
         # A member is given tasks at once, of others too if it has their state: they would wait for our Python workers.
         # Where there are no others, nobody runs the tasks meanwhile, and joining need not wait for what they wait for.
-        if not (self._batches.wait_prewarmed(0.0) or self._membership.nobody_else()):
+        if not (self._batches.wait_prewarmed(0.0) or (not self._beside and self._membership.nobody_else())):
             while not (self._batches.wait_prewarmed(_IDLE_SECONDS) or self._stopping.is_set()):
                 pass
         self._batches.check()

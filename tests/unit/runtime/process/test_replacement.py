@@ -18,15 +18,15 @@ class Process(ProcessThreads):
 
     def __init__(self):
         self.target = SimpleNamespace(lost=False)
-        self.threads = [Thread()]
+        self.threads = (Thread(),)
         self.pauses, self.troubles, self.begun = [], [], []
         self._deaths, self._stopping = Counter(), threading.Event()
         self._lock, self._connecting, self._clients = threading.Lock(), set(), defaultdict(list)
-        self._global, self._reviving = None, threading.Lock()
+        self._adding, self._global, self._reviving = threading.Lock(), None, threading.Lock()
 
-    def _rest(self, seconds):
+    def _rest(self, number, seconds):
         self.pauses.append(seconds)
-        return super()._rest(0.0)
+        return super()._rest(number, 0.0)
 
     def _disconnect(self, number):
         pass
@@ -48,6 +48,8 @@ class Process(ProcessThreads):
 class Thread:
     """A stream thread that notes its calls."""
 
+    number, removed, started, ended = 0, False, True, False
+
     def __init__(self):
         self.name = "app-StreamThread-1"
         self.calls = []
@@ -61,13 +63,20 @@ class Thread:
     def stop(self):
         self.calls.append("stop")
 
+    def remove(self):
+        self.removed = True
+
+    @property
+    def is_current(self):
+        return False
+
     def discard(self):
         self.calls.append("discard")
 
 
 def test_of_threads_that_could_not_be_started_nothing_is_waited_for():
     process = Process()
-    process.threads = [Thread(), Thread()]
+    process.threads = (Thread(), Thread())
     process.threads[0].started, process.threads[1].started = True, False
     process.give_up_unstarted()
     assert [thread.calls for thread in process.threads] == [[], ["discard", "left out of the log"]]
@@ -75,7 +84,7 @@ def test_of_threads_that_could_not_be_started_nothing_is_waited_for():
 
 def test_global_tables_end_with_their_executor():
     process = Process()
-    process._global, process.target.lose = Thread(), lambda: None
+    process._global, process.target.lose = Thread(), lambda: setattr(process.target, "lost", True)
     process._global.ended = process.threads[0].ended = True
     process.lose()
     assert process._global.calls == ["stop"]
@@ -118,7 +127,7 @@ def test_a_broker_that_is_away_is_waited_for(process):
     process.troubles = [TimeoutException("no broker answers")] * 2
     process.die()
     assert process.pauses == [0.5, 1, 2]
-    assert process.begun == process.threads
+    assert tuple(process.begun) == process.threads
 
 
 def test_what_waiting_does_not_mend_is_raised(process):
@@ -128,42 +137,46 @@ def test_what_waiting_does_not_mend_is_raised(process):
     assert process.begun == []
 
 
-@pytest.mark.parametrize("why", ["stopping", "executor gone"])
+@pytest.mark.parametrize("why", ["stopping", "leaving", "executor gone"])
 def test_a_process_that_ends_gets_no_successor(process, why):
     (thread,) = process.threads
     if why == "stopping":
         process._stopping.set()
+    elif why == "leaving":
+        thread.removed = True
     else:
         process.target.lost = True
     process.die()
-    assert (process.threads, process.begun) == ([thread], [])
+    assert (process.threads, process.begun) == ((thread,), [])
 
 
-def test_a_stop_does_not_wait_for_a_successor_that_connects(process):
+@pytest.mark.parametrize("asked", ["stop", "remove_thread"])
+def test_who_stops_or_removes_does_not_wait_for_a_successor_that_connects(process, asked):
     client = Client()
     process._context = SimpleNamespace(client=lambda client_id: client, connect=Client.bootstrap)
     process._thread = lambda number: process._connect(number, "app")
     replacing = threading.Thread(target=process.die)
     replacing.start()
     assert client.connecting.wait(60)
-    process.stop()
+    getattr(process, asked)()
     assert client.interrupted.is_set()
     replacing.join(60)
     assert not replacing.is_alive()
     assert (process.begun, process._connecting) == ([], set())
 
 
-def test_a_successor_that_comes_after_the_stop_is_not_started(process):
+@pytest.mark.parametrize("asked", ["stop", "remove_thread"])
+def test_a_successor_that_comes_after_the_stop_is_not_started(process, asked):
     (thread,) = process.threads
     late = Thread()
 
     def make(number):
-        process.stop()
+        getattr(process, asked)()
         return late
 
     process._thread = make
     process.die()
-    assert (process.threads, process.begun) == ([thread], [])
+    assert (process.threads, process.begun) == ((thread,), [])
     assert late.calls == ["discard", "left out of the log"]
 
 
@@ -190,9 +203,9 @@ def test_a_thread_that_could_not_be_made_is_not_in_the_progress(connected):
 
 
 def test_what_other_threads_open_or_run_is_known(process):
-    def having(**states):
+    def having(number, **states):
         tasks = [SimpleNamespace(id=id_, state=TaskState(state)) for id_, state in states.items()]
-        return SimpleNamespace(tasks=SimpleNamespace(all=lambda: tasks))
+        return SimpleNamespace(number=number, tasks=SimpleNamespace(all=lambda: tasks))
 
-    process.threads = [having(a="running", b="standby"), having(c="created", d="restoring"), having()]
-    assert [process._active_beside(number) for number in range(3)] == [{"c", "d"}, {"a"}, {"a", "c", "d"}]
+    process.threads = having(0, a="running", b="standby"), having(2, c="created", d="restoring"), having(5)
+    assert [process._active_beside(number) for number in (0, 2, 5)] == [{"c", "d"}, {"a"}, {"a", "c", "d"}]

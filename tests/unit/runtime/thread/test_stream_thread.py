@@ -69,7 +69,8 @@ class StreamsMembership:
     def start(self, tasks):
         self.joined.set()
 
-    def close(self):
+    def close(self, *, for_good=False):
+        self.for_good = for_good
         self.at_close()
 
 
@@ -114,12 +115,13 @@ class Tasks:
 
 
 class Bench:
-    def __init__(self):
+    def __init__(self, *, beside=False):
         self.failures, self.replaced, self.failure = [], [], None
         self.prewarmed = threading.Event()
         self.prewarmed.set()
         self.membership, self.tasks, self.service = StreamsMembership(), Tasks(), InService()
         self.thread = StreamThread(
+            number=0,
             name="app",
             config=StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "h:1"}),
             membership=self.membership,
@@ -127,6 +129,8 @@ class Bench:
             in_service=self.service,
             batches=SimpleNamespace(check=self.check, start=lambda: None, wait_prewarmed=self.prewarmed.wait),
             progress=ProgressLog("app").thread(),
+            stopping=threading.Event(),
+            beside=beside,
             callbacks=ThreadCallbacks(
                 on_change=lambda: None,
                 on_failure=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
@@ -273,6 +277,39 @@ def test_a_group_without_others_is_joined_beside_the_prewarm(bench, wait_until):
     assert bench.membership.joined.wait(60)
     bench.thread.stop()
     wait_until(lambda: bench.thread.ended, "the thread did not end")
+
+
+def test_beside_others_of_its_process_that_run_the_tasks_the_prewarm_is_waited_for(wait_until):
+    """They go on with them until then."""
+    bench = Bench(beside=True)
+    bench.membership.alone = True
+    bench.prewarmed.clear()
+    bench.thread.start()
+    assert not bench.membership.joined.wait(0.3)
+    bench.prewarmed.set()
+    assert bench.membership.joined.wait(60)
+    bench.thread.stop()
+    assert bench.thread.wait(60)
+
+
+@pytest.mark.parametrize("asked", ["stop", "remove"])
+def test_who_is_removed_leaves_for_good(bench, asked):
+    """Who is stopped may come back, as a static member."""
+    bench.thread.start()
+    assert bench.membership.joined.wait(60)
+    assert not bench.thread.wait(0)
+    getattr(bench.thread, asked)()
+    assert bench.thread.wait(60)
+    assert bench.membership.for_good is bench.thread.removed is (asked == "remove")
+
+
+def test_callbacks_of_those_that_work_for_a_thread_are_its_own(bench):
+    current = {}
+    for name in ("app", "app-batch", "app-restore", "app1-batch", "other"):
+        looking = threading.Thread(target=lambda name=name: current.update({name: bench.thread.is_current}), name=name)
+        looking.start()
+        looking.join(60)
+    assert current == {"app": True, "app-batch": True, "app-restore": True, "app1-batch": False, "other": False}
 
 
 def test_a_thread_that_lost_its_executor_in_the_prewarm_does_not_join(bench, wait_until):
