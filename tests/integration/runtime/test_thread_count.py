@@ -212,6 +212,32 @@ def test_a_thread_that_dies_and_is_removed_has_no_successor(
     wait_for_table(topics[1], {**orders.counts, b"mouse": {"user": "mouse", "count": 1}}, streams)
 
 
+def test_threads_that_die_again_and_again_can_be_removed(
+    instance, topics, orders, produce, wait_for_table, wait_until, consumed, tmp_path
+):
+    trap = tmp_path / "trap"
+    trap.touch()
+    streams = instance(counting(topics, trap), {"max.batch.retries": 0, "num.stream.threads": 2})
+    deaths = []
+    streams.set_uncaught_exception_handler(lambda error: deaths.append(error) or "replace-thread")
+    streams.start()
+    orders.write()
+    wait_for_table(topics[1], orders.counts, streams)
+    first, second = (thread.thread_name for thread in streams.metadata_for_local_threads())
+    produce(topics[0], [("mouse", {"n": 1})])
+    # Whoever gets the mouse's task dies; in the end each waits for a successor, becomes one, or dies just now.
+    wait_until(lambda: len(deaths) >= 3, "nobody dies")
+    assert streams.remove_stream_thread() == second
+    assert streams.remove_stream_thread() == first
+    assert (streams.metadata_for_local_threads(), left_of(first), left_of(second)) == ((), [], [])
+    trap.unlink()
+    assert streams.add_stream_thread() == first
+    orders.write()
+    wait_for_table(topics[1], {**orders.counts, b"mouse": {"user": "mouse", "count": 1}}, streams)
+    assert streams.exception() is None
+    each_update_once(consumed, topics[1])
+
+
 def test_a_stop_does_not_wait_for_threads_that_come_and_go(
     instance, topics, orders, wait_for_table, wait_until, monkeypatch
 ):
