@@ -2,7 +2,7 @@
 
     placed source -> fetch (Arrow) -> the user's steps (Catalyst) -> state (Arrow) -> steps after it -> publish (Arrow)
 
-Without steps after the stateful one, state and publish are one Python stage. A plan is made once for an assignment
+Steps of ours that follow one another are one Python stage (``ways``). A plan is made once for an assignment
 and run for every micro-batch; ranges, batch numbers and producer ids travel beside it (``commands``).
 
 The same code checks a topology before anything starts: building a leg's DataFrame makes Catalyst resolve every

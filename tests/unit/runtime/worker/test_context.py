@@ -1,0 +1,49 @@
+"""What a step takes of the rows of the one before it, where both are one Python stage."""
+
+import pyarrow as pa
+import pytest
+
+from sparkrelay.runtime.worker.context import Passage, in_turn
+
+ROWS = pa.RecordBatch.from_pydict({"a": [1, None, 3, None], "gone": [True, True, None, False], "b": list("wxyz")})
+A, B = ("x", "a", pa.int64()), ("b", "b", pa.string())
+
+
+@pytest.mark.parametrize(
+    ("conditions", "left"),
+    [
+        ((), "wxyz"),
+        (((("a", False),),), "wy"),
+        (((("gone", True),),), "wx"),
+        (((("gone", True), ("a", False)),), "wxy"),
+        (((("gone", True),), (("a", False),)), "w"),
+        (((),), ""),
+    ],
+)
+def test_rows_pass_of_which_each_condition_is_true(conditions, left):
+    passed = Passage((B,), conditions).of(ROWS)
+    assert "".join(passed.column("b").to_pylist()) == left
+
+
+def test_columns_come_under_their_names_and_others_are_null():
+    passed = Passage((A, B, ("again", "a", pa.int64()), ("none", None, pa.list_(pa.string())))).of(ROWS)
+    assert passed.schema.names == ["x", "b", "again", "none"]
+    assert passed.column("again").equals(passed.column("x"))
+    assert passed.column("none").null_count == ROWS.num_rows
+    assert passed.schema.field("none").type == pa.list_(pa.string())
+
+
+def test_a_step_runs_on_what_passes():
+    taken = []
+
+    def make(batches):
+        assert list(batches) == ["given"]
+        yield ROWS
+        yield ROWS.slice(0, 0)
+
+    def take(batches):
+        taken.extend(batch.to_pydict() for batch in batches)
+        yield "made"
+
+    assert list(in_turn(make, Passage((A,), ((("a", False),),)), take, iter(["given"]))) == ["made"]
+    assert taken == [{"x": [1, 3]}, {"x": []}]
