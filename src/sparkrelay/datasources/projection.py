@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.runtime.worker.context import as_type
+from sparkrelay.records.arrow_buffers import as_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

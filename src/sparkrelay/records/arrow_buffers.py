@@ -9,12 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["BinaryColumn", "BinaryWriter", "fixed_width", "flatten", "validity_bitmap", "validity_bytes"]
+__all__ = ["BinaryColumn", "BinaryWriter", "as_type", "fixed_width", "flatten", "validity_bitmap", "validity_bytes"]
 
 _BYTES_LIKE = (pa.types.is_binary, pa.types.is_string)
 _LARGE_BYTES_LIKE = (pa.types.is_large_binary, pa.types.is_large_string)
 
 NO_BYTES = np.empty(0, np.uint8)
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as one of this type; Arrow's cast costs as much where nothing is to be done."""
+    return column if column.type == kind else column.cast(kind)
 
 
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:

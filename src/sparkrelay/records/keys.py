@@ -11,13 +11,14 @@ lengths with a choice, ``-0.0`` is written as ``0.0``, and all NaNs are one. Ref
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bitmap, validity_bytes
+from sparkrelay.records.arrow_buffers import BinaryColumn, as_type, flatten, validity_bitmap, validity_bytes
 from sparkrelay.records.tuples import MAX_BINARY, read_columns, write_columns
 
 if TYPE_CHECKING:
@@ -122,11 +123,16 @@ def plain_misfit(value: bytes, kind: pa.DataType) -> str:
 
 
 def _read_plain(keys: pa.Array, kind: pa.DataType) -> pa.Array:
+    numbers_wanted = kind in _BIG_ENDIAN_WIDTH
+    if not numbers_wanted:
+        # Arrow looks for itself whether it is text.
+        with contextlib.suppress(pa.ArrowInvalid):
+            return as_type(keys, kind)
     wrong = plain_misfits(keys, kind)
     if len(wrong):
         row = int(wrong[0])
         raise SerializationException(f"the key of row {row} {plain_misfit(keys[row].as_py(), kind)}")
-    if kind not in _BIG_ENDIAN_WIDTH:
+    if not numbers_wanted:
         return keys.cast(kind)
     width = _BIG_ENDIAN_WIDTH[kind]
     if keys.null_count:

@@ -76,6 +76,7 @@ class StateLayout:
         for index, kind in enumerate(kinds):
             fields.append((f"f{index}", "<u4" if is_variable(kind) else physical_dtype(kind)))
         self._dtype = np.dtype(fields)
+        self._names = [name for name, *_ in fields[2:]]
         self._version = _VARIABLE if self._variable else _FIXED
 
     def decode(self, values: pa.Array) -> list[Field]:
@@ -85,16 +86,16 @@ class StateLayout:
             StoreCorruptedException: a value is not of this layout.
         """
         count = len(values)
-        present = values.is_valid().to_numpy(zero_copy_only=False)
+        present = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else np.ones(count, np.bool_)
         states = values.drop_null() if values.null_count else values
         offsets, data = buffers(states)
-        packed = np.zeros(count, dtype=self._dtype)
-        packed[present] = self._packed(offsets, data)
-        there = np.unpackbits(packed["there"], axis=1, bitorder="little", count=len(self._kinds)).astype(np.bool_)
-        fields = [
-            Field(np.ascontiguousarray(packed[f"f{index}"]), np.ascontiguousarray(there[:, index]))
-            for index in range(len(self._kinds))
-        ]
+        packed = self._packed(offsets, data)
+        if values.null_count:
+            some, packed = packed, np.zeros(count, dtype=self._dtype)
+            packed[present] = some
+        there = np.unpackbits(packed["there"], axis=1, bitorder="little", count=len(self._kinds)).view(np.bool_)
+        # Copies: a row alone would be the store's own bytes, which stand anywhere.
+        fields = [Field(packed[name].copy(), there[:, index].copy()) for index, name in enumerate(self._names)]
         if self._variable:
             rows = np.cumsum(present) - 1
             lengths = [packed[f"f{index}"][present] for index in self._variable[:-1]]
@@ -132,7 +133,7 @@ class StateLayout:
 
     def _packed(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[Any]:
         width = self._dtype.itemsize
-        lengths = np.diff(offsets)
+        lengths = offsets[1:] - offsets[:-1]
         if self._variable:
             if lengths.size and int(lengths.min()) < width:
                 raise self._corrupted(f"one is {int(lengths.min())} bytes long, less than {width}")

@@ -124,6 +124,8 @@ def _in_order(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
             part = keys[start : start + _AT_A_TIME].to_pylist()
             values = _get_spelt(transaction, table, part) if _spelt(part) else _get(cursor, part)
             parts.append(pa.array(values, pa.binary()))
+    if len(parts) == 1:
+        return parts[0]
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 

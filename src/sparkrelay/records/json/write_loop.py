@@ -162,11 +162,11 @@ def _short_digits(number: float) -> tuple[int, int]:
     return 0, -1
 
 
-@kernel("void(float64[::1], uint8[::1])")
-def find_short(numbers: Any, short: Any) -> None:
-    """Mark the numbers that the loop can write itself."""
-    for row in range(len(numbers)):
-        _, places = _short_digits(numbers[row])
+@kernel("void(int64, uint8[::1])")
+def find_short(address: int, short: Any) -> None:
+    """Mark the doubles from an address on that the loop can write itself."""
+    for row in range(len(short)):
+        _, places = _short_digits(load_double(address + row * 8))
         short[row] = 1 if places >= 0 else 0
 
 

@@ -8,6 +8,7 @@ milliseconds, with ``Z`` where the type has a zone; binary is base64; NaN and th
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,12 +66,10 @@ class _Plan:
     def add(self, column: pa.Array, name: str | None, path: str) -> None:
         """Add a column with its name, or, without one, the only column of a plan."""
         array = flatten(column)
-        quoted = (
-            np.frombuffer(f"{json.dumps(name, ensure_ascii=False)}:".encode(), np.uint8) if name is not None else None
-        )
+        quoted = b"" if name is None else _quoted(name)
         valid = validity_bytes(array)
         self._owners += (array, valid, quoted)
-        label = [quoted.ctypes.data, len(quoted)] if quoted is not None else [0, 0]
+        label = [np.frombuffer(quoted, np.uint8).ctypes.data if quoted else 0, len(quoted)]
         valid_address = valid.ctypes.data if len(valid) else 0
         self._capacity += self._rows * (label[1] + 1 + _NULL_SIZE)
         kind = array.type
@@ -89,12 +88,15 @@ class _Plan:
             self._owners.append(valid)
             self._leaves.append([loop.INT, 0, 0, valid.ctypes.data, 0, *label, 0])
             return
-        numbers = 0
+        numbers, what = 0, loop.FLOAT
+        data: BinaryColumn | np.ndarray[Any, Any]
         if pa.types.is_float64(kind):
-            array, doubles = _without_short(array)
+            doubles = _filled(array, 0.0)
             self._owners.append(doubles)
             numbers = doubles.ctypes.data
-        what, data = _texts_or_numbers(array, path)
+            data = _long_floats(array, numbers)
+        else:
+            what, data = _texts_or_numbers(array, path)
         self._owners.append(data)
         if isinstance(data, BinaryColumn):
             self._capacity += _text_capacity(what, data, self._rows)
@@ -153,20 +155,39 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
     return writer.finish(rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
 
 
+@functools.lru_cache(maxsize=1024)
+def _quoted(name: str) -> bytes:
+    """Return a column's name as it stands in an object, with the colon."""
+    return f"{json.dumps(name, ensure_ascii=False)}:".encode()
+
+
+def _filled(array: pa.Array, nothing: float) -> np.ndarray[Any, Any]:
+    """Return numbers, and this one for null; where none is null they are Arrow's own."""
+    numbers: np.ndarray[Any, Any] = (array.fill_null(nothing) if array.null_count else array).to_numpy(False)
+    return numbers
+
+
 def _integers(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array(array.cast(pa.int64()).fill_null(0), np.int64)
+    return _filled(array if array.type == pa.int64() else array.cast(pa.int64()), 0)
 
 
 def _micros(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return _integers(array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64()))
 
 
-def _without_short(array: pa.Array) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.float64]]]:
-    """Make null what the loop writes without Arrow's help, which is ten times slower; returns the numbers too."""
-    numbers = np.array(array.fill_null(0.0), np.float64)
-    short = np.empty(len(numbers), np.uint8)
-    loop.find_short(numbers, short)
-    return pc.if_else(pa.array(short.view(np.bool_)), pa.scalar(None, pa.float64()), array), numbers
+def _long_floats(array: pa.Array, address: int) -> BinaryColumn:
+    """Return texts of those that the loop does not write without Arrow's help, which is ten times slower.
+
+    Args:
+        array: the column.
+        address: of its numbers, which stand there for null too.
+    """
+    short = np.empty(len(array), np.uint8)
+    loop.find_short(address, short)
+    if 0 not in short.tobytes():
+        return BinaryColumn.nulls(len(array))
+    long = pc.if_else(pa.array(short.view(np.bool_)), pa.scalar(None, pa.float64()), array)
+    return BinaryColumn.of(long.cast(pa.string()))
 
 
 def _plain_decimals(array: pa.Array) -> pa.Array:
@@ -184,7 +205,7 @@ _WRITERS: Final[Sequence[tuple[Callable[[pa.DataType], bool], int, Callable[[pa.
     (lambda kind: pa.types.is_integer(kind) and kind != pa.uint64(), loop.INT, _integers),
     (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), loop.STRING, _same),
     (
-        lambda kind: pa.types.is_float32(kind) or pa.types.is_float64(kind),
+        pa.types.is_float32,
         loop.FLOAT,
         lambda array: array.cast(pa.string()),
     ),

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, EXECUTOR_PROPERTY, BatchCommand, decode, encode_bytes
 from sparkrelay.runtime.contract.failure_marks import MisplacedTask, WorkerFailure
 from sparkrelay.runtime.worker.own_executor import own_executor
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Passage",
-    "as_type",
     "clock_ms",
     "commanded",
     "current_command",
@@ -166,11 +166,6 @@ def drain(batches: Iterable[object]) -> None:
     """Read input to its end: unread input ends the Python worker with all its caches."""
     for _ in batches:
         pass
-
-
-def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as one of this type."""
-    return column if column.type == kind else column.cast(kind)
 
 
 def laid_out(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:

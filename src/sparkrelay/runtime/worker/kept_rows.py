@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkrelay.errors import StreamsException
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.context import as_type, drain, laid_out
+from sparkrelay.runtime.worker.context import drain, laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

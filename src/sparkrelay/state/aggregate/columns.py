@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.state.layout import Field, is_variable, physical_dtype
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ def numbers(column: pa.Array, kind: pa.DataType) -> tuple[NDArray[Any], NDArray[
 def array_of(field: Field, kind: pa.DataType) -> pa.Array:
     """Return a field of this type as a column, null where it is not there."""
     if field.data is not None:
-        return field.data.cast(kind)
+        return as_type(field.data, kind)
     if pa.types.is_decimal(kind):
         bits = pa.py_buffer(np.packbits(field.there, bitorder="little"))
         return pa.Array.from_buffers(kind, len(field.values), [bits, pa.py_buffer(np.ascontiguousarray(field.values))])
     if pa.types.is_boolean(kind):
         return pa.array(field.values.astype(np.bool_), mask=~field.there)
     kept = pa.array(field.values, mask=~field.there)
-    return kept.view(kind) if pa.types.is_temporal(kind) else kept.cast(kind)
+    return kept.view(kind) if pa.types.is_temporal(kind) else as_type(kept, kind)
 
 
 def chosen(take: NDArray[np.bool_], new: Field, old: Field) -> Field:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.state.aggregate.base import Aggregate, OutOfRange
 from sparkrelay.state.aggregate.columns import array_of, field_of
 from sparkrelay.state.aggregate.sums import counted, not_null
@@ -64,7 +65,7 @@ class DecimalSum(Aggregate):
         return [self._computed("subtract", old[0], gone[0], counts.values != 0), counts]
 
     def result(self, state: Sequence[Field]) -> pa.Array:
-        return array_of(state[0], self._total).cast(self.spec.result_type)
+        return as_type(array_of(state[0], self._total), self.spec.result_type)
 
     def _computed(self, function: str, left: Field, right: Field, there: NDArray[np.bool_]) -> Field:
         wide = pa.decimal256(self._total.precision, self._total.scale)

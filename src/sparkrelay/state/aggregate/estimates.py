@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException, StoreCorruptedException
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.hll_registers import registers_of
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.state.aggregate.base import Aggregate
@@ -74,7 +75,7 @@ class DistinctEstimate(Aggregate):
         sketches = self._sketches(state[0])
         estimates = np.zeros(len(sketches))
         estimates[state[0].there] = _estimates(sketches[state[0].there], self._bits)
-        return pa.array(np.rint(estimates).astype(np.int64)).cast(self.spec.result_type)
+        return as_type(pa.array(np.rint(estimates).astype(np.int64)), self.spec.result_type)
 
     def _sketches(self, field: Field) -> NDArray[np.uint8]:
         """Return the registers of each row; 0 where there is no sketch."""

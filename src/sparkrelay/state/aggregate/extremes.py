@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import array_of, chosen, greater
 from sparkrelay.state.layout import Field, is_variable
@@ -58,7 +59,7 @@ class Extreme(Aggregate):
         return [Field(chosen(take, now, was).values, was.there | now.there)]
 
     def result(self, state: Sequence[Field]) -> pa.Array:
-        return array_of(state[0], self.spec.input_type).cast(self.spec.result_type)
+        return as_type(array_of(state[0], self.spec.input_type), self.spec.result_type)
 
     def _with_nan(self, groups: Groups, name: str, any_nan: str) -> pa.Array:
         column, nan = groups.column(name), groups.column(any_nan)

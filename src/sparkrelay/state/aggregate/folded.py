@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import array_of
 from sparkrelay.state.layout import Field
@@ -65,4 +66,4 @@ class Folded(Aggregate):
         return [Field(values, was.there | now.there)]
 
     def result(self, state: Sequence[Field]) -> pa.Array:
-        return array_of(state[0], self.kinds[0]).cast(self.spec.result_type)
+        return as_type(array_of(state[0], self.kinds[0]), self.spec.result_type)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.layout import Field
 
@@ -123,7 +124,7 @@ class Moments(Aggregate):
                 value, none = count * higher[1] / second**2 - 3.0, none | (second == 0)
         if self.spec.function.startswith("stddev"):
             value = np.sqrt(value)
-        return pa.array(value, mask=none).cast(self.spec.result_type)
+        return as_type(pa.array(value, mask=none), self.spec.result_type)
 
 
 class CoMoments(Aggregate):
@@ -206,7 +207,7 @@ class CoMoments(Aggregate):
             case _:
                 whole = (products / np.sqrt(squares[0] * squares[1])) ** 2
                 value, none = np.where(squares[0] == 0, 1.0, whole), none | (squares[1] == 0)
-        return pa.array(value, mask=none).cast(self.spec.result_type)
+        return as_type(pa.array(value, mask=none), self.spec.result_type)
 
 
 def _complete(groups: Groups, columns: Sequence[pa.ChunkedArray]) -> tuple[list[Numbers], NDArray[np.int64]]:

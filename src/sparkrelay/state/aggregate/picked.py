@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import array_of, chosen, greater
@@ -41,7 +42,7 @@ class _Picked(Aggregate):
         value = array_of(state[0], self.kinds[0])
         if self._packed:
             (value,) = key_columns(value, self._schema)
-        return value.cast(self.spec.result_type)
+        return as_type(value, self.spec.result_type)
 
     def _taken(self, column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
         """Return the column's values in some rows, null where the row is -1, as they are kept."""

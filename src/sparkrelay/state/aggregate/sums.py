@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.state.aggregate.base import Aggregate, OutOfRange
 from sparkrelay.state.aggregate.columns import array_of
 from sparkrelay.state.layout import Field
@@ -60,7 +61,7 @@ class Count(Aggregate):
 
     def result(self, state: Sequence[Field]) -> pa.Array:
         # A group without a state, as in a query for a missing key, has counted nothing.
-        return pa.array(state[0].values).cast(self.spec.result_type)
+        return as_type(pa.array(state[0].values), self.spec.result_type)
 
 
 class Sum(Aggregate):
@@ -107,7 +108,7 @@ class Sum(Aggregate):
         return [Field(np.where(left, total, 0), left), counts]
 
     def result(self, state: Sequence[Field]) -> pa.Array:
-        return array_of(state[0], self.kinds[0]).cast(self.spec.result_type)
+        return as_type(array_of(state[0], self.kinds[0]), self.spec.result_type)
 
 
 class Average(Aggregate):
@@ -139,7 +140,7 @@ class Average(Aggregate):
     def result(self, state: Sequence[Field]) -> pa.Array:
         counts = state[1].values
         none = counts == 0
-        return pa.array(state[0].values / np.where(none, 1, counts), mask=none).cast(self.spec.result_type)
+        return as_type(pa.array(state[0].values / np.where(none, 1, counts), mask=none), self.spec.result_type)
 
 
 def _may_overflow(column: pa.ChunkedArray) -> bool:

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, StoreCorruptedException
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import as_type, whole
+from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.table_changes import NEW
 from sparkrelay.state.aggregate.collected import Collected, Values
 from sparkrelay.state.aggregate.spec import COUNTED

@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.worker.context import as_type, whole
+from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.watermarks import message_keys
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side

@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import as_type, whole
+from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.operators.row_numbers import by_number, places
 from sparkrelay.runtime.worker.operators.watermarks import message_keys, stored_keys

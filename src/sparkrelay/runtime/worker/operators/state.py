@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.encode import next_sequence
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import as_type, clock_ms, laid_out, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.context import clock_ms, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.operators.codecs import aggregate_codec, codec_of
 from sparkrelay.runtime.worker.operators.collected_values import (

@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import as_type, whole
+from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.operators.first_rows import FirstRows
 from sparkrelay.runtime.worker.operators.row_numbers import places
