@@ -70,7 +70,8 @@ class Environment:
             self._env.reader_check()
         except lmdb.Error as error:
             raise self._explained(error) from error
-        self._inode = (path / DATA_FILE).stat().st_ino
+        self._data_file = os.fspath(path / DATA_FILE)
+        self._inode = os.stat(self._data_file).st_ino  # noqa: PTH116 - see _check
 
     @property
     def map_size(self) -> int:
@@ -174,7 +175,8 @@ class Environment:
                 f"{os.getpid()}; open it after the fork"
             )
         try:
-            inode = (self._path / DATA_FILE).stat().st_ino
+            # Before each transaction, so not by a Path, which takes as long again.
+            inode = os.stat(self._data_file).st_ino  # noqa: PTH116
         except FileNotFoundError:
             inode = -1
         if inode != self._inode:

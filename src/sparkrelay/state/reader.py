@@ -8,6 +8,8 @@ committed batches the store itself learns late, with the next batch; so whoever 
 
 from __future__ import annotations
 
+import bisect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import pyarrow as pa
@@ -46,6 +48,10 @@ class StoreReader:
     def __init__(self, path: Path, environment: Environment) -> None:
         self.path = path
         self._environment = environment
+        #: Number of the last transaction and what it saw; another of that number sees the same. It has the turn.
+        self._seen: tuple[int, TaskHeader] = (-1, TaskHeader())
+        #: Store and batch -> the store as of it, in that transaction.
+        self._states: dict[tuple[str, int | None], _StoreState] = {}
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -92,32 +98,75 @@ class StoreReader:
 
         def look(transaction: Any) -> T:
             meta, journals = tables
-            data = None if meta is None else transaction.get(HEADER, db=meta)
-            what = f"the header of the state in {self.path}"
-            header = TaskHeader() if data is None else TaskHeader.decode(data, what)
-            return find(StoreSnapshot(transaction, table, journals, header, store, committed))
+            if transaction.id() != self._seen[0]:
+                data = None if meta is None else transaction.get(HEADER, db=meta)
+                what = f"the header of the state in {self.path}"
+                header = TaskHeader() if data is None else TaskHeader.decode(data, what)
+                self._seen, self._states = (transaction.id(), header), {}
+            state = self._states.get((store, committed))
+            if state is None:
+                state = _StoreState.of(transaction, journals, self._seen[1], store, committed)
+                self._states[store, committed] = state
+            return find(StoreSnapshot(transaction, table, state))
 
         return self._environment.read(look)
 
 
-class StoreSnapshot:
-    """One store at one moment, as of a batch."""
+@dataclass(frozen=True, slots=True)
+class _StoreState:
+    """What a transaction shows of a store beside its table.
 
-    def __init__(  # noqa: PLR0917 - as they come
-        self, transaction: Any, table: Any, journals: Any, header: TaskHeader, store: str, committed: int | None
-    ) -> None:
-        self._transaction = transaction
-        self._table = table
-        self.header = header
+    Attributes:
+        header: the task's.
+        watermark: as of the batch, ms since 1970; ``NO_TIME`` if there is none.
+        expired: by when windows have ended that do not show any more, ms since 1970.
+        changed: ``key, old`` of what later batches have changed, the first of them first; None if there is nothing.
+        ascending: whether these keys are in the order of bytes.
+    """
+
+    header: TaskHeader
+    watermark: int
+    expired: int
+    changed: pa.RecordBatch | None
+    ascending: bool
+
+    @classmethod
+    def of(cls, transaction: Any, journals: Any, header: TaskHeader, store: str, committed: int | None) -> _StoreState:
+        """Read the journals of batches that are not to show."""
         limit = header.batch if committed is None else committed
         own = [entry for entry in header.journals if entry.store == store]
         shown = [entry for entry in own if entry.batch <= limit]
-        #: The store's watermark, ms since 1970; ``NO_TIME`` if there is none.
-        self.watermark = max([header.watermarks.get(store, NO_TIME), *(entry.watermark for entry in shown)])
-        #: By when windows have ended that do not show any more, ms since 1970.
-        self.expired = max([header.expired.get(store, NO_TIME), *(entry.expired for entry in shown)])
         changes = [journal.read(transaction, journals, entry)[0] for entry in own if entry.batch > limit]
-        self._changed = pa.concat_batches(changes) if changes else None
+        changed = pa.concat_batches(changes) if changes else None
+        return cls(
+            header,
+            max([header.watermarks.get(store, NO_TIME), *(entry.watermark for entry in shown)]),
+            max([header.expired.get(store, NO_TIME), *(entry.expired for entry in shown)]),
+            changed,
+            changed is not None and rows.ascending(changed.column("key")),
+        )
+
+    def place(self, key: bytes) -> int:
+        """Return where a key stands first among those that were changed; -1 if it does not."""
+        assert self.changed is not None, "something was"
+        keys = self.changed.column("key")
+        if not self.ascending:
+            return int(pc.index(keys, pa.scalar(key, pa.binary())).as_py())
+        place = bisect.bisect_left(range(len(keys)), key, key=lambda at: keys[at].as_py())
+        return place if place < len(keys) and keys[place].as_py() == key else -1
+
+
+class StoreSnapshot:
+    """One store at one moment, as of a batch; its attributes are those of :class:`_StoreState`."""
+
+    def __init__(self, transaction: Any, table: Any, state: _StoreState) -> None:
+        self._transaction = transaction
+        self._table = table
+        self._state = state
+        self.header = state.header
+        self.watermark = state.watermark
+        self.expired = state.expired
+        self._changed = state.changed
 
     def get(self, keys: pa.Array) -> pa.Array:
         """Return the value of each key, null where there is none."""
@@ -128,12 +177,11 @@ class StoreSnapshot:
         if self._changed is None:
             return values
         # Of a key that two legs have changed, the first one's journal has what was there before the batch.
-        changed = self._changed.column("key")
         if len(keys) > _FEW:
-            places = pc.index_in(keys, value_set=changed)
+            places = pc.index_in(keys, value_set=self._changed.column("key"))
         else:
             # Looking through is quicker than a table of all that has changed.
-            found = [pc.index(changed, key).as_py() for key in keys]
+            found = [self._state.place(key) for key in keys.to_pylist()]
             places = pa.array([place if place >= 0 else None for place in found], pa.int32())
         return pc.if_else(places.is_valid(), self._changed.column("old").take(places), values)
 
