@@ -9,10 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["BinaryColumn", "BinaryWriter", "as_type", "fixed_width", "flatten", "validity_bitmap", "validity_bytes"]
+__all__ = [
+    "BinaryColumn",
+    "BinaryWriter",
+    "as_type",
+    "fixed_width",
+    "flatten",
+    "is_large_binary",
+    "is_short_binary",
+    "validity_bitmap",
+    "validity_bytes",
+]
 
-_BYTES_LIKE = (pa.types.is_binary, pa.types.is_string)
-_LARGE_BYTES_LIKE = (pa.types.is_large_binary, pa.types.is_large_string)
+_SHORT = frozenset({pa.binary().id, pa.string().id})
+_LARGE = frozenset({pa.large_binary().id, pa.large_string().id})
 
 NO_BYTES = np.empty(0, np.uint8)
 
@@ -20,6 +30,16 @@ NO_BYTES = np.empty(0, np.uint8)
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column as one of this type; Arrow's cast costs as much where nothing is to be done."""
     return column if column.type == kind else column.cast(kind)
+
+
+def is_short_binary(kind: pa.DataType) -> bool:
+    """Return whether values are strings or bytes behind offsets of 32 bits."""
+    return kind.id in _SHORT
+
+
+def is_large_binary(kind: pa.DataType) -> bool:
+    """Return whether values are strings or bytes behind offsets of 64 bits."""
+    return kind.id in _LARGE
 
 
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -81,11 +101,13 @@ class BinaryColumn:
         array = flatten(array)
         if pa.types.is_null(array.type):
             return cls.nulls(len(array))
-        if pa.types.is_fixed_size_binary(array.type) or str(array.type) in {"binary_view", "string_view"}:
+        if not is_short_binary(array.type) and (
+            pa.types.is_fixed_size_binary(array.type) or str(array.type) in {"binary_view", "string_view"}
+        ):
             array = array.cast(pa.binary())
-        if any(test(array.type) for test in _BYTES_LIKE):
+        if is_short_binary(array.type):
             width: Any = np.int32
-        elif any(test(array.type) for test in _LARGE_BYTES_LIKE):
+        elif is_large_binary(array.type):
             width = np.int64
         else:
             raise TypeError(f"expected strings or bytes, got {array.type}")
