@@ -36,7 +36,9 @@ T = TypeVar("T")
 #: In the place of a batch: everything that is applied counts, also what may be taken back.
 UNCOMMITTED: Final = 1 << 62
 _MAP_LIMIT: Final = 1 << 46
-#: So many keys are looked for one by one among those that an open batch has changed.
+#: For so many of the keys that an open batch has changed, one key is looked for by itself, if they are in order.
+_SEARCHED: Final = 128
+#: And where they are not in order, so many are.
 _FEW: Final = 4
 _CHUNK: Final = 10_000
 _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
@@ -177,10 +179,10 @@ class StoreSnapshot:
         if self._changed is None:
             return values
         # Of a key that two legs have changed, the first one's journal has what was there before the batch.
-        if len(keys) > _FEW:
+        if len(keys) > max(1, self._changed.num_rows // _SEARCHED if self._state.ascending else _FEW):
             places = pc.index_in(keys, value_set=self._changed.column("key"))
         else:
-            # Looking through is quicker than a table of all that has changed.
+            # Searching is quicker than a table of all that has changed.
             found = [self._state.place(key) for key in keys.to_pylist()]
             places = pa.array([place if place >= 0 else None for place in found], pa.int32())
         return pc.if_else(places.is_valid(), self._changed.column("old").take(places), values)

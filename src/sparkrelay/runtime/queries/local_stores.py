@@ -18,6 +18,7 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
 )
 from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.queries.shared_reads import SharedReads
 from sparkrelay.runtime.queries.store_keys import StoreKeys
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group, page_span
@@ -103,6 +104,7 @@ class TaskRows:
         position: changelog offset where the copy stands; None where it has no changelog.
         watermark: the store's, ms since 1970; None if it has none.
         following: where the next page goes on; None if these are all.
+        text: the one row as JSON, where it was wanted so.
     """
 
     task: LocalTask
@@ -110,6 +112,7 @@ class TaskRows:
     position: int | None = None
     watermark: int | None = None
     following: bytes | None = None
+    text: bytes | None = None
 
 
 class LocalStores:
@@ -125,6 +128,9 @@ class LocalStores:
         self._stores = stores
         self._tasks = tasks
         self._readers: dict[str, StoreReader] = {}
+        self._keys: dict[str, StoreKeys] = {}
+        #: Directory of a task and store -> those who wait for keys of it.
+        self._shared: dict[tuple[str, str], SharedReads] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -134,14 +140,17 @@ class LocalStores:
         Raises:
             UnknownStateStoreException: there is no such store.
         """
-        return StoreKeys(self._stores().spec(store))
+        spec = self._stores().spec(store)
+        known = self._keys.get(store)
+        if known is None or known.spec is not spec:
+            known = self._keys[store] = StoreKeys(spec)
+        return known
 
-    def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope) -> TaskRows:
-        """Return the row of a key, or none; raises as :meth:`answering`."""
-        reading = StoreReading("row", key=key)
+    def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope, *, as_text: bool = False) -> TaskRows:
+        """Return the row of a key, or none, and as JSON if it is wanted so; raises as :meth:`answering`."""
 
         def find(task: LocalTask) -> TaskRows:
-            return self._read(keys.spec, task, scope, reading)[0]
+            return self._row(keys.spec, task, scope, key, as_text=as_text)
 
         asked = self.answering(keys, key, scope)
         found = [find(task) for task in asked]
@@ -331,16 +340,30 @@ class LocalStores:
     def _read(
         self, spec: StateSpec, task: LocalTask, scope: QueryScope, reading: StoreReading
     ) -> tuple[TaskRows, bytes | None]:
-        committed = UNCOMMITTED if scope.isolation == "read_uncommitted" else task.committed
         try:
-            found = self._found(spec, task, reading, committed)
+            found = self._found(spec, task, reading, _committed(task, scope))
         except StateStoreException as error:
-            raise StateStoreNotAvailableException(
-                f"store {spec.store!r} of task {task.id} cannot be read just now: {error}"
-            ) from error
-        changelog = task.changelogs.get(spec.store)
-        position = None if changelog is None else found.changelog.get(changelog, 0)
-        return TaskRows(task, found.rows, position, found.watermark), found.following
+            raise _unreadable(spec, task, error) from error
+        return TaskRows(task, found.rows, _position(spec, task, found), found.watermark), found.following
+
+    def _row(
+        self, spec: StateSpec, task: LocalTask, scope: QueryScope, key: pa.RecordBatch, *, as_text: bool
+    ) -> TaskRows:
+        committed = _committed(task, scope)
+        shared = self._shared.get((task.directory, spec.store))
+        if shared is None:
+            shared = self._shared.setdefault((task.directory, spec.store), SharedReads())
+        try:
+            found = shared.row(
+                key,
+                committed,
+                lambda some: self._found(spec, task, StoreReading("rows", key=some), committed),
+                as_text=as_text,
+            )
+        except StateStoreException as error:
+            raise _unreadable(spec, task, error) from error
+        read = found.read
+        return TaskRows(task, found.rows, _position(spec, task, read), read.watermark, text=found.text)
 
     def _found(self, spec: StateSpec, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
         if task.read is not None:
@@ -373,6 +396,19 @@ class LocalStores:
         if reader is not None:
             with contextlib.suppress(StateStoreException):
                 reader.close()
+
+
+def _committed(task: LocalTask, scope: QueryScope) -> int | None:
+    return UNCOMMITTED if scope.isolation == "read_uncommitted" else task.committed
+
+
+def _position(spec: StateSpec, task: LocalTask, found: StoreRead) -> int | None:
+    changelog = task.changelogs.get(spec.store)
+    return None if changelog is None else found.changelog.get(changelog, 0)
+
+
+def _unreadable(spec: StateSpec, task: LocalTask, error: StateStoreException) -> StateStoreNotAvailableException:
+    return StateStoreNotAvailableException(f"store {spec.store!r} of task {task.id} cannot be read just now: {error}")
 
 
 def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:

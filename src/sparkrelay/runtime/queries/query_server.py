@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
+    from sparkrelay.runtime.queries.local_stores import TaskRows
     from sparkrelay.runtime.queries.store_keys import StoreKeys
 
 __all__ = ["QueryApplication", "serve_queries"]
@@ -198,12 +199,20 @@ class QueryApplication:
         keys = self._queries.local.keys(name)
         limit = min(_number(parameters, "limit", self._most), self._most)
         scope = _scope(parameters)
-        question, many = self._question(keys, key if slash else None, parameters, scope, limit)
+        arrow = ARROW in str(environ.get("HTTP_ACCEPT", ""))
+        question, many = self._question(keys, key if slash else None, parameters, scope, limit, as_text=not arrow)
         answer = self._router.answer(question, limit=limit, forwarded=_forwarded(environ))
-        return _rendered(answer, many=many, arrow=ARROW in str(environ.get("HTTP_ACCEPT", "")))
+        return _rendered(answer, many=many, arrow=arrow)
 
     def _question(
-        self, keys: StoreKeys, text: str | None, parameters: dict[str, str], scope: QueryScope, limit: int
+        self,
+        keys: StoreKeys,
+        text: str | None,
+        parameters: dict[str, str],
+        scope: QueryScope,
+        limit: int,
+        *,
+        as_text: bool,
     ) -> tuple[Question, bool]:
         """Return what is asked, and whether there may be several rows."""
         local, bounds = self._queries.local, (parameters.get("from"), parameters.get("to"))
@@ -225,7 +234,11 @@ class QueryApplication:
             if bounds != (None, None):
                 require_windows(keys)
             key = keys.from_text(text)
-            return Question(keys, scope, lambda at: [local.get(keys, key, at)], key, text, parameters), False
+
+            def row(at: QueryScope) -> list[TaskRows]:
+                return [local.get(keys, key, at, as_text=as_text)]
+
+            return Question(keys, scope, row, key, text, parameters), False
         first, last = (None if bound is None else keys.from_text(bound) for bound in bounds)
         question = Question(keys, scope, lambda at: local.range(keys, first, last, most, at), None, None, parameters)
         return question, True
@@ -256,7 +269,7 @@ def _rendered(answer: Answer, *, many: bool, arrow: bool) -> tuple[int, list[tup
         with pa.ipc.new_stream(sink, answer.rows.schema) as writer:
             writer.write_batch(answer.rows)
         return 200, [("Content-Type", ARROW), *headers], sink.getvalue().to_pybytes()
-    lines: list[bytes] = columns_to_json(answer.rows).to_pylist()
+    lines: list[bytes] = columns_to_json(answer.rows).to_pylist() if answer.text is None else [answer.text]
     if many:
         return 200, [("Content-Type", _LINES), *headers], b"".join(line + b"\n" for line in lines)
     if not lines:

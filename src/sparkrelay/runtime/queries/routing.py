@@ -64,12 +64,14 @@ class Answer:
         tasks: of each task that had a part in it where it stands.
         truncated: True if there are more.
         following: where the next page goes on, as :class:`Question` says; None if these are all.
+        text: the one row as JSON, if it is written already.
     """
 
     rows: pa.RecordBatch
     tasks: list[dict[str, Any]]
     truncated: bool = False
     following: bytes | None = None
+    text: bytes | None = None
 
 
 def all_rows(
@@ -230,16 +232,19 @@ class Router:
             except InvalidStateStoreException as refused:
                 said.append(str(refused))
                 continue
-            return Answer(found.rows, found.tasks, found.truncated, found.following)
+            return Answer(found.rows, found.tasks, found.truncated, found.following if question.paged else None)
         raise StateStoreNotAvailableException("; ".join(said))
 
     def _here(self, question: Question, scope: QueryScope) -> Answer:
         found = question.local(scope)
         rows = _together([one.rows for one in found])
         following = found[0].following if question.paged else None
-        return Answer(rows, [self._described(one) for one in found], following is not None, following)
+        text = found[0].text if len(found) == 1 else None
+        return Answer(rows, [self._described(one) for one in found], following is not None, following, text)
 
     def _merged(self, question: Question, answers: Sequence[Answer], limit: int | None) -> Answer:
+        if len(answers) == 1 and (limit is None or answers[0].rows.num_rows <= limit):
+            return answers[0]
         rows = _together([answer.rows for answer in answers])
         tasks = [task for answer in answers for task in answer.tasks]
         truncated = any(answer.truncated for answer in answers)

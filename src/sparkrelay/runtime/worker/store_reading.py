@@ -12,13 +12,13 @@ from sparkrelay.errors import StateStoreException
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
-from sparkrelay.runtime.worker.operators.store_search import row_of, rows_between, windows_of
+from sparkrelay.runtime.worker.operators.store_search import rows_between, rows_of, windows_of
 from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import StoreReader
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.state.reader import StoreSnapshot
@@ -32,8 +32,8 @@ class StoreReading:
     """What to read.
 
     Attributes:
-        what: the ``row`` of a key, the ``windows`` of one, or a ``page`` of many rows.
-        key: its columns; of ``windows`` without the window; None for a page.
+        what: the ``rows`` of some keys, the ``windows`` of one, or a ``page`` of many rows.
+        key: their columns; of ``windows`` without the window; None for a page.
         from_ms: when the first window begins, ms since 1970; None: whenever.
         to_ms: when the last one does.
         start: of a page: the first key of the store.
@@ -41,7 +41,7 @@ class StoreReading:
         most: how many rows at most.
     """
 
-    what: Literal["row", "windows", "page"]
+    what: Literal["rows", "windows", "page"]
     key: pa.RecordBatch | None = None
     from_ms: int | None = None
     to_ms: int | None = None
@@ -49,20 +49,28 @@ class StoreReading:
     stop: bytes | None = None
     most: int | None = None
 
-    def of(self, spec: StateSpec, snapshot: StoreSnapshot) -> tuple[pa.RecordBatch, bytes | None]:
-        """Return rows, and where a next page goes on; None if there is none."""
+    def of(self, spec: StateSpec, snapshot: StoreSnapshot) -> StoreRead:
+        """Return what is read in a snapshot of the store."""
+        watermark = None if snapshot.watermark == NO_TIME else snapshot.watermark
+        following: bytes | None = None
+        places: list[int] = []
         if self.what == "page":
             start, stop = shown_span(spec, snapshot.expired)
-            return rows_between(spec, snapshot, max(start, self.start), self.stop or stop, self.most)
-        if self.what == "row":
-            return row_of(spec, snapshot, self.key), None
+            rows, following = rows_between(spec, snapshot, max(start, self.start), self.stop or stop, self.most)
+        elif self.what == "rows":
+            rows, places = rows_of(spec, snapshot, self.key)
+        else:
+            rows = self._windows(spec, snapshot)
+        return StoreRead(rows, following, snapshot.header.changelog, watermark, tuple(places))
+
+    def _windows(self, spec: StateSpec, snapshot: StoreSnapshot) -> pa.RecordBatch:
         found, count = [], 0
         for row in windows_of(spec, snapshot, self.key, self.from_ms, self.to_ms):
             if self.most is not None and count >= self.most:
                 break
             found.append(row)
             count += row.num_rows
-        return (pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], row_schema(spec))), None
+        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], row_schema(spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +82,19 @@ class StoreRead:
         following: where a next page goes on; None if there is none.
         changelog: where the copy stands: changelog partition -> offset.
         watermark: the store's, ms since 1970; None if it has none.
+        places: where keys were asked for: which row each of them has; -1: none.
     """
 
     rows: pa.RecordBatch
     following: bytes | None
-    changelog: dict[TopicPartition, int]
+    changelog: Mapping[TopicPartition, int]
     watermark: int | None
+    places: tuple[int, ...] = ()
 
-    @classmethod
-    def by(cls, reader: StoreReader, spec: StateSpec, reading: StoreReading, committed: int | None) -> StoreRead:
+    @staticmethod
+    def by(reader: StoreReader, spec: StateSpec, reading: StoreReading, committed: int | None) -> StoreRead:
         """Read a store; raises as ``StoreReader.read``."""
-
-        def look(snapshot: StoreSnapshot) -> StoreRead:
-            rows, following = reading.of(spec, snapshot)
-            watermark = None if snapshot.watermark == NO_TIME else snapshot.watermark
-            return cls(rows, following, dict(snapshot.header.changelog), watermark)
-
-        return reader.read(spec.store, look, committed=committed)
+        return reader.read(spec.store, lambda snapshot: reading.of(spec, snapshot), committed=committed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +127,13 @@ class ReadReport:
 
     rows: bytes
     following: bytes | None
-    changelog: dict[TopicPartition, int]
+    changelog: Mapping[TopicPartition, int]
     watermark: int | None
+    places: tuple[int, ...] = ()
 
     def read(self) -> StoreRead:
         """Return it as it was read."""
-        return StoreRead(_from_bytes(self.rows), self.following, self.changelog, self.watermark)
+        return StoreRead(_from_bytes(self.rows), self.following, self.changelog, self.watermark, self.places)
 
 
 @reporting
@@ -143,7 +148,8 @@ def read_store(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     store = connections.store(command.directory, map_limit=spec.map_limit)
     reading = replace(command.reading, key=_from_bytes(command.key)) if command.key else command.reading
     read = StoreRead.by(StoreReader.of(store), spec, reading, command.committed)
-    yield report_row([ReadReport(_as_bytes(read.rows), read.following, read.changelog, read.watermark)])
+    report = ReadReport(_as_bytes(read.rows), read.following, read.changelog, read.watermark, read.places)
+    yield report_row([report])
 
 
 def _as_bytes(rows: pa.RecordBatch) -> bytes:

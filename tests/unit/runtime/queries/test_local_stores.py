@@ -34,7 +34,7 @@ def task(partition, role=ACTIVE, lag=0, rows=(), error=None):
         if error is not None:
             raise error
         found = pa.RecordBatch.from_pylist([{"user": user, "n": n} for user, n in rows], pa.schema([*spec.output][:2]))
-        return StoreRead(found, None, {}, None)
+        return StoreRead(found, None, {}, None, (found.num_rows - 1,))
 
     committed = 7 if role == ACTIVE else None
     return LocalTask(TaskId(0, partition), f"0_{partition}", role, committed, lag=lag, width=WIDTH, read=read)

@@ -63,7 +63,7 @@ class Queries:
             self.waiting.set()
             assert self.held.wait(30)
         rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], pa.schema([*spec.output][:2]))
-        return StoreRead(rows, self.following, {}, 12)
+        return StoreRead(rows, self.following, {}, 12, (0,))
 
     def require_running(self):
         pass

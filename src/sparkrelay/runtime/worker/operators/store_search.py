@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import is_plain_key, key_bytes, key_columns
 from sparkrelay.runtime.worker.operators.collected_values import collected_spans, has_collected
 from sparkrelay.runtime.worker.operators.distinct_values import has_distinct, marked, stored_groups
-from sparkrelay.runtime.worker.operators.shown_rows import key_schema, shown_rows, shown_span
+from sparkrelay.runtime.worker.operators.shown_rows import key_schema, lie_apart, shown_rows, shown_span
 from sparkrelay.runtime.worker.operators.watermarks import end_fronts, stored_keys
 from sparkrelay.state.join_rows import key_parts
 from sparkrelay.state.rows import as_binary
@@ -18,12 +18,12 @@ from sparkrelay.state.versions import VERSIONS, key_part
 from sparkrelay.state.watermarks import NO_TIME, end_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.state.reader import StoreSnapshot
 
-__all__ = ["Page", "key_spans", "of_group", "page_span", "row_of", "rows_between", "windows_of"]
+__all__ = ["Page", "key_spans", "of_group", "page_span", "rows_between", "rows_of", "windows_of"]
 
 #: Kind of keys that are groups, of stores that have others, too (``distinct_values``).
 _GROUP: Final = b"\x00"
@@ -34,30 +34,54 @@ _PAGE: Final = 10_000
 Page = tuple[pa.RecordBatch, bytes | None]
 
 
-def row_of(spec: StateSpec, snapshot: StoreSnapshot, key: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the row of a key, if there is one.
+def rows_of(spec: StateSpec, snapshot: StoreSnapshot, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
+    """Return the rows of some keys, and for each key which of these is its own; -1: it has none.
 
     Args:
         spec: of the step that keeps the store.
         snapshot: of the store.
-        key: all its columns.
+        keys: all columns of each; a key that comes twice has its row twice.
     """
+    if lie_apart(spec):
+        found = [_row_apart(spec, snapshot, keys.slice(place, 1)) for place in range(keys.num_rows)]
+        rows = found[0] if len(found) == 1 else pa.concat_batches(found)
+        return rows, _places([one.num_rows for one in found])
+    encoded = as_binary(key_bytes(keys.columns))
+    stored = encoded if spec.watermark is None else stored_keys(keys.column(spec.watermark.window), encoded)
+    values = snapshot.get(stored)
+    there = values.is_valid()
+    if spec.watermark is not None:
+        first = pa.scalar(shown_span(spec, snapshot.expired)[0], pa.binary())
+        there = pc.and_(there, pc.greater_equal(stored, first))
+    found = pa.record_batch([stored, values], ["key", "value"])
+    if there.true_count < len(there):
+        found = found.filter(there)
+    return shown_rows(spec, found), _places(there.to_pylist())
+
+
+def _row_apart(spec: StateSpec, snapshot: StoreSnapshot, key: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the row of a key, if there is one, of a store in which it stands in several places."""
     encoded = as_binary(key_bytes(key.columns))
     if spec.history_ms is not None:
         (part,) = key_parts(encoded).to_pylist()
         start = VERSIONS[0] + part
         return shown_rows(spec, snapshot.between(start, start + _BEHIND, 1))
-    ends = None if spec.watermark is None else end_fronts(key.column(spec.watermark.window))
-    if has_distinct(spec):
-        stored = marked(ends, encoded)
-    else:
-        stored = encoded if spec.watermark is None else stored_keys(key.column(spec.watermark.window), encoded)
+    stored = marked(None if spec.watermark is None else end_fronts(key.column(spec.watermark.window)), encoded)
     (first,) = stored.to_pylist()
     if spec.watermark is not None and first < shown_span(spec, snapshot.expired)[0]:
         return _nothing(spec)
     values = snapshot.get(stored)
     found = pa.record_batch([stored, values], ["key", "value"]).filter(values.is_valid())
     return shown_rows(spec, _with_collected(spec, snapshot, found))
+
+
+def _places(counts: Iterable[int]) -> list[int]:
+    """Return which row each one's is that has one, -1 of the others."""
+    places, count = [], 0
+    for own in counts:
+        places.append(count if own else -1)
+        count += own
+    return places
 
 
 def windows_of(
@@ -83,7 +107,7 @@ def windows_of(
         if to_ms is not None and _ms(one["start"]) > to_ms:
             return
         columns = [pa.array([one], field.type) if field.name == window else key.column(field.name) for field in schema]
-        yield row_of(spec, snapshot, pa.RecordBatch.from_arrays(columns, schema=schema))
+        yield rows_of(spec, snapshot, pa.RecordBatch.from_arrays(columns, schema=schema))[0]
 
 
 def rows_between(spec: StateSpec, snapshot: StoreSnapshot, start: bytes, stop: bytes | None, most: int | None) -> Page:

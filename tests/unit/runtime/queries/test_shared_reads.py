@@ -1,0 +1,137 @@
+"""Questions that wait for each other are answered by one reading, and each gets its own."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from sparkrelay.errors import StateStoreException, StoreCorruptedException
+from sparkrelay.runtime.queries.shared_reads import SharedReads
+from sparkrelay.runtime.worker.store_reading import StoreRead
+
+SCHEMA = pa.schema([("user", pa.string())])
+ROWS = pa.schema([*SCHEMA, ("n", pa.int64())])
+WAIT_S = 30
+
+
+def key(user):
+    return pa.RecordBatch.from_pylist([{"user": user}], SCHEMA)
+
+
+class Store:
+    """Has a row for each user but `nobody`, and holds the first reading up until it is let go."""
+
+    def __init__(self, *, held=False):
+        self.readings, self.reading, self.go = [], threading.Event(), threading.Event()
+        if not held:
+            self.go.set()
+
+    def read(self, keys):
+        users = keys.column("user").to_pylist()
+        self.readings.append(users)
+        self.reading.set()
+        assert self.go.wait(WAIT_S)
+        if "broken" in users:
+            raise StateStoreException("it is gone")
+        if "damaged" in users:
+            raise StoreCorruptedException("a value is none")
+        if "odd" in users:
+            raise ZeroDivisionError
+        if "interrupted" in users:
+            raise KeyboardInterrupt
+        there = [user for user in users if user != "nobody"]
+        rows = pa.RecordBatch.from_pylist([{"user": user, "n": len(user)} for user in there], ROWS)
+        places = tuple(there.index(user) if user in there else -1 for user in users)
+        return StoreRead(rows, None, {}, None, places)
+
+
+class Asking(threading.Thread):
+    """Asks for one key on a thread of its own."""
+
+    def __init__(self, shared, store, user, *, committed=1, as_text=False):
+        super().__init__(daemon=True)
+        self.found = self.error = None
+        self.ask = lambda: shared.row(key(user), committed, store.read, as_text=as_text)
+        self.start()
+
+    def run(self):
+        try:
+            self.found = self.ask()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    def rows(self):
+        self.join(WAIT_S)
+        assert not self.is_alive()
+        if self.error is not None:
+            raise self.error
+        return self.found.rows.to_pylist()
+
+
+def ask_together(*users, first="first", batches=None, **how):
+    """Ask for a key, and for others while that is read; return who asks for these, and the store."""
+    shared, store = SharedReads(), Store(held=True)
+    leader = Asking(shared, store, first)
+    assert store.reading.wait(WAIT_S)
+    asking = []
+    for user, committed in zip(users, batches or [1] * len(users), strict=True):
+        asking.append(Asking(shared, store, user, committed=committed, **how))
+        while len(shared._waiting) < len(asking):
+            pass
+    store.go.set()
+    leader.join(WAIT_S)
+    return asking, store
+
+
+def test_who_comes_alone_is_read_alone():
+    shared, store = SharedReads(), Store()
+    for user, rows in (("ada", [{"user": "ada", "n": 3}]), ("nobody", [])):
+        found = shared.row(key(user), 1, store.read)
+        assert (found.rows.to_pylist(), found.text) == (rows, None)
+    assert store.readings == [["ada"], ["nobody"]]
+
+
+def test_who_waits_is_read_with_the_others():
+    asking, store = ask_together("ada", "nobody", "bob", "ada")
+    assert [one.rows() for one in asking] == [
+        [{"user": "ada", "n": 3}], [], [{"user": "bob", "n": 3}], [{"user": "ada", "n": 3}],
+    ]  # fmt: skip
+    assert store.readings == [["first"], ["ada", "nobody", "bob", "ada"]]
+
+
+def test_rows_are_written_where_they_are_wanted():
+    asking, _ = ask_together("ada", "nobody", "bob", as_text=True)
+    assert [one.rows() and one.found.text for one in asking] == [b'{"user":"ada","n":3}', [], b'{"user":"bob","n":3}']
+    assert asking[1].found.text is None
+
+
+def test_batches_are_read_apart():
+    asking, store = ask_together("a", "b", "c", batches=[1, 2, 1])
+    assert [one.rows()[0]["user"] for one in asking] == ["a", "b", "c"]
+    assert store.readings == [["first"], ["a", "c"], ["b"]]
+
+
+def test_a_damaged_value_is_an_error_of_its_own_key_alone():
+    asking, _ = ask_together("ada", "damaged", "bob")
+    assert [one.rows()[0]["user"] for one in (asking[0], asking[2])] == ["ada", "bob"]
+    with pytest.raises(StoreCorruptedException):
+        asking[1].rows()
+
+
+@pytest.mark.parametrize(("user", "error"), [("broken", StateStoreException), ("odd", ZeroDivisionError)])
+def test_a_store_that_cannot_be_read_is_an_error_of_all(user, error):
+    asking, store = ask_together("ada", user)
+    for one in asking:
+        with pytest.raises(error):
+            one.rows()
+    assert len(store.readings) == 2
+
+
+def test_an_interrupt_of_who_reads_leaves_nobody_waiting():
+    asking, store = ask_together("interrupted", "ada")
+    for one in asking:
+        one.join(WAIT_S)
+        assert not one.is_alive()
+    # Whose turn it was is interrupted; the others are read again, until only that question is left.
+    assert any(isinstance(one.error, KeyboardInterrupt) for one in asking)
+    assert len(store.readings) >= 2
