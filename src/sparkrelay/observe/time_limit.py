@@ -7,7 +7,7 @@ import http.client
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +18,16 @@ __all__ = ["time_limit"]
 _LONGEST_IDLE_S: Final = 10.0
 
 
+class _Connection(Protocol):
+    """What is connected: the standard library's connection, or ``http_client``'s."""
+
+    sock: Any
+
+    def connect(self) -> None: ...
+
+
 @contextlib.contextmanager
-def time_limit(connection: http.client.HTTPConnection, timeout_s: float) -> Iterator[None]:
+def time_limit(connection: _Connection, timeout_s: float) -> Iterator[None]:
     """Break off what the block does with a connection, which is connected first, if it takes longer.
 
     The time counts from the beginning, and not what the name service takes.

@@ -1,0 +1,154 @@
+"""A connection to another instance's HTTP server, for question after question. httptools reads the answers.
+
+Refused: the standard library's client, which reads headers with the parser of e-mails, and takes most of the processor
+time of a small answer for that.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import httptools
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["HttpAnswer", "HttpConnection"]
+
+_LONGEST_HEAD: Final = 131_072
+_PIECE: Final = 65_536
+#: Below it, a status says that the answer is still to come.
+_FINAL: Final = 200
+
+
+@dataclass(slots=True)
+class HttpAnswer:
+    """An answer.
+
+    Attributes:
+        status: such as 200.
+        headers: by their names in lower case.
+        body: of no more than a byte over what was allowed.
+        stays: whether the connection may be asked again.
+    """
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    stays: bool = False
+
+
+class HttpConnection:
+    """Asks one server; one thread at a time. A wait for bytes ends after ``timeout_s``, a whole answer's does not.
+
+    Attributes:
+        sock: while it is connected.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._address = host, port
+        self._timeout_s = timeout_s
+        self.sock: socket.socket | None = None
+
+    def connect(self) -> None:
+        """Connect; raises OSError where nobody listens."""
+        self.sock = socket.create_connection(self._address, self._timeout_s)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        """Close; it may be connected again."""
+        connection, self.sock = self.sock, None
+        if connection is not None:
+            connection.close()
+
+    def get(self, path: str, headers: Mapping[str, str], *, longest: int) -> HttpAnswer:
+        """Ask, and return the answer; what is longer than ``longest`` bytes is not read further.
+
+        Raises:
+            ConnectionError: the other side has closed the connection before it has answered.
+            OSError: it says nothing in time.
+            ValueError: it speaks no HTTP, or a header of the question has a line break.
+        """
+        if self.sock is None:
+            self.connect()
+        assert self.sock is not None, "it is connected"
+        host, port = self._address
+        named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        lines = [f"GET {path} HTTP/1.1", f"Host: {named}", *(f"{name}: {value}" for name, value in headers.items())]
+        if any("\r" in line or "\n" in line for line in lines):
+            raise ValueError("a header of a question has a line break")
+        self.sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+        reading = _Reading(longest)
+        while not reading.whole:
+            piece = self.sock.recv(_PIECE)
+            if not piece:
+                reading.end()
+                break
+            reading.feed(piece)
+        return reading.answer
+
+
+class _Reading:
+    """One answer as it comes. The parser calls the methods that begin with ``on_``."""
+
+    def __init__(self, longest: int) -> None:
+        self.answer = HttpAnswer()
+        self.whole = False
+        self._longest = longest
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: list[bytes] = []
+        self._size = self._head = 0
+        self._headed = self._begun = False
+
+    def feed(self, piece: bytes) -> None:
+        self._begun = True
+        try:
+            self._parser.feed_data(piece)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self.whole:
+                raise ValueError(f"it speaks no HTTP: {error}") from error
+            # What comes behind the answer belongs to no question.
+            self.answer.stays = False
+        self._head += 0 if self._headed else len(piece)
+        if self._head > _LONGEST_HEAD:
+            raise ValueError(f"the head of its answer has more than {_LONGEST_HEAD} bytes")
+        if self._size > self._longest and not self.whole:
+            self._finish()
+
+    def end(self) -> None:
+        """Take the end of the connection: that of an answer whose length nobody has said."""
+        if not self._begun:
+            raise ConnectionResetError("the connection was closed without an answer")
+        headers = self.answer.headers
+        if not self._headed or "content-length" in headers or "chunked" in headers.get("transfer-encoding", ""):
+            raise ConnectionResetError("the connection was closed within an answer")
+        self._finish()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.whole:
+            self.answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if not self.whole:
+            self.answer.status = self._parser.get_status_code()
+            self._headed = True
+
+    def on_body(self, piece: bytes) -> None:
+        if not self.whole:
+            self._size += len(piece)
+            self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        if self.whole:
+            self.answer.stays = False
+        elif self.answer.status < _FINAL:
+            self.answer, self._headed = HttpAnswer(), False
+        else:
+            self.answer.stays = self._parser.should_keep_alive()
+            self._finish()
+
+    def _finish(self) -> None:
+        self.whole = True
+        self.answer.body = b"".join(self._pieces)[: self._longest + 1]
