@@ -146,11 +146,11 @@ class LocalStores:
             known = self._keys[store] = StoreKeys(spec)
         return known
 
-    def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope, *, as_text: bool = False) -> TaskRows:
+    def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope, *, as_json: bool = False) -> TaskRows:
         """Return the row of a key, or none, and as JSON if it is wanted so; raises as :meth:`answering`."""
 
         def find(task: LocalTask) -> TaskRows:
-            return self._row(keys.spec, task, scope, key, as_text=as_text)
+            return self._row(keys.spec, task, scope, key, as_json=as_json)
 
         asked = self.answering(keys, key, scope)
         found = [find(task) for task in asked]
@@ -347,7 +347,7 @@ class LocalStores:
         return TaskRows(task, found.rows, _position(spec, task, found), found.watermark), found.following
 
     def _row(
-        self, spec: StateSpec, task: LocalTask, scope: QueryScope, key: pa.RecordBatch, *, as_text: bool
+        self, spec: StateSpec, task: LocalTask, scope: QueryScope, key: pa.RecordBatch, *, as_json: bool
     ) -> TaskRows:
         committed = _committed(task, scope)
         shared = self._shared.get((task.directory, spec.store))
@@ -358,7 +358,7 @@ class LocalStores:
                 key,
                 committed,
                 lambda some: self._found(spec, task, StoreReading("rows", key=some), committed),
-                as_text=as_text,
+                as_json=as_json,
             )
         except StateStoreException as error:
             raise _unreadable(spec, task, error) from error

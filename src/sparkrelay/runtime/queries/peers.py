@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import json
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
@@ -20,11 +20,13 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
     UnknownStateStoreException,
 )
+from sparkrelay.observe.http_client import HttpConnection
 from sparkrelay.observe.time_limit import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from sparkrelay.observe.http_client import HttpAnswer
     from sparkrelay.protocol import HostInfo
 
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "ARROW",
     "FOLLOWING_HEADER",
     "FORWARDED_HEADER",
+    "JSON",
+    "ROW_HEADER",
     "TRUNCATED_HEADER",
     "Peers",
     "RemoteRows",
@@ -48,6 +52,9 @@ TRUNCATED_HEADER: Final = "SparkRelay-Truncated"
 FOLLOWING_HEADER: Final = "SparkRelay-Following"
 #: A request with it comes from an instance, and goes no further.
 FORWARDED_HEADER: Final = "SparkRelay-Forwarded"
+#: Of a forwarded question for one row: its columns, as ``StoreKeys.fingerprint``. Who has the same sends it as JSON.
+ROW_HEADER: Final = "SparkRelay-Row"
+JSON: Final = "application/json; charset=utf-8"
 _LONGEST_ANSWER: Final = 256 << 20
 _LONGEST_ERROR: Final = 4_096
 #: Connections to one instance that wait for the next question.
@@ -67,12 +74,14 @@ class RemoteRows:
         tasks: of each task that had a part in it where it stands.
         truncated: True if there were more rows than it may send.
         following: where the next page of a partition goes on; None if there is none.
+        text: the one row as JSON, where it came so; ``rows`` are None then.
     """
 
     rows: pa.RecordBatch
     tasks: list[dict[str, Any]]
     truncated: bool
     following: bytes | None = None
+    text: bytes | None = None
 
 
 class Peers:
@@ -89,7 +98,7 @@ class Peers:
         """
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._kept: defaultdict[HostInfo, list[http.client.HTTPConnection]] = defaultdict(list)
+        self._kept: defaultdict[HostInfo, list[HttpConnection]] = defaultdict(list)
         self._closed = False
         self._headers = {"Accept": ARROW}
         if own is not None:
@@ -97,8 +106,14 @@ class Peers:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def ask(
-        self, host: HostInfo, store: str, key: str | None, parameters: Mapping[str, str], schema: pa.Schema | None
+    def ask(  # noqa: PLR0917 - as they are needed
+        self,
+        host: HostInfo,
+        store: str,
+        key: str | None,
+        parameters: Mapping[str, str],
+        schema: pa.Schema | None,
+        row: str | None = None,
     ) -> RemoteRows:
         """Ask an instance.
 
@@ -108,6 +123,7 @@ class Peers:
             key: as the path has it; None for many rows.
             parameters: the rest of the question.
             schema: of the store's rows: an answer with others is refused; None for any.
+            row: the schema's fingerprint, where one row may come as JSON, to be passed on as it is; else None.
 
         Raises:
             InvalidStateStorePartitionException: it does not have them.
@@ -116,18 +132,19 @@ class Peers:
         """
         path = f"/stores/{quote(store, safe='')}" + ("" if key is None else f"/{quote(key, safe='')}")
         with self._saying_who(host):
-            response, data = self._answer(host, f"{path}?{urlencode(parameters)}")
-            tasks = json.loads(response.headers.get(ANSWER_HEADER, "[]"))
-            text = response.headers.get(FOLLOWING_HEADER)
-            following = None if text is None else as_place(text)
-            truncated = response.headers.get(TRUNCATED_HEADER) == "true"
-            return RemoteRows(_rows(data, schema), tasks, truncated, following)
+            answer = self._answer(host, f"{path}?{urlencode(parameters)}", {} if row is None else {ROW_HEADER: row})
+            tasks = json.loads(answer.headers.get(ANSWER_HEADER.lower(), "[]"))
+            place = answer.headers.get(FOLLOWING_HEADER.lower())
+            following = None if place is None else as_place(place)
+            truncated = answer.headers.get(TRUNCATED_HEADER.lower()) == "true"
+            if row is not None and answer.headers.get("content-type") == JSON:
+                return RemoteRows(None, tasks, truncated, following, _one_line(answer.body))
+            return RemoteRows(_rows(answer.body, schema), tasks, truncated, following)
 
     def stores(self, host: HostInfo) -> list[dict[str, Any]]:
         """Ask which stores there are: ``store``, ``key``, ``window`` and ``partitions`` of each; raises as ``ask``."""
         with self._saying_who(host):
-            _, data = self._answer(host, "/stores")
-            stores = [json.loads(line) for line in data.splitlines()]
+            stores = [json.loads(line) for line in self._answer(host, "/stores").body.splitlines()]
             for one in stores:
                 if not (
                     isinstance(one["store"], str)
@@ -150,48 +167,39 @@ class Peers:
     def _saying_who(self, host: HostInfo) -> Iterator[None]:
         try:
             yield
-        except (
-            OSError, http.client.HTTPException, LookupError, TypeError, ValueError, RecursionError, pa.ArrowException,
-        ) as error:  # fmt: skip
+        except (OSError, LookupError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
             raise StateStoreNotAvailableException(f"{host} does not answer: {error or type(error).__name__}") from error
 
-    def _answer(self, host: HostInfo, path: str) -> tuple[http.client.HTTPResponse, bytes]:
-        """Return an answer that is none of an error, and its body."""
-        response, data = self._response(host, path)
-        if response.status != _OK:
-            raise self._refused(host, response.status, data[:_LONGEST_ERROR])
-        if len(data) > _LONGEST_ANSWER:
+    def _answer(self, host: HostInfo, path: str, more: Mapping[str, str] = MappingProxyType({})) -> HttpAnswer:
+        """Return an answer that is none of an error."""
+        answer = self._response(host, path, {**self._headers, **more})
+        if answer.status != _OK:
+            raise self._refused(host, answer.status, answer.body[:_LONGEST_ERROR])
+        if len(answer.body) > _LONGEST_ANSWER:
             raise InvalidStateStoreException(
                 f"{host} answers with more than {_LONGEST_ANSWER >> 20} MiB; ask for fewer rows"
             )
-        return response, data
+        return answer
 
-    def _response(self, host: HostInfo, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+    def _response(self, host: HostInfo, path: str, headers: Mapping[str, str]) -> HttpAnswer:
         with self._lock:
             kept = self._kept[host].pop() if self._kept[host] else None
         if kept is not None:
             # Who has closed it meanwhile has not seen the question.
-            with contextlib.suppress(ConnectionError, http.client.BadStatusLine):
-                return self._asked(kept, host, path)
-        return self._asked(
-            http.client.HTTPConnection(host.host.strip("[]"), host.port, timeout=self._timeout_s), host, path
-        )
+            with contextlib.suppress(ConnectionError):
+                return self._asked(kept, host, path, headers)
+        return self._asked(HttpConnection(host.host.strip("[]"), host.port, self._timeout_s), host, path, headers)
 
-    def _asked(
-        self, connection: http.client.HTTPConnection, host: HostInfo, path: str
-    ) -> tuple[http.client.HTTPResponse, bytes]:
-        whole = False
+    def _asked(self, connection: HttpConnection, host: HostInfo, path: str, headers: Mapping[str, str]) -> HttpAnswer:
+        stays = False
         try:
             with time_limit(connection, self._timeout_s):
-                connection.request("GET", path, headers=self._headers)
-                response = connection.getresponse()
-                data = response.read(_LONGEST_ANSWER + 1)
-            # One that answers more than it may, or is to be closed, has lost its socket or has bytes left.
-            whole = response.isclosed() and connection.sock is not None
-            return response, data
+                answer = connection.get(path, headers, longest=_LONGEST_ANSWER)
+            stays = answer.stays
+            return answer
         finally:
             with self._lock:
-                stays = whole and not self._closed and len(self._kept[host]) < _MOST_KEPT
+                stays = stays and not self._closed and len(self._kept[host]) < _MOST_KEPT
                 if stays:
                     self._kept[host].append(connection)
             if not stays:
@@ -240,6 +248,13 @@ def pages(ask: Callable[[bytes], tuple[pa.RecordBatch, bytes | None]]) -> Iterat
         if following <= at:
             raise InvalidStateStoreException(f"a page goes on at {following!r:.100}, and began at {at!r:.100}")
         at = following
+
+
+def _one_line(body: bytes) -> bytes:
+    """Return the one object that an answer is, as it is."""
+    if not (body.startswith(b"{") and body.endswith(b"}\n") and body.count(b"\n") == 1):
+        raise ValueError(f"{body[:100]!r} is no row as JSON")
+    return body[:-1]
 
 
 def _rows(data: bytes, schema: pa.Schema | None) -> pa.RecordBatch:

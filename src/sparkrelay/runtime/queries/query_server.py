@@ -43,6 +43,8 @@ from sparkrelay.runtime.queries.peers import (
     ARROW,
     FOLLOWING_HEADER,
     FORWARDED_HEADER,
+    JSON,
+    ROW_HEADER,
     TRUNCATED_HEADER,
     Peers,
     as_place,
@@ -64,11 +66,12 @@ __all__ = ["QueryApplication", "serve_queries"]
 log = logging.getLogger(__name__)
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
-_JSON: Final = "application/json; charset=utf-8"
 _LINES: Final = "application/x-ndjson; charset=utf-8"
 _LONGEST_QUERY: Final = 16_384
 _LONGEST_HEADER: Final = 32_768
 _KNOWN: Final = frozenset({"from", "to", "limit", "isolation", "stale", "max_lag", "partition", "after"})
+_FORWARDED: Final = f"HTTP_{FORWARDED_HEADER.upper().replace('-', '_')}"
+_ROW: Final = f"HTTP_{ROW_HEADER.upper().replace('-', '_')}"
 _STATUS: Final[Mapping[int, str]] = {
     200: "200 OK",
     400: "400 Bad Request",
@@ -200,7 +203,9 @@ class QueryApplication:
         limit = min(_number(parameters, "limit", self._most), self._most)
         scope = _scope(parameters)
         arrow = ARROW in str(environ.get("HTTP_ACCEPT", ""))
-        question, many = self._question(keys, key if slash else None, parameters, scope, limit, as_text=not arrow)
+        # Another instance passes a row on as it is, if it says that its rows have the same columns.
+        as_json = limit > 0 and (not arrow or environ.get(_ROW) == keys.fingerprint)
+        question, many = self._question(keys, key if slash else None, parameters, scope, limit, as_json=as_json)
         answer = self._router.answer(question, limit=limit, forwarded=_forwarded(environ))
         return _rendered(answer, many=many, arrow=arrow)
 
@@ -212,7 +217,7 @@ class QueryApplication:
         scope: QueryScope,
         limit: int,
         *,
-        as_text: bool,
+        as_json: bool,
     ) -> tuple[Question, bool]:
         """Return what is asked, and whether there may be several rows."""
         local, bounds = self._queries.local, (parameters.get("from"), parameters.get("to"))
@@ -236,9 +241,9 @@ class QueryApplication:
             key = keys.from_text(text)
 
             def row(at: QueryScope) -> list[TaskRows]:
-                return [local.get(keys, key, at, as_text=as_text)]
+                return [local.get(keys, key, at, as_json=as_json)]
 
-            return Question(keys, scope, row, key, text, parameters), False
+            return Question(keys, scope, row, key, text, parameters, as_json=as_json), False
         first, last = (None if bound is None else keys.from_text(bound) for bound in bounds)
         question = Question(keys, scope, lambda at: local.range(keys, first, last, most, at), None, None, parameters)
         return question, True
@@ -264,7 +269,7 @@ def _rendered(answer: Answer, *, many: bool, arrow: bool) -> tuple[int, list[tup
         headers.append((TRUNCATED_HEADER, "true"))
     if answer.following is not None:
         headers.append((FOLLOWING_HEADER, as_text(answer.following)))
-    if arrow:
+    if arrow and answer.text is None:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, answer.rows.schema) as writer:
             writer.write_batch(answer.rows)
@@ -275,7 +280,7 @@ def _rendered(answer: Answer, *, many: bool, arrow: bool) -> tuple[int, list[tup
     if not lines:
         status, more, body = _error(404, "the store has no such key")
         return status, [*more, *headers], body
-    return 200, [("Content-Type", _JSON), *headers], lines[0] + b"\n"
+    return 200, [("Content-Type", JSON), *headers], lines[0] + b"\n"
 
 
 def _scope(parameters: Mapping[str, str]) -> QueryScope:
@@ -317,8 +322,8 @@ def _milliseconds(text: str | None) -> int | None:
 
 
 def _forwarded(environ: Mapping[str, Any]) -> bool:
-    return f"HTTP_{FORWARDED_HEADER.upper().replace('-', '_')}" in environ
+    return _FORWARDED in environ
 
 
 def _error(status: int, text: str, *headers: tuple[str, str]) -> tuple[int, list[tuple[str, str]], bytes]:
-    return status, [("Content-Type", _JSON), *headers], json.dumps({"error": text}).encode() + b"\n"
+    return status, [("Content-Type", JSON), *headers], json.dumps({"error": text}).encode() + b"\n"

@@ -44,6 +44,7 @@ class Question:
         parameters: the rest as it came, but for what says who is to answer.
         local: asks this instance's stores.
         paged: True if it is for some rows of one partition, and the answer says where the next ones begin.
+        as_json: True if it is for one row, which is to be written as JSON.
     """
 
     keys: StoreKeys
@@ -53,6 +54,7 @@ class Question:
     text: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     paged: bool = False
+    as_json: bool = False
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ class Answer:
         tasks: of each task that had a part in it where it stands.
         truncated: True if there are more.
         following: where the next page goes on, as :class:`Question` says; None if these are all.
-        text: the one row as JSON, if it is written already.
+        text: the one row as JSON, if it is written already; ``rows`` are None if another instance has written it.
     """
 
     rows: pa.RecordBatch
@@ -170,7 +172,8 @@ class Router:
             hosts = [] if found.active_host is None else [found.active_host]
             if question.scope.stale:
                 hosts += sorted(found.standby_hosts)
-            return self._merged(question, [self._first(question, hosts, error)], limit)
+            row = question.keys.fingerprint if question.as_json else None
+            return self._merged(question, [self._first(question, hosts, error, row=row)], limit)
 
     def _anywhere(self, question: Question, limit: int | None) -> Answer:
         """Ask for a key whose columns do not say where it is: everybody, until one has it."""
@@ -214,6 +217,7 @@ class Router:
         hosts: Iterable[HostInfo],
         error: InvalidStateStoreException,
         more: Mapping[str, str] | None = None,
+        row: str | None = None,
     ) -> Answer:
         """Return what the first of several instances says that answers.
 
@@ -226,13 +230,13 @@ class Router:
             if host == self._own:
                 continue
             try:
-                found = self._peers.ask(
-                    host, question.keys.spec.store, question.text, {**question.parameters, **(more or {})}, schema
-                )
+                parameters = {**question.parameters, **(more or {})}
+                found = self._peers.ask(host, question.keys.spec.store, question.text, parameters, schema, row)
             except InvalidStateStoreException as refused:
                 said.append(str(refused))
                 continue
-            return Answer(found.rows, found.tasks, found.truncated, found.following if question.paged else None)
+            following = found.following if question.paged else None
+            return Answer(found.rows, found.tasks, found.truncated, following, found.text)
         raise StateStoreNotAvailableException("; ".join(said))
 
     def _here(self, question: Question, scope: QueryScope) -> Answer:
@@ -243,7 +247,7 @@ class Router:
         return Answer(rows, [self._described(one) for one in found], following is not None, following, text)
 
     def _merged(self, question: Question, answers: Sequence[Answer], limit: int | None) -> Answer:
-        if len(answers) == 1 and (limit is None or answers[0].rows.num_rows <= limit):
+        if len(answers) == 1 and (answers[0].rows is None or limit is None or answers[0].rows.num_rows <= limit):
             return answers[0]
         rows = _together([answer.rows for answer in answers])
         tasks = [task for answer in answers for task in answer.tasks]

@@ -52,7 +52,7 @@ class _Asked:
 
     key: pa.RecordBatch
     committed: int | None
-    as_text: bool
+    as_json: bool
     read: Callable[[pa.RecordBatch], StoreRead]
     found: KeyRead | None = None
     error: Exception | None = None
@@ -75,7 +75,7 @@ class SharedReads:
         committed: int | None,
         read: Callable[[pa.RecordBatch], StoreRead],
         *,
-        as_text: bool = False,
+        as_json: bool = False,
     ) -> KeyRead:
         """Return what is read of a key; waits for at most one reading before its own.
 
@@ -83,13 +83,13 @@ class SharedReads:
             key: all its columns.
             committed: as ``StoreReader.read`` has it: readings of different batches are apart.
             read: reads keys of that batch; begins after the question came, whoever calls it.
-            as_text: whether the row is wanted as JSON.
+            as_json: whether the row is wanted as JSON.
 
         Raises:
             StateStoreException: the store cannot be read.
             RecordException: what it holds of the key cannot be read, or not be written as JSON.
         """
-        own = _Asked(key, committed, as_text, read)
+        own = _Asked(key, committed, as_json, read)
         self._waiting.append(own)
         with self._turn:
             while not own.answered:
@@ -132,7 +132,7 @@ def _read(some: Sequence[_Asked]) -> None:
     keys = some[0].key if len(some) == 1 else pa.concat_batches([one.key for one in some])
     found = some[0].read(keys)
     rows = found.rows
-    texts = columns_to_json(rows).to_pylist() if any(one.as_text for one in some) else None
+    texts = columns_to_json(rows).to_pylist() if any(one.as_json for one in some) else None
     for one, place in zip(some, found.places, strict=True):
         own = rows if rows.num_rows == len(some) == 1 else rows.slice(max(place, 0), int(place >= 0))
         one.found = KeyRead(own, texts[place] if texts is not None and place >= 0 else None, found)

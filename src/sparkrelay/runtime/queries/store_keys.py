@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from sparkrelay.errors import SerializationException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.records.typed import json_to_columns
-from sparkrelay.runtime.worker.operators.shown_rows import key_schema
+from sparkrelay.runtime.worker.operators.shown_rows import key_schema, row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,11 @@ class StoreKeys:
             self.window = spec.watermark.window
         #: The columns without it.
         self.plain = pa.schema([field for field in self.schema if field.name != self.window])
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What the columns of the store's rows are, in few characters: equal where they are equal."""
+        return hashlib.sha256(row_schema(self.spec).serialize()).hexdigest()[:32]
 
     def columns(self, key: Any, schema: pa.Schema | None = None) -> pa.RecordBatch:
         """Return a key as its columns.

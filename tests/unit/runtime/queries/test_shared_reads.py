@@ -48,10 +48,10 @@ class Store:
 class Asking(threading.Thread):
     """Asks for one key on a thread of its own."""
 
-    def __init__(self, shared, store, user, *, committed=1, as_text=False):
+    def __init__(self, shared, store, user, *, committed=1, as_json=False):
         super().__init__(daemon=True)
         self.found = self.error = None
-        self.ask = lambda: shared.row(key(user), committed, store.read, as_text=as_text)
+        self.ask = lambda: shared.row(key(user), committed, store.read, as_json=as_json)
         self.start()
 
     def run(self):
@@ -100,7 +100,7 @@ def test_who_waits_is_read_with_the_others():
 
 
 def test_rows_are_written_where_they_are_wanted():
-    asking, _ = ask_together("ada", "nobody", "bob", as_text=True)
+    asking, _ = ask_together("ada", "nobody", "bob", as_json=True)
     assert [one.rows() and one.found.text for one in asking] == [b'{"user":"ada","n":3}', [], b'{"user":"bob","n":3}']
     assert asking[1].found.text is None
 

@@ -1,0 +1,111 @@
+"""A question that another instance answers gives the client what that one would have said to it."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from tests.doubles.state_steps import state_spec
+from tests.unit.runtime.queries.test_query_server import SPEC, Queries, application, ask
+
+from sparkrelay.observe.http_server import HttpServer
+from sparkrelay.protocol import HostInfo
+from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
+from sparkrelay.runtime.queries.peers import ARROW, JSON
+from sparkrelay.runtime.queries.store_keys import StoreKeys
+
+ADA = "/stores/counts/ada"
+OTHER_COLUMNS = state_spec([("user", pa.string())], [], [("n", pa.int32())], (), partitioned_by=("user",))
+
+
+class Elsewhere(Queries):
+    """An instance without tasks: another one, at that port, has them."""
+
+    def __init__(self, port, spec=SPEC):
+        super().__init__()
+        self._port = port
+        self.stores = type("Stores", (type(self.stores),), {"spec": lambda self, _: spec})()
+
+    def tasks(self, _):
+        return []
+
+    def located(self, keys, key):
+        del keys, key
+        return KeyQueryMetadata(HostInfo("127.0.0.1", self._port), frozenset(), 0)
+
+
+class Peer:
+    """The application of another instance, and what its last answer was."""
+
+    def __init__(self, queries=None, body=None, leaves_out=()):
+        self._application, self._body, self._leaves_out = application(queries), body, leaves_out
+        self.status = self.kind = self.body = None
+
+    def __call__(self, environ, start_response):
+        environ = {name: value for name, value in environ.items() if name not in self._leaves_out}
+        answered = []
+        body = b"".join(self._application(environ, lambda status, headers: answered.append((status, headers))))
+        ((self.status, headers),) = answered
+        self.kind, self.body = dict(headers)["Content-Type"], body if self._body is None else self._body
+        start_response(
+            self.status, [(name, value) for name, value in headers if name not in {"Content-Length", "Cache-Control"}]
+        )
+        return [self.body]
+
+
+def forwarded(peer, path=ADA, spec=SPEC, **headers):
+    with HttpServer(peer, host="127.0.0.1", port=0, name="peer") as server:
+        made = application(Elsewhere(server.port, spec))
+        try:
+            return ask(made, path, **headers)
+        finally:
+            made.close()
+
+
+class Absent(Queries):
+    def read(self, spec, reading, committed):
+        found = super().read(spec, reading, committed)
+        return type(found)(found.rows.slice(0, 0), None, {}, 12, (-1,))
+
+
+def test_a_row_is_passed_on_as_it_is():
+    peer = Peer()
+    assert forwarded(peer) == ask(application(), ADA)
+    assert (peer.kind, peer.body) == (JSON, b'{"user":"ada","n":3}\n')
+
+
+def test_a_key_that_is_not_there_is_not_there():
+    status, headers, body = forwarded(Peer(Absent()))
+    assert (status, json.loads(body)) == (404, {"error": "the store has no such key"})
+    assert (status, headers, body) == ask(application(Absent()), ADA)
+
+
+@pytest.mark.parametrize("left_out", ["HTTP_SPARKRELAY_ROW", "HTTP_SPARKRELAY_FORWARDED"])
+def test_an_older_instance_sends_rows_and_they_are_written_here(left_out):
+    peer = Peer(leaves_out={left_out})
+    assert forwarded(peer) == ask(application(), ADA)
+    assert peer.kind == (ARROW if left_out.endswith("ROW") else JSON)
+
+
+def test_who_wants_an_arrow_stream_gets_one():
+    peer = Peer()
+    _, headers, body = forwarded(peer, HTTP_ACCEPT=ARROW)
+    assert (headers["Content-Type"], peer.kind) == (ARROW, ARROW)
+    assert pa.ipc.open_stream(body).read_all().to_pylist() == [{"user": "ada", "n": 3}]
+
+
+def test_without_a_limit_above_none_there_is_no_row():
+    assert forwarded(Peer(), f"{ADA}?limit=0")[0] == ask(application(), f"{ADA}?limit=0")[0] == 404
+
+
+def test_rows_of_other_columns_are_of_another_release():
+    assert StoreKeys(SPEC).fingerprint != StoreKeys(OTHER_COLUMNS).fingerprint
+    status, _, body = forwarded(Peer(), spec=OTHER_COLUMNS)
+    assert status == 503
+    assert "another release" in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"a":1}\n{"a":2}\n', b"[1]\n", b'"text"\n', b'{"a":\n1}\n', b"{\n"])
+def test_what_is_no_row_is_not_passed_on(body):
+    status, _, answer = forwarded(Peer(body=body))
+    assert status == 503
+    assert "is no row as JSON" in json.loads(answer)["error"]
