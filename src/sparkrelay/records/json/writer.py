@@ -191,7 +191,9 @@ def _long_floats(array: pa.Array, address: int) -> BinaryColumn:
     loop.find_short(address, short)
     if 0 not in short.tobytes():
         return BinaryColumn.nulls(len(array))
-    long = pc.if_else(pa.array(short.view(np.bool_)), pa.scalar(None, pa.float64()), array)
+    long = array
+    if short.any():
+        long = pc.if_else(pa.array(short.view(np.bool_)), pa.scalar(None, pa.float64()), array)
     return BinaryColumn.of(long.cast(pa.string()))
 
 

@@ -49,14 +49,14 @@ def rows_of(spec: StateSpec, snapshot: StoreSnapshot, keys: pa.RecordBatch) -> t
     encoded = as_binary(key_bytes(keys.columns))
     stored = encoded if spec.watermark is None else stored_keys(keys.column(spec.watermark.window), encoded)
     values = snapshot.get(stored)
+    found = pa.record_batch([stored, values], ["key", "value"])
+    if spec.watermark is None and not values.null_count:
+        return shown_rows(spec, found), list(range(len(values)))
     there = values.is_valid()
     if spec.watermark is not None:
         first = pa.scalar(shown_span(spec, snapshot.expired)[0], pa.binary())
         there = pc.and_(there, pc.greater_equal(stored, first))
-    found = pa.record_batch([stored, values], ["key", "value"])
-    if there.true_count < len(there):
-        found = found.filter(there)
-    return shown_rows(spec, found), _places(there.to_pylist())
+    return shown_rows(spec, found.filter(there)), _places(there.to_pylist())
 
 
 def _row_apart(spec: StateSpec, snapshot: StoreSnapshot, key: pa.RecordBatch) -> pa.RecordBatch:
