@@ -30,6 +30,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.home = Path(tempfile.mkdtemp(prefix="sparkrelay-store-"))
         self.path = self.home / "0_0"
         self.store = TaskStore.open(self.path)
+        self.read = None, None
         self.task_epoch = 1
         self.store.take_over(self.task_epoch)
         #: What the store holds now, and held after the last batch that it knows as committed.
@@ -231,7 +232,10 @@ class StoreMachine(RuleBasedStateMachine):
                 self.now[name].get(key) for key in KEYS
             ]
         # Another process has one of its own; in this one there is one environment.
-        reader = StoreReader(self.path, self.store._environment)
+        if self.read[0] is not self.store:
+            self.read = self.store, StoreReader(self.path, self.store._environment)
+        # The same one over several batches, since it keeps what it has seen.
+        reader = self.read[1]
         known = self.committed, self.base if self.pending else self.now
         for committed, model in (known, (None, self.base), (UNCOMMITTED, self.now)):
             for name in STORES:
