@@ -178,8 +178,8 @@ class InstanceQueries:
         processes = self._processes()
         spec = self.stores.spec(store)
         timeout_s = self._context.config.queries_timeout_ms / 1000
-        tasks = (global_tasks if self.stores.is_global(store) else local_tasks)(processes, timeout_s)
-        return [task for task in tasks if task.id.subtopology == spec.subtopology]
+        tasks = global_tasks if self.stores.is_global(store) else local_tasks
+        return list(tasks(processes, spec.subtopology, timeout_s))
 
 
 def require_windows(keys: StoreKeys) -> None:

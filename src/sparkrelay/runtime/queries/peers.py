@@ -54,7 +54,8 @@ FOLLOWING_HEADER: Final = "SparkRelay-Following"
 FORWARDED_HEADER: Final = "SparkRelay-Forwarded"
 #: Of a forwarded question for one row: its columns, as ``StoreKeys.fingerprint``. Who has the same sends it as JSON.
 ROW_HEADER: Final = "SparkRelay-Row"
-JSON: Final = "application/json; charset=utf-8"
+_JSON: Final = "application/json"
+JSON: Final = f"{_JSON}; charset=utf-8"
 _LONGEST_ANSWER: Final = 256 << 20
 _LONGEST_ERROR: Final = 4_096
 #: Connections to one instance that wait for the next question.
@@ -137,7 +138,7 @@ class Peers:
             place = answer.headers.get(FOLLOWING_HEADER.lower())
             following = None if place is None else as_place(place)
             truncated = answer.headers.get(TRUNCATED_HEADER.lower()) == "true"
-            if row is not None and answer.headers.get("content-type") == JSON:
+            if row is not None and answer.headers.get("content-type", "").startswith(_JSON):
                 return RemoteRows(None, tasks, truncated, following, _one_line(answer.body))
             return RemoteRows(_rows(answer.body, schema), tasks, truncated, following)
 

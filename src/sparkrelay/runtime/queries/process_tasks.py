@@ -33,11 +33,12 @@ _QUERIES: Final = "sparkrelay-query"
 _numbers = itertools.count(1)
 
 
-def local_tasks(processes: Iterable[ProcessThreads], timeout_s: float) -> Iterator[LocalTask]:
-    """Yield the tasks with state that threads have, as they are now. May be called from any thread.
+def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s: float) -> Iterator[LocalTask]:
+    """Yield the tasks of a subtopology with state that threads have, as they are now. May be called from any thread.
 
     Args:
         processes: the instance's.
+        subtopology: its number.
         timeout_s: how long a job may take that reads a store on an executor.
     """
     for process in processes:
@@ -46,7 +47,7 @@ def local_tasks(processes: Iterable[ProcessThreads], timeout_s: float) -> Iterat
             for task in thread.tasks.all():
                 # Read once: its thread may take it further meanwhile.
                 state, directory = task.state, task.directory
-                if directory is None or state is TaskState.CLOSED:
+                if directory is None or state is TaskState.CLOSED or task.id.subtopology != subtopology:
                     continue
                 running = state is TaskState.RUNNING
                 yield LocalTask(
@@ -91,10 +92,12 @@ def group_metadata(processes: Iterable[ProcessThreads]) -> GroupMetadata:
     return GroupMetadata(layout, hosts)
 
 
-def global_tasks(processes: Iterable[ProcessThreads], timeout_s: float) -> Iterator[LocalTask]:
+def global_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s: float) -> Iterator[LocalTask]:
     """Yield the tasks that keep global tables; as :func:`local_tasks`."""
     for process in processes:
         for task in process.global_tasks:
+            if task.id.subtopology != subtopology:
+                continue
             assert task.directory is not None, "a global table has a store"
             yield LocalTask(
                 id=task.id,
