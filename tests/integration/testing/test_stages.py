@@ -22,6 +22,13 @@ def stages(driver):
     return counts
 
 
+@pytest.fixture(autouse=True)
+def both_ways(caplog):
+    """Resident jobs begin, or each would be waited for in vain, and micro-batches be Spark jobs of their own."""
+    yield
+    assert "jobs of their own" not in caplog.text
+
+
 def users_and_clicks(builder):
     users = builder.table("users", key=String("user"), value=Json("name string, country string"), name="users")
     clicks = builder.stream("clicks", key=String("user"), value=Json("page string, n long"))

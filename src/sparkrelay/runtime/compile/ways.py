@@ -142,7 +142,7 @@ class ResidentWay:
 
     def placed(self) -> DataFrame:
         """Return the placed source, of one Spark partition."""
-        return self._source(self.spark_partitions)
+        return self._let_through(self._source(self.spark_partitions))
 
     def source(self, leg: str, step: Step, schema: StructType) -> DataFrame:
         """Return the rows that a leg's first step makes, and the markers between them."""
@@ -160,9 +160,13 @@ class ResidentWay:
         if (before := self._stages.before(rows)) is not None:
             stage, passage = before
             return stage.followed_by(passage, step, name)
+        return _Stage(self._let_through(rows), step, (name,))
+
+    def _let_through(self, rows: DataFrame) -> DataFrame:
+        """Return rows in the session of resident jobs, with markers between them."""
         if self._session is None:
             self._session = resident_session(rows)
-        return _Stage(let_markers_through(rows, self._session), step, (name,))
+        return let_markers_through(rows, self._session)
 
     def _made(self, stage: _Stage, schema: StructType | None) -> DataFrame:
         start = self.placed() if stage.start is None else stage.start
