@@ -444,7 +444,7 @@ class StreamsConfig:
         10_000, "rows that one answer of many rows has at most (SparkRelay's own)", least=1, most=1_000_000
     )
     queries_max_requests: int = setting(
-        16, "queries answered at a time; more get 503 (SparkRelay's own)", least=1, most=1_000
+        16, "queries answered at a time; more wait for a second, then get 503 (SparkRelay's own)", least=1, most=1_000
     )
     queries_timeout_ms: int = setting(
         5_000, "how long another instance may take to answer, ms (SparkRelay's own)", least=10, most=50_000

@@ -68,6 +68,8 @@ log = logging.getLogger(__name__)
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 _LINES: Final = "application/x-ndjson; charset=utf-8"
 _LONGEST_QUERY: Final = 16_384
+#: For which a question waits for its turn, in seconds: a burst is no reason to refuse.
+_LONGEST_TURN_S: Final = 1.0
 _LONGEST_HEADER: Final = 32_768
 _KNOWN: Final = frozenset({"from", "to", "limit", "isolation", "stale", "max_lag", "partition", "after"})
 _FORWARDED: Final = f"HTTP_{FORWARDED_HEADER.upper().replace('-', '_')}"
@@ -131,7 +133,9 @@ class QueryApplication:
         self._own = own
         self._token = config.queries_token
         self._most = config.queries_max_rows
-        self._turns = threading.BoundedSemaphore(config.queries_max_requests)
+        # Questions of other instances wait for nobody's turn that may wait for theirs.
+        self._turns, self._turns_of_others = (threading.BoundedSemaphore(config.queries_max_requests) for _ in range(2))
+        self._longest_wait = min(_LONGEST_TURN_S, config.queries_timeout_ms / 1000 / 2)
         self._peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
         self._router = Router(queries, self._peers, own)
 
@@ -154,7 +158,8 @@ class QueryApplication:
             return _error(401, "Authorization: Bearer <queries.token> is wanted", ("WWW-Authenticate", "Bearer"))
         if len(environ.get("QUERY_STRING", "")) + len(environ.get("PATH_INFO", "")) > _LONGEST_QUERY:
             return _error(414, f"a question has at most {_LONGEST_QUERY} characters")
-        if not self._turns.acquire(blocking=False):
+        turns = self._turns_of_others if _forwarded(environ) else self._turns
+        if not turns.acquire(timeout=self._longest_wait):
             return _error(503, "too many queries at a time (queries.max.requests); try again soon")
         try:
             return self._answer(environ)
@@ -175,7 +180,7 @@ class QueryApplication:
             log.exception("a query cannot be answered")
             return _error(500, "the instance's log says why")
         finally:
-            self._turns.release()
+            turns.release()
 
     def _permitted(self, environ: Mapping[str, Any]) -> bool:
         if self._token:

@@ -143,6 +143,10 @@ def test_only_so_many_at_a_time():
         status, headers, body = ask(made, "/stores/counts/ada")
         assert (status, headers["Retry-After"]) == (503, "1")
         assert b"queries.max.requests" in body
+        # Whom other instances ask, they may be waiting for in turn.
+        assert made._turns_of_others.acquire(blocking=False)
+        assert ask(made, "/stores/counts/ada", HTTP_SPARKRELAY_FORWARDED="b:1")[0] == 503
+        made._turns_of_others.release()
     finally:
         held.set()
         first.join()
