@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sparkrelay.runtime.compile.catalyst import kind
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,10 +42,15 @@ class Picked(NamedTuple):
 
 def picked_rows(plan: DataFrame) -> Picked | None:
     """Return what ``plan`` takes of the rows of a step of ours if it computes nothing, or None."""
-    every: list[Node] = json.loads(plan._jdf.queryExecution().analyzed().toJSON())
+    top = below = plan._jdf.queryExecution().analyzed()
+    while kind(below) in {"Filter", "Project"}:
+        below = below.child()
+    if kind(below) != "MapInArrow":
+        return None
+    every: list[Node] = json.loads(top.toJSON())
     # A filter's columns are those of what is below it.
-    top = next(node for node in every if _class(node) != "Filter")
-    shown: list[list[Node]] = top.get("projectList") or top.get("output") or []
+    begin = next(node for node in every if _class(node) != "Filter")
+    shown: list[list[Node]] = begin.get("projectList") or begin.get("output") or []
     outputs = [(column[0]["name"], _number(column[0])) for column in shown]
     conditions: Conditions = []
     for node in every:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["BulkWay", "ResidentWay", "Way", "in_arrow", "no_rows_of"]
 
 #: Of stages that are remembered; a leg has a few.
-_MOST_STAGES: Final = 256
+_MOST_STAGES: Final = 64
 
 
 class _Stage(NamedTuple):
@@ -114,7 +114,7 @@ class BulkWay:
     def last(self, leg: str, rows: DataFrame, step: Step) -> DataFrame:
         """Return the reports of a leg's last step."""
         del leg
-        return self._made(self._stage(rows, step), REPORT_SCHEMA)
+        return self._run(self._stage(rows, step), REPORT_SCHEMA)
 
     def _stage(self, rows: DataFrame, step: Step) -> _Stage:
         if (before := self._stages.before(rows)) is None:
@@ -123,8 +123,10 @@ class BulkWay:
         return stage.followed_by(passage, step)
 
     def _made(self, stage: _Stage, schema: StructType) -> DataFrame:
-        start = self.placed() if stage.start is None else stage.start
-        return self._stages.made(stage, in_arrow(start, stage.step, schema))
+        return self._stages.made(stage, self._run(stage, schema))
+
+    def _run(self, stage: _Stage, schema: StructType) -> DataFrame:
+        return in_arrow(self.placed() if stage.start is None else stage.start, stage.step, schema)
 
 
 class ResidentWay:
@@ -154,7 +156,8 @@ class ResidentWay:
 
     def last(self, leg: str, rows: DataFrame, step: Step) -> DataFrame:
         """Return a frame that has no rows: reports go back beside it."""
-        return self._made(self._stage(rows, step, self._name(leg, Role.LAST)), None)
+        stage = self._stage(rows, step, self._name(leg, Role.LAST))
+        return self._run(stage, None, REPORT_SCHEMA)
 
     def _stage(self, rows: DataFrame, step: Step, name: StepName) -> _Stage:
         if (before := self._stages.before(rows)) is not None:
@@ -168,13 +171,13 @@ class ResidentWay:
             self._session = resident_session(rows)
         return let_markers_through(rows, self._session)
 
-    def _made(self, stage: _Stage, schema: StructType | None) -> DataFrame:
-        start = self.placed() if stage.start is None else stage.start
-        if schema is None:
-            return in_arrow(start, functools.partial(resident_steps, stage.names, stage.step, None), REPORT_SCHEMA)
-        steps = functools.partial(resident_steps, stage.names, stage.step, arrow_schema(schema))
+    def _made(self, stage: _Stage, schema: StructType) -> DataFrame:
         marked = StructType([*schema, *hidden_fields((hidden_columns.MARKER,))])
-        return self._stages.made(stage, in_arrow(start, steps, marked))
+        return self._stages.made(stage, self._run(stage, arrow_schema(schema), marked))
+
+    def _run(self, stage: _Stage, made: pa.Schema | None, schema: StructType) -> DataFrame:
+        steps = functools.partial(resident_steps, stage.names, stage.step, made)
+        return in_arrow(self.placed() if stage.start is None else stage.start, steps, schema)
 
     def _name(self, leg: str, role: Role) -> StepName:
         return StepName(leg, role, self._key)
