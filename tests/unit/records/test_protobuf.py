@@ -102,6 +102,14 @@ def test_messages_are_read_and_written():
     assert [ORDER.FromString(data) for data in written] == [full(), ORDER()]
 
 
+def test_entries_of_a_map_come_in_the_order_of_their_keys():
+    names = [f"k{number * 7 % 10}" for number in range(10)]
+    data = b"".join(ORDER(counts={name: 1}).SerializeToString() for name in names)
+    rows, bad = read([data])
+    assert not bad
+    assert rows[0]["counts"] == [(name, 1) for name in sorted(names)]
+
+
 def test_a_generated_class_says_everything():
     form = Protobuf(ORDER)
     assert (form.message, form.index) == ("shop.Order", (0,))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
+import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import SerializationException
@@ -121,7 +122,10 @@ def _reader(field: Any) -> Callable[[Any], Any]:
     name = field.name
     if is_map(field):
         value = _value(field.message_type.fields_by_name["value"])
-        return lambda message: [(key, value(its)) for key, its in getattr(message, name).items()]
+        # The library has no order of entries, but one in each process: a micro-batch that runs again must be the same.
+        return lambda message: sorted(
+            ((key, value(its)) for key, its in getattr(message, name).items()), key=operator.itemgetter(0)
+        )
     one = _value(field)
     if field.is_repeated:
         return lambda message: [one(its) for its in getattr(message, name)]
