@@ -33,6 +33,7 @@ __all__ = [
     "load_double",
     "load_float",
     "lowest_bit",
+    "read_unsigned",
     "read_varint",
     "read_varlong",
     "store8",
@@ -41,6 +42,7 @@ __all__ = [
     "store_float",
     "strtod",
     "varint_size",
+    "write_unsigned",
     "write_varint",
 ]
 
@@ -239,10 +241,15 @@ def read_varint(position: int, end: int) -> tuple[int, int]:
 
 
 @inline
-def read_varlong(position: int, end: int) -> tuple[int, int]:
-    """Read a zigzag 64-bit varint; returns its value and the position after it, or -1 if it is not one."""
-    value = 0
-    shift = 0
+def read_unsigned(position: int, end: int) -> tuple[int, int]:
+    """Read 64 bits as a varint; returns them and the position after it, or -1 if it is not one."""
+    if position >= end:
+        return 0, -1
+    byte = load8(position)
+    if byte < 128:
+        return byte, position + 1
+    value, shift = byte & 127, 7
+    position += 1
     while shift < 70 and position < end:
         byte = load8(position)
         position += 1
@@ -250,9 +257,16 @@ def read_varlong(position: int, end: int) -> tuple[int, int]:
             return 0, -1
         value |= (byte & 127) << shift
         if byte < 128:
-            return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), position
+            return value, position
         shift += 7
     return 0, -1
+
+
+@inline
+def read_varlong(position: int, end: int) -> tuple[int, int]:
+    """Read a zigzag 64-bit varint; returns its value and the position after it, or -1 if it is not one."""
+    value, position = read_unsigned(position, end)
+    return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), position
 
 
 @inline
@@ -269,11 +283,11 @@ def varint_size(value: int) -> int:
 
 
 @inline
-def write_varint(position: int, value: int) -> int:
-    """Write the zigzag varint of a 32- or 64-bit integer; returns the position after it."""
-    rest = (value << 1) ^ (value >> 63)
-    byte = rest & 127
-    rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+def write_unsigned(position: int, value: int) -> int:
+    """Write 64 bits as a varint; returns the position after it."""
+    byte = value & 127
+    # A full 64-bit value is negative as int64, hence the masked, logical shift.
+    rest = (value >> 7) & 0x01FFFFFFFFFFFFFF
     while rest != 0:
         store8(position, byte | 128)
         position += 1
@@ -281,3 +295,9 @@ def write_varint(position: int, value: int) -> int:
         rest >>= 7
     store8(position, byte)
     return position + 1
+
+
+@inline
+def write_varint(position: int, value: int) -> int:
+    """Write the zigzag varint of a 32- or 64-bit integer; returns the position after it."""
+    return write_unsigned(position, (value << 1) ^ (value >> 63))

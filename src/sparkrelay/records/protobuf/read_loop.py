@@ -20,6 +20,7 @@ from sparkrelay.records._native import (
     load8,
     load64,
     load_float,
+    read_unsigned,
     store8,
     store64,
     store_double,
@@ -94,31 +95,9 @@ _LAST: Final = _LAST_SECOND * 1_000_000 + 999_999
 
 
 @inline
-def _varint(position: int, end: int) -> tuple[int, int]:
-    """Read 64 bits; returns them and the position behind, -1 if there is none or it is longer than it may be."""
-    if position >= end:
-        return 0, -1
-    byte = load8(position)
-    if byte < 128:
-        return byte, position + 1
-    value, shift = byte & 127, 7
-    position += 1
-    while shift < 70 and position < end:
-        byte = load8(position)
-        position += 1
-        if shift == 63 and byte > 1:
-            return 0, -1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
-    return 0, -1
-
-
-@inline
 def _size(position: int, end: int) -> tuple[int, int]:
     """Read a size, or a field's number and kind: 32 bits without sign."""
-    value, behind = _varint(position, end)
+    value, behind = read_unsigned(position, end)
     if behind - position > 5 or not 0 <= value <= _WORD:
         return 0, -1
     return value, behind
@@ -135,7 +114,7 @@ def _behind(wire: int, position: int, end: int) -> int:
     """Return where a value ends; -1 if it does not, or if it is of another kind."""
     size = 0
     if wire == VARINT:
-        _, position = _varint(position, end)
+        _, position = read_unsigned(position, end)
     elif wire == SIZED:
         size, position = _size(position, end)
     elif wire == FIXED64:
@@ -155,7 +134,7 @@ def _timestamp(position: int, end: int) -> tuple[int, bool]:
     seconds, nanos = 0, 0
     while position < end:
         field = load8(position)
-        value, position = _varint(position + 1, end)
+        value, position = read_unsigned(position + 1, end)
         if position < 0 or field not in (8, 16):
             return 0, False
         if field == 8:
@@ -214,7 +193,7 @@ def _scalar(
             value = _word(value)
         position += 4
     else:
-        value, position = _varint(position, end)
+        value, position = read_unsigned(position, end)
         if position < 0:
             return -1
         if op == INT32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparkrelay.records._native import copy, inline, kernel, load8, load64, store8, store64
+from sparkrelay.records._native import copy, inline, kernel, load8, load64, store8, store64, write_unsigned
 
 __all__ = ["write_rows"]
 
@@ -31,21 +31,6 @@ WIDEST: Final = 5 + 1 + 2 * 11
 
 
 @inline
-def _write_varint(position: int, value: int) -> int:
-    """Write 64 bits without sign; returns the position behind them."""
-    # The first shift takes the sign away.
-    rest = (value >> 7) & 0x01FFFFFFFFFFFFFF
-    byte = value & 127
-    while rest != 0:
-        store8(position, byte | 128)
-        position += 1
-        byte = rest & 127
-        rest >>= 7
-    store8(position, byte)
-    return position + 1
-
-
-@inline
 def _write_timestamp(position: int, micros: int) -> int:
     """Write a Timestamp with its size; parts that are 0 are left out."""
     seconds = micros // 1_000_000
@@ -54,10 +39,10 @@ def _write_timestamp(position: int, micros: int) -> int:
     position = start
     if seconds != 0:
         store8(position, 8)
-        position = _write_varint(position + 1, seconds)
+        position = write_unsigned(position + 1, seconds)
     if nanos != 0:
         store8(position, 16)
-        position = _write_varint(position + 1, nanos)
+        position = write_unsigned(position + 1, nanos)
     store8(start - 1, position - start)
     return position
 
@@ -80,11 +65,11 @@ def _write_field(fields: Any, at: int, row: int, position: int) -> int:
             return position
         data += start
     if fields[at, _TAG] != 0:
-        position = _write_varint(position, fields[at, _TAG])
+        position = write_unsigned(position, fields[at, _TAG])
     if op == VARINT:
-        return _write_varint(position, value)
+        return write_unsigned(position, value)
     if op == ZIGZAG:
-        return _write_varint(position, (value << 1) ^ (value >> 63))
+        return write_unsigned(position, (value << 1) ^ (value >> 63))
     if op == TIMESTAMP:
         return _write_timestamp(position, value)
     if op == WORD64:
@@ -95,7 +80,7 @@ def _write_field(fields: Any, at: int, row: int, position: int) -> int:
             store8(position + place, value >> (8 * place))
         return position + 4
     if op == SIZED:
-        position = _write_varint(position, size)
+        position = write_unsigned(position, size)
     copy(position, data, size)
     return position + size
 
