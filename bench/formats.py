@@ -36,17 +36,16 @@ def record_format(name: str) -> Format:
     if name == "json":
         return Json(SCHEMA.partition(", ")[2])
     if name == "avro":
-        types = {"bigint": "long"}
-        fields = [{"name": column, "type": types.get(kind, kind)} for column, kind in columns]
+        fields = [{"name": column, "type": "long" if kind == "bigint" else kind} for column, kind in columns]
         return Avro({"type": "record", "name": "Order", "fields": fields})
     from google.protobuf import descriptor_pb2
 
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
     message = file.message_type.add(name="Order")
-    numbers = {"double": message.field.add().TYPE_DOUBLE, "string": 9, "bigint": 3}
-    del message.field[:]
+    field = descriptor_pb2.FieldDescriptorProto
+    types = {"double": field.TYPE_DOUBLE, "string": field.TYPE_STRING, "bigint": field.TYPE_INT64}
     for number, (column, kind) in enumerate(columns, 1):
-        message.field.add(name=column, number=number, type=numbers[kind], label=1)
+        message.field.add(name=column, number=number, type=types[kind], label=field.LABEL_OPTIONAL)
     return Protobuf(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
 
 
@@ -66,23 +65,21 @@ class FormatWorkload(Workload):
 
     def load(self, bootstrap_servers: str, source: str) -> Mapping[str, float]:
         """Make a topic for each format and write all passes."""
+        rows, first = [], 0
+        for users, quarters, actions in self.columns():
+            columns = {
+                "amount": pa.array(quarters / 4),
+                "action": pa.array(ACTIONS).take(pa.array(actions)),
+                "n": pa.array(np.arange(first, first + len(users))),
+                "note": pa.repeat(NOTE, len(users)),
+            }
+            rows.append((users, pa.record_batch(columns)))
+            first += len(users)
         sizes = {}
         for name in NAMES:
-            topic = f"{source}-{name}"
+            topic, form = f"{source}-{name}", record_format(name)
             create_topic(bootstrap_servers, topic, partitions=PARTITIONS, config=NEVER_DELETED)
-            form, first, parts = record_format(name), 0, []
-            for users, quarters, actions in self.columns():
-                numbers = pa.array(np.arange(first, first + len(users)))
-                first += len(users)
-                rows = pa.record_batch(
-                    {
-                        "amount": pa.array(quarters / 4),
-                        "action": pa.array(ACTIONS).take(pa.array(actions)),
-                        "n": numbers,
-                        "note": pa.repeat(NOTE, len(users)),
-                    }
-                )
-                parts.append((users, columns_to_format(rows, form)))
+            parts = [(users, columns_to_format(some, form)) for users, some in rows]
             written = write_values(bootstrap_servers, topic, parts, passes=self.passes)
             sizes[f"{name}_value_bytes"] = round(written / self.records, 1)
         return {"records": self.records * self.passes, **sizes}

@@ -4,6 +4,7 @@ One chain: each instance recovers what the one before it left, is checked, and d
 """
 
 import pytest
+from tests.chaos.marks import marked
 
 from sparkrelay.runtime.contract.fault_points import POINTS
 
@@ -35,6 +36,7 @@ WHILE_INITIALIZING = {
     "restore-after-undo": 3,
     "restore-after-slice": 2,
 }
+WHILE_RESTORING = [point for point in WHILE_INITIALIZING if point.startswith("restore")]
 #: The revealing ones, of which each stands for its neighbours; `make chaos` tries all.
 ALWAYS = {
     "state-after-apply",
@@ -55,15 +57,11 @@ def ways(request):
     return request.param
 
 
-def marked(points):
-    return [pytest.param(point, marks=() if point in ALWAYS else pytest.mark.long) for point in points]
-
-
 def test_every_point_is_tried():
     assert {*IN_BATCHES, *WHILE_INITIALIZING, WHILE_LEADING} >= set(POINTS)
 
 
-@pytest.mark.parametrize("point", marked(IN_BATCHES))
+@pytest.mark.parametrize("point", marked(IN_BATCHES, ALWAYS))
 def test_the_instance_dies_in_a_batch(point, fleet, ledger):
     fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
 
@@ -79,7 +77,7 @@ def leave_a_batch_unfinished(fleet, ledger, point):
         fleet.forget_state()
 
 
-@pytest.mark.parametrize("point", marked(WHILE_INITIALIZING))
+@pytest.mark.parametrize("point", marked(WHILE_INITIALIZING, ALWAYS))
 def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     leave_a_batch_unfinished(fleet, ledger, point)
     fleet.arm(point, WHILE_INITIALIZING[point], "instance")
@@ -89,12 +87,14 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     ledger.wait_for_results(fleet)
 
 
-@pytest.mark.parametrize("point", marked(IN_WORKERS))
+@pytest.mark.parametrize("point", marked(IN_WORKERS, ALWAYS))
 def test_a_worker_dies(point, fleet, ledger):
     fleet.lose_a_worker(point, ledger)
 
 
-@pytest.mark.parametrize("point", marked(point for point in WHILE_INITIALIZING if point.startswith("restore")))
+@pytest.mark.parametrize(
+    "point", marked((point for point in WHILE_INITIALIZING if point.startswith("restore")), ALWAYS)
+)
 def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
     leave_a_batch_unfinished(fleet, ledger, point)
     fleet.arm(point, WHILE_INITIALIZING[point], "worker")

@@ -6,6 +6,7 @@ One chain on one broker: what each test leaves, the next one's instance takes up
 import signal
 
 import pytest
+from tests.chaos.marks import marked
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -29,7 +30,7 @@ def kafka():
         yield broker
 
 
-@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p in ALWAYS else pytest.mark.long) for p in IN_BATCHES])
+@pytest.mark.parametrize("point", marked(IN_BATCHES, ALWAYS))
 def test_the_instance_dies_in_a_batch(point, fleet, ledger):
     fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
 

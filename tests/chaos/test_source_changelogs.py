@@ -1,6 +1,7 @@
 """The table's topic is its changelog (`topology.optimization`): whoever comes next reads it, to where the group was."""
 
 import pytest
+from tests.chaos.marks import marked
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -20,7 +21,7 @@ def has_no_copy(fleet, kafka_admin):
     return f"{fleet.application_id}-people-changelog" not in topics
 
 
-@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p in ALWAYS else pytest.mark.long) for p in IN_BATCHES])
+@pytest.mark.parametrize("point", marked(IN_BATCHES, ALWAYS))
 def test_the_instance_dies_in_a_batch(point, fleet, ledger, kafka_admin):
     fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
     assert has_no_copy(fleet, kafka_admin)

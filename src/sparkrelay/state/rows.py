@@ -93,9 +93,7 @@ class SortedKeys:
         if pc.any(twice).as_py():
             key = ordered[pc.index(twice, value=True).as_py()].as_py()
             raise StateStoreException(f"key {key!r} comes twice in one batch; group the batch before it is merged")
-        back = np.empty(len(keys), dtype=np.int64)
-        back[order.to_numpy(zero_copy_only=False)] = np.arange(len(keys))
-        return cls(ordered, order, pa.array(back))
+        return cls(ordered, order, _way_back(order))
 
     def as_stored(self, values: pa.Array) -> pa.Array:
         """Return what came with the keys in their order."""
@@ -106,15 +104,20 @@ class SortedKeys:
         return values if self.back is None else values.take(self.back)
 
 
+def _way_back(order: pa.Array) -> pa.Array:
+    """Return where each row stands once rows are in this order."""
+    back = np.empty(len(order), dtype=np.int64)
+    back[order.to_numpy(zero_copy_only=False)] = np.arange(len(order))
+    return pa.array(back)
+
+
 def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     """Return the value of each key, null where there is none."""
     if len(keys) < _WORTH_SORTING or ascending(keys):
         return _in_order(transaction, table, keys)
     # The next key mostly lies on the page of the one before: half the time, be it one key of ten that is asked for.
     order = pc.array_sort_indices(keys)
-    back = np.empty(len(keys), dtype=np.int64)
-    back[order.to_numpy(zero_copy_only=False)] = np.arange(len(keys))
-    return _in_order(transaction, table, keys.take(order)).take(pa.array(back))
+    return _in_order(transaction, table, keys.take(order)).take(_way_back(order))
 
 
 def _in_order(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:

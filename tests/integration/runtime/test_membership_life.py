@@ -1,11 +1,7 @@
 """Pausing, replacing a thread, ending the whole application, static members, SIGTERM."""
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import functions as F
-
-from sparkrelay import Json, StreamsBuilder, String
+from tests.integration.runtime.trapped_counts import counting
 
 from .conftest import active
 
@@ -31,24 +27,6 @@ def expected(users, count):
 def batches(streams):
     """Return the reports of micro-batches: standbys and restores are reported too, without input."""
     return [report for report in streams.recentProgress if report["numInputRows"]]
-
-
-def counting(topics, trap=None):
-    """Count by user; fail at the user `mouse` as long as the trap's file is there."""
-    builder = StreamsBuilder()
-    stream = builder.stream(topics[0], key=String("user"), value=Json("n int"))
-    if trap is not None:
-        path = str(trap)
-
-        @F.udf("boolean")
-        def passes(user):
-            if user == "mouse" and Path(path).exists():
-                raise ValueError("trapped")
-            return True
-
-        stream = stream.where(passes("user"))
-    stream.groupBy("user").count().to(topics[1])
-    return builder
 
 
 def test_a_paused_instance_keeps_its_tasks_and_leaves_its_input(

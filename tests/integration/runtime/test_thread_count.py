@@ -2,12 +2,9 @@
 
 import json
 import threading
-from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F
-
-from sparkrelay import Json, StreamsBuilder, String
+from tests.integration.runtime.trapped_counts import counting
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -15,24 +12,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 @pytest.fixture
 def topics(make_topic):
     return make_topic("orders", 4), make_topic("counts", 4)
-
-
-def counting(topics, trap=None):
-    """Count by user; fail at the user `mouse` as long as the trap's file is there."""
-    builder = StreamsBuilder()
-    stream = builder.stream(topics[0], key=String("user"), value=Json("n int"))
-    if trap is not None:
-        path = str(trap)
-
-        @F.udf("boolean")
-        def passes(user):
-            if user == "mouse" and Path(path).exists():
-                raise ValueError("trapped")
-            return True
-
-        stream = stream.where(passes("user"))
-    stream.groupBy("user").count().to(topics[1])
-    return builder
 
 
 class Orders:

@@ -7,18 +7,14 @@ in plain Python: both give the same values, or both find the same records damage
 
 from __future__ import annotations
 
-import argparse
-import faulthandler
 import json
 import math
 import random
-import resource
 import struct
-import sys
 
 import numpy as np
 import pyarrow as pa
-from fuzz_decoder import DamageError, Enclosures, Watched, mutate_bytes
+from fuzz_decoder import DamageError, Watched, bounded_enclosures, mutate_bytes, throw
 
 from sparkrelay.records.avro import reader as avro
 
@@ -227,23 +223,10 @@ def check(seed, enclosures, watched):
     return bool(damaged)
 
 
-def main():
-    faulthandler.enable()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first input; the next have the numbers behind it")
-    arguments = parser.parse_args()
-    # Nothing here needs much: what a length asks for and nobody can give is a MemoryError.
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-    enclosures, watched = Enclosures(4, 4, random.Random(arguments.seed)), Watched(avro)
-    damaged = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.count):
-        if seed % 1_000 == 0:
-            print(f"at seed {seed}", flush=True)  # where a crash was
-        damaged += check(seed, enclosures, watched)
-    print(f"{arguments.count} inputs, {damaged} of them with damage that was found")
-    return 0
+def begin(dice):
+    enclosures, watched = bounded_enclosures(dice), Watched(avro)
+    return lambda seed: check(seed, enclosures, watched)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    throw(__doc__, begin, "{} of them with damage that was found")

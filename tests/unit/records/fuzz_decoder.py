@@ -16,6 +16,7 @@ import ctypes
 import faulthandler
 import mmap
 import random
+import resource
 import struct
 import sys
 
@@ -448,26 +449,43 @@ def in_steps(held, start, aborted, settings, expected, limit, at):
     assert (rows, position) == expected, f"{at}, {limit} at a time"
 
 
-def main():
+def throw(description, begin, found):
+    """Run a script: throw as many inputs as its command line says, and say how many of them were what is looked for.
+
+    Args:
+        description: of the script.
+        begin: makes, of a random generator, what takes the seed of an input and says whether, or how often, it was.
+        found: how that is said.
+    """
     faulthandler.enable()
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first input; the next have the numbers behind it")
     arguments = parser.parse_args()
-    enclosures = Enclosures(16, 16, random.Random(arguments.seed))
-    plain = codecs.decompress
-    decoder.decompress = lambda *given: np.frombuffer(enclosures.hold(bytes(plain(*given))), np.uint8)
-    decoded = 0
+    check, count = begin(random.Random(arguments.seed)), 0
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         if seed % 1_000 == 0:
             print(f"at seed {seed}", flush=True)  # where a crash was
         try:
-            decoded += check(seed, enclosures)
+            count += check(seed)
         except BaseException:
             sys.stderr.write(f"input with seed {seed}\n")
             raise
-    print(f"{arguments.count} inputs, {decoded} decoded")
+    print(f"{arguments.count} inputs, {found.format(count)}")
+
+
+def bounded_enclosures(dice):
+    """Return a few small enclosures, in a process that has little memory from now on."""
+    # Nothing here needs much: what a length asks for and nobody can give is a MemoryError.
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    return Enclosures(4, 4, dice)
+
+
+def begin(dice):
+    enclosures, plain = Enclosures(16, 16, dice), codecs.decompress
+    decoder.decompress = lambda *given: np.frombuffer(enclosures.hold(bytes(plain(*given))), np.uint8)
+    return lambda seed: check(seed, enclosures)
 
 
 if __name__ == "__main__":
-    main()
+    throw(__doc__, begin, "{} decoded")

@@ -7,16 +7,12 @@ seen, and what comes out is compared with Google's library, message by message. 
 
 from __future__ import annotations
 
-import argparse
-import faulthandler
 import random
-import resource
 import struct
-import sys
 
 import numpy as np
 import pyarrow as pa
-from fuzz_decoder import Enclosures, Watched, mutate_bytes
+from fuzz_decoder import Watched, bounded_enclosures, mutate_bytes, throw
 from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
 
 from sparkrelay.errors import SerializationException
@@ -203,23 +199,10 @@ def check_written(seed, text, batch):
     assert results[0] == results[1], f"seed {seed}: written {results[0]}, but {results[1]}"
 
 
-def main():
-    faulthandler.enable()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first input; the next have the numbers behind it")
-    arguments = parser.parse_args()
-    # Nothing here needs much: what a length asks for and nobody can give is a MemoryError.
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-    enclosures, watched = Enclosures(4, 4, random.Random(arguments.seed)), Watched(reader)
-    bad = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.count):
-        if seed % 1_000 == 0:
-            print(f"at seed {seed}", flush=True)  # where a crash was
-        bad += check(seed, enclosures, watched)
-    print(f"{arguments.count} inputs, {bad} bad messages")
-    return 0
+def begin(dice):
+    enclosures, watched = bounded_enclosures(dice), Watched(reader)
+    return lambda seed: check(seed, enclosures, watched)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    throw(__doc__, begin, "{} bad messages")

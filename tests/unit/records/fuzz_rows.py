@@ -7,16 +7,12 @@ give the same values, or ours raises its error where the other finds something w
 
 from __future__ import annotations
 
-import argparse
-import faulthandler
 import itertools
 import random
-import resource
-import sys
 
 import numpy as np
 import pyarrow as pa
-from fuzz_decoder import ODD_BYTES, DamageError, Enclosures, mutate_bytes, varint
+from fuzz_decoder import ODD_BYTES, DamageError, bounded_enclosures, mutate_bytes, throw, varint
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.keys import key_bytes, key_columns
@@ -215,26 +211,10 @@ def check(seed, enclosures):
     return True
 
 
-def main():
-    faulthandler.enable()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first input; the next have the numbers behind it")
-    arguments = parser.parse_args()
-    # Nothing here needs much: what a length asks for and nobody can give is a MemoryError.
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-    enclosures = Enclosures(4, 4, random.Random(arguments.seed))
-    read = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.count):
-        if seed % 1_000 == 0:
-            print(f"at seed {seed}", flush=True)  # where a crash was
-        try:
-            read += check(seed, enclosures)
-        except BaseException:
-            sys.stderr.write(f"input with seed {seed}\n")
-            raise
-    print(f"{arguments.count} inputs, {read} read")
+def begin(dice):
+    enclosures = bounded_enclosures(dice)
+    return lambda seed: check(seed, enclosures)
 
 
 if __name__ == "__main__":
-    main()
+    throw(__doc__, begin, "{} read")

@@ -12,22 +12,20 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.protobuf.read_loop import FIRST, LAST
 from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map, protobuf_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
-
-    from sparkrelay.records.bad_record import BadRecord
-
 __all__ = ["columns_to_messages", "messages_to_columns"]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
-FIRST: Final = (dt.datetime.min.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
-LAST: Final = (dt.datetime.max.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
 
 
 def messages_to_columns(
@@ -45,10 +43,7 @@ def messages_to_columns(
     Returns:
         A batch of the schema, and the bad records in order, whose rows are all null.
     """
-    import pyarrow as pa  # noqa: PLC0415 - descriptions of formats load nothing heavy
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-
-    from sparkrelay.records.bad_record import BadRecord  # noqa: PLC0415
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
 
     made, fields = _message(text, name), descriptor_of(text, name).fields_by_name
     readers = [(one.name, _reader(fields[one.name])) for one in schema]
@@ -76,8 +71,7 @@ def columns_to_messages(batch: pa.RecordBatch, text: str, name: str, prefix: byt
     Raises:
         SerializationException: the columns do not go with the message, or a value does not; names the column.
     """
-    import pyarrow as pa  # noqa: PLC0415 - descriptions of formats load nothing heavy
-    from google.protobuf.message import EncodeError  # noqa: PLC0415
+    from google.protobuf.message import EncodeError  # noqa: PLC0415 - an extra
 
     made, declared = _message(text, name), protobuf_schema(text, name)
     for column in batch.schema:
@@ -112,7 +106,7 @@ def columns_to_messages(batch: pa.RecordBatch, text: str, name: str, prefix: byt
 
 @functools.lru_cache(64)
 def _message(text: str, name: str) -> Any:
-    from google.protobuf import message_factory  # noqa: PLC0415
+    from google.protobuf import message_factory  # noqa: PLC0415 - an extra
 
     return message_factory.GetMessageClass(descriptor_of(text, name))
 

@@ -27,7 +27,7 @@ from sparkrelay.records._native import (
 )
 from sparkrelay.records.json.search import high_bits, valid_utf8
 
-__all__ = ["read_rows"]
+__all__ = ["FIRST", "LAST", "read_rows"]
 
 # How a value stands in the bytes.
 VARINT: Final = 0
@@ -87,11 +87,11 @@ _ITEMS: Final = 3
 
 _WORD: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
-#: Seconds of the years 1 and 9999, and microseconds.
+#: Seconds of the years 1 and 9999, and microseconds: columns have no other times.
 _FIRST_SECOND: Final = -62_135_596_800
 _LAST_SECOND: Final = 253_402_300_799
-_FIRST: Final = _FIRST_SECOND * 1_000_000
-_LAST: Final = _LAST_SECOND * 1_000_000 + 999_999
+FIRST: Final = _FIRST_SECOND * 1_000_000
+LAST: Final = _LAST_SECOND * 1_000_000 + 999_999
 
 
 @inline
@@ -144,7 +144,7 @@ def _timestamp(position: int, end: int) -> tuple[int, bool]:
     if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
         return 0, False
     found = seconds * 1_000_000 + nanos // 1000
-    return found, _FIRST <= found <= _LAST
+    return found, FIRST <= found <= LAST
 
 
 @inline
