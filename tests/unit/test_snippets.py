@@ -28,6 +28,12 @@ def blocks(page, *languages):
     return [(page.count("\n", 0, block.start()) + 2, block[1]) for block in found]
 
 
+def spoken(page):
+    """Return whole commands in the text of a page as (line, text)."""
+    found = re.finditer(r"(?<!`)`(sparkrelay [a-z][^`]*--[^`]*)`(?!`)", page)
+    return [(page.count("\n", 0, command.start()) + 1, command[1].replace("\n", " ")) for command in found]
+
+
 # An ellipsis stands for the settings that a reader has.
 SCRIPTS = {
     f"{name}:{line}": text.replace("{..., ", "{").replace(", ...}", "}")
@@ -38,7 +44,9 @@ SCRIPTS = {
 
 def commands():
     for name, page in PAGES.items():
-        for line, text in blocks(page, "console", "bash"):
+        if name == "docs/reference/commands.md":
+            continue
+        for line, text in [*blocks(page, "console", "bash"), *spoken(page)]:
             for number, command in enumerate(text.replace("\\\n", "  ").splitlines(), line):
                 words = shlex.shlex(command.removeprefix("$ "), posix=True, punctuation_chars=True)
                 words.whitespace_split = True

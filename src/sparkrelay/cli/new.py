@@ -42,7 +42,7 @@ def new(
             "and a Docker image."
         )
     folder = Path(name)
-    known = {"name": name, "version": version("sparkrelay"), "kafka_version": KAFKA_VERSION}
+    known = {"name": name, "pin": _pin(version("sparkrelay")), "kafka_version": KAFKA_VERSION}
     unfinished = Path(tempfile.mkdtemp(prefix=f".{name}-", dir="."))
     try:
         _write(unfinished, known)
@@ -51,6 +51,11 @@ def new(
         shutil.rmtree(unfinished, ignore_errors=True)
     print(f"{folder}: made. Go on with {folder / 'README.md'}")
     return 0
+
+
+def _pin(release: str) -> str:
+    """Return what requirements.txt says of the version: a build of a checkout is found again by no number."""
+    return "" if ".dev" in release else f"=={release}"
 
 
 def _write(folder: Path, known: dict[str, str]) -> None:

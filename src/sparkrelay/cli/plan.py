@@ -74,7 +74,10 @@ def plan(
     add: Annotated[int, Parameter(help="How many instances join.")] = 0,
     remove: Annotated[
         list[str] | None,
-        Parameter(help="An instance that leaves: its process id, the beginning of it, or a member id. Repeatable."),
+        Parameter(
+            negative="",
+            help="An instance that leaves: its process id, the beginning of it, or a member id. Repeatable.",
+        ),
     ] = None,
     threads: Annotated[int, Parameter(help="num.stream.threads of the instances that join.")] = 1,
     standbys: Annotated[int | None, Parameter(help="num.standby.replicas, if not as assigned now.")] = None,

@@ -19,7 +19,7 @@ _REMEMBERS: Final = "a table has one row of each group already; for the first of
 _NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
 _ONE_TOPIC: Final = "tables have groups of their own; put the streams together before groupBy()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
-_GROUPED: Final = 'groupBy("a") and agg(...) with count, sum, avg, min or max are there'
+_GROUPED: Final = 'groupBy("a") and agg(...) are there'
 _NULLS: Final = 'say it per column, such as withColumn("a", F.coalesce("a", F.lit(0))) or where("a is not null")'
 
 _REMEDIES: Final = {

@@ -522,8 +522,9 @@ class KTable(_RankedRows):
         """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: what it makes is always of its rows of now.
 
         When a row changes or is deleted, what it was is taken out of its old group, and what it is goes into its new
-        one. So only aggregates that can take out what they took in are there: count, sum, avg, and the variances and
-        correlations. A group whose last row is taken out is deleted. The rows go through a repartition topic.
+        one. So only aggregates that can take out what they took in are there: count, sum, avg, the variances and
+        correlations, what is DISTINCT, collect_set, mode, median and the percentiles. A group whose last row is taken
+        out is deleted. The rows go through a repartition topic.
 
         Args:
             cols: names, Columns, or a list of them.

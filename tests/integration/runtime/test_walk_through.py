@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "walk-through.md").read_text()
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
-def test_the_walk_through(spark, kafka, make_topic, produce, consumed, tmp_path, wait_until, capsys, application_id):
+def test_the_walk_through(spark, kafka, make_topic, consumed, tmp_path, wait_until, capsys, application_id):
     topics = {name: make_topic(name, 2) for name in ("orders", "customers", "totals", "left-out", "typed")}
     text = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
     for name, made in topics.items():
@@ -30,29 +30,13 @@ def test_the_walk_through(spark, kafka, make_topic, produce, consumed, tmp_path,
     with SchemaRegistryDouble() as registry:
         names["register"](registry.url)
         me, kafka_at = f"127.0.0.1:{free_port()}", kafka.bootstrap_servers
-        plain = names["config"]
-        names["config"] = lambda *args: plain(*args) | {"state.dir": str(tmp_path / "state")}
-        produce(topics["customers"], [("ada", {"country": "NL"}), ("bob", {"country": "NL"})])
-        streams = names["run"](spark, kafka_at, registry.url, me)
+        names["type_some"](kafka_at)
+        reads = names["config"](kafka_at, registry.url, me) | {"state.dir": str(tmp_path / "state")}
+        streams = names["run"](spark, names["pipeline"](), reads)
         try:
-            # The writer is another application of the same page.
-            names["config"] = lambda *args: (
-                plain(*args)
-                | {
-                    "application.id": f"{application_id}-writer",
-                    "state.dir": str(tmp_path / "writer"),
-                    "application.server": f"127.0.0.1:{free_port()}",
-                    "errors.dead.letter.queue.topic.name": None,
-                    "deserialization.exception.handler": "fail",
-                }
-            )
-            names["pipeline"] = names["writer"]
-            wait_until(lambda: streams.state == "RUNNING" and streams.query("customers", "ada"), f"{streams.status}")
-            writing = names["run"](spark, kafka_at, registry.url, me)
+            writes = names["writer_config"](kafka_at, registry.url) | {"state.dir": str(tmp_path / "writer")}
+            writing = names["run"](spark, names["writer"](), writes | {"application.id": f"{application_id}-typed"})
             try:
-                orders = [("ada", {"amount": 10.0}), ("bob", {"amount": 2.5, "note": "x"}), ("eve", {"amount": 1.0})]
-                produce(topics["typed"], orders)
-                produce(topics["orders"], [("ada", "no Avro")])
                 wait_until(lambda: _total(streams, "NL") == (2, 12.5), lambda: f"{streams.status} {writing.status}")
                 wait_until(lambda: _total(streams, "?") == (1, 1.0), lambda: f"{streams.status} {writing.status}")
             finally:

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 
 from tests.oracle.topology.ours import differences
+from tests.short_spark import SHORT_LIVED
 
 from sparkrelay import spark_session
 
 
 def main(files: list[str]) -> int:
     """Replay the files; returns the exit code."""
-    spark = spark_session("oracle", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
+    spark = spark_session("oracle", **{"spark.master": "local[2]", **SHORT_LIVED})
     spark.sparkContext.setLogLevel("OFF")
     passed = failed = 0
     for file in files:

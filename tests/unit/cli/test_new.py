@@ -2,7 +2,6 @@
 
 import os
 import tomllib
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -35,8 +34,14 @@ def test_a_project_is_written_whole(folder, capsys):
     for path in (folder / "order-totals").rglob("*.*"):
         assert path.is_dir() or "{{" not in path.read_text(), path
     assert '"application.id": "order-totals"' in Path("order-totals/pipeline.py").read_text()
-    assert f"sparkrelay=={version('sparkrelay')}" in Path("order-totals/requirements.txt").read_text().splitlines()
     assert f"apache/kafka:{KAFKA_VERSION}" in Path("order-totals/compose.yaml").read_text()
+
+
+@pytest.mark.parametrize(("version", "pin"), [("1.2.3", "sparkrelay==1.2.3"), ("0.0.1.dev1005", "sparkrelay")])
+def test_a_release_is_pinned_and_a_build_of_a_checkout_is_not(folder, monkeypatch, version, pin):
+    monkeypatch.setattr(command, "version", lambda _: version)
+    command_line.run(["new", "totals"])
+    assert Path("totals/requirements.txt").read_text().splitlines()[-1] == pin
 
 
 def test_the_folder_has_the_rights_that_folders_have_here(folder):
