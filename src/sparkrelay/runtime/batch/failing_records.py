@@ -3,7 +3,8 @@
 A Spark job that fails says what was raised, and not by which record: user code is not wrapped for that. So the batch is
 halved until one record is left; what passes meanwhile is committed. About 2 log2(n) jobs lead there. Where several
 tasks have one record each, they run one by one. A record that fails twice alone is left out, or once where another one
-has failed in the same way before; the batches grow again from there, twice as large with each that passes.
+has failed in the same way before; the batches grow again from there, twice as large with each that passes. A batch that
+fails without the record as well ends the instance: it would fail for ever.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparkrelay.config import CONTINUE
-from sparkrelay.errors import RecordTooLargeException, SerializationException
+from sparkrelay.errors import RecordTooLargeException, SerializationException, StreamsException
 from sparkrelay.runtime.contract.commands import LeftOut
 from sparkrelay.runtime.spark.jobs import JobFailed, UserCodeFailed
 
@@ -91,6 +92,9 @@ class FailingRecords:
             error: what has failed it.
             tasks: those that may be to blame. Their transactions are aborted.
             resident: True if it passed through a job that stays, which does not say what was raised.
+
+        Raises:
+            StreamsException: the record is left out already: its letter is too large for the dead letter topic, say.
         """
         counts = {task.id: sum(stop - start for start, stop in (task.attempt.ranges or {}).values()) for task in tasks}
         most = max(counts.values(), default=0)
@@ -142,6 +146,10 @@ class FailingRecords:
     def _failed_alone(self, error: Exception, task: Task) -> None:
         assert task.attempt.ranges is not None, "a batch that has failed has its ranges"
         [(partition, offset)] = [(p, start) for p, (start, stop) in task.attempt.ranges.items() if stop > start]
+        if offset in task.attempt.left_out.get(partition, ()):
+            raise StreamsException(
+                f"the batch of record {partition} at offset {offset} fails although the record is left out: {error}"
+            ) from error
         reason = _left_out(error)
         if self._suspect != (partition, offset) and reason.exception not in self._known:
             self._suspect = partition, offset

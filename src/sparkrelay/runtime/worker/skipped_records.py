@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import SerializationException, SparkRelayError, StreamsException
+from sparkrelay.errors import RecordTooLargeException, SerializationException, SparkRelayError, StreamsException
 from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime.contract import dead_letter_headers
@@ -186,6 +186,14 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
     # Without a connection each task has said so.
     if spec.topic is not None and any(made[index].error is None for index in places.values()):
         await_answers(connections.producer(spec.client), made, places, spec.flush_seconds)
+    for index in places.values():
+        # Else it would look like a record of the pipeline's own sinks.
+        if isinstance(reason := made[index].error, RecordTooLargeException):
+            refusal = RecordTooLargeException(
+                f"a dead letter does not fit errors.dead.letter.queue.topic.name={spec.topic!r}; that topic's "
+                f"max.message.bytes must be some kilobytes larger than the largest record: {reason}"
+            )
+            made[index] = dataclasses.replace(made[index], error=refusal)
     if any(made[index].error is not None for index in places.values()):
         connections.forget_producer(spec.client)
     return made

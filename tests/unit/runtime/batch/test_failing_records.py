@@ -1,5 +1,6 @@
 """The search for records that make batches fail, over tasks of which a few records do."""
 
+import pytest
 from hypothesis import given, strategies as st
 from tests.doubles.tasks import task_in
 
@@ -111,3 +112,29 @@ def test_a_batch_without_records_has_none_to_leave_out():
     [task] = tasks(1).values()
     task.batch_begun({task.inputs[0]: (3, 3)})
     assert not FailingRecords(processing=True, production=True, most=10).failed(RAISED, [task], resident=False)
+
+
+@pytest.mark.parametrize(
+    "error", [RecordTooLargeException("a dead letter does not fit letters-0"), RAISED], ids=["letter", "timer"]
+)
+def test_what_fails_without_the_record_as_well_ends_the_instance(error):
+    """Its letter is refused, say: the record would be left out, and fail, for ever."""
+    [task] = tasks(1).values()
+    search = FailingRecords(processing=True, production=True, most=10)
+    [partition] = task.inputs
+    identity = ProducerIdentity("app-0_0", 1, 0)
+
+    def fail():
+        task.batch_begun(task.next_ranges({partition: 0}, {partition: 1}, search.limited(10), 0.0, 0))
+        task.batch_aborted(identity)
+        assert search.failed(error, [task], resident=False)
+
+    fail()
+    assert not task.attempt.left_out
+    fail()
+    assert set(task.attempt.left_out[partition]) == {0}
+    with pytest.raises(
+        StreamsException, match=f"{partition} at offset 0 fails although .* left out: {error}"
+    ) as raised:
+        fail()
+    assert raised.value.__cause__ is error
