@@ -303,14 +303,15 @@ class KafkaStreams(Queryable):
 
         It ends its micro-batch and leaves the group, whose other members take its tasks over, also if it is a static
         member. The last one may be removed, too: the instance is RUNNING without any then, until it gets another. In
-        a callback of the instance it is not the thread that calls, unless that is the last one; then nobody waits.
+        a callback of the instance it is not the thread that calls, unless that is the last one, and nobody waits: two
+        threads that remove each other would do so for ever.
 
         Args:
             timeout: seconds to wait until it has left; None waits for ever.
 
         Returns:
-            Its name; None if there is no thread to remove, the instance is not RUNNING or REBALANCING, or it has not
-            left within the timeout, which it goes on to do.
+            Its name, in a callback while it is about to leave; None if there is no thread to remove, the instance is
+            not RUNNING or REBALANCING, or it has not left within the timeout, which it goes on to do.
 
         Raises:
             StreamsException: executors of a cluster do the work; says what to do instead.
@@ -322,7 +323,7 @@ class KafkaStreams(Queryable):
         if thread is None:
             log.warning("no stream thread is removed: %s has none", self._config.application_id)
             return None
-        if not thread.is_current and not thread.wait(timeout):
+        if not self._in_callback and not thread.wait(timeout):
             log.warning("%s has not left within %g s; it goes on to do so", thread.name, timeout)
             return None
         return thread.name
@@ -563,8 +564,10 @@ class KafkaStreams(Queryable):
             # It was asked to stop while the new thread was not there yet.
             process.stop()
 
+    @property
+    def _in_callback(self) -> bool:
+        """True on a thread of the instance: if it waited for another, or for the end, that might wait for it."""
+        return self._life.notifying or any(thread.is_current for thread in self._threads)
+
     def _wait_for_end(self, timeout: float | None) -> bool:
-        if self._life.notifying or any(thread.is_current for thread in self._threads):
-            # The thread would wait for itself.
-            return self._life.ended
-        return self._life.wait_for_end(timeout)
+        return self._life.ended if self._in_callback else self._life.wait_for_end(timeout)

@@ -9,11 +9,13 @@ from sparkrelay.runtime.instance.lifecycle import Life
 
 
 class Processes:
-    """Adds one thread and has one leave, which ends when the test says."""
+    """Adds one thread and has one leave, which ends when the test says; another stays."""
 
     def __init__(self):
         self.added, self.waits = [], []
         self.leaving = SimpleNamespace(name="app-StreamThread-1", is_current=False, wait=self.wait)
+        self.staying = SimpleNamespace(is_current=False)
+        self.all = [SimpleNamespace(threads=(self.leaving, self.staying))]
         self.left = True
 
     def wait(self, timeout):
@@ -66,9 +68,19 @@ def test_who_takes_longer_goes_on_to_leave(streams, caplog):
     assert "app-StreamThread-1 has not left within 0.5 s" in caplog.text
 
 
-def test_a_thread_that_removes_itself_does_not_wait_for_its_end(streams):
-    streams._processes.leaving.is_current = True
+@pytest.mark.parametrize("caller", ["leaving", "staying"])
+def test_a_callback_waits_for_no_threads_end(streams, caller):
+    """Neither for its own, nor for that of one whose callback may be removing this one."""
+    getattr(streams._processes, caller).is_current = True
     assert streams.remove_stream_thread() == "app-StreamThread-1"
+    assert streams._processes.waits == []
+
+
+def test_a_state_listener_waits_for_no_threads_end(streams):
+    removed = []
+    streams._life.listener = lambda new, old: removed.append(streams.remove_stream_thread())
+    streams._life.note_tasks(lambda: True)
+    assert removed == ["app-StreamThread-1"]
     assert streams._processes.waits == []
 
 
