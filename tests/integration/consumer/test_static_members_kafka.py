@@ -50,6 +50,23 @@ def test_one_that_does_not_come_back_is_replaced(members, make_topic, wait_until
     assert members.owners.clashes == []
 
 
+@pytest.mark.parametrize("ended", ["killed", "stopped"])
+def test_one_that_goes_for_good_before_it_has_joined_gives_up_what_a_former_run_had(
+    members, make_consumer, make_topic, wait_until, group, ended
+):
+    topic = make_topic("static", partitions=4)
+    # Longer than the test waits.
+    settings = {"session_timeout_ms": 300_000}
+    a = members([topic], group_instance_id="a", **settings)
+    b = members([topic], group_instance_id="b", **settings)
+    wait_until(lambda: shared(4, a, b), "a and b")
+    (b.vanish if ended == "killed" else b.stop)()
+    again = make_consumer(group_id=group, group_instance_id="b", **settings)
+    again.close(30, for_good=True)
+    wait_until(lambda: shared(4, a), "a has all at once")
+    assert members.owners.clashes == []
+
+
 def test_a_second_member_with_the_same_name_fences_the_first(members, make_topic, wait_until):
     topic = make_topic("static", partitions=2)
     first = members([topic], group_instance_id="twin")

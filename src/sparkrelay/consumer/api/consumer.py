@@ -368,7 +368,8 @@ class Consumer(Face):
             timeout: bound on waiting for the broker, by default 30 s; callbacks are not bounded. The member leaves in
                 any case.
             for_good: a static member (``group.instance.id``) gives up its place, too, instead of keeping it for
-                ``session.timeout.ms``: KIP-1092's ``LEAVE_GROUP``.
+                ``session.timeout.ms``: KIP-1092's ``LEAVE_GROUP``. Also that of a former run, if it has not joined yet;
+                not with ``group.protocol=consumer``, where the broker asks for the former run's member id.
 
         Raises:
             Exception: the first error of a callback, after everything is closed.

@@ -1,8 +1,11 @@
 """How a member of a classic group says that it goes: LeaveGroup, and what it has to wait for. A part of its membership.
 
 A member that the broker does not know yet has nothing to leave; one whose first JoinGroup is under way may be known by
-the time of the answer, so that is waited for, or the group would wait for a member that does not come. Static members
-say nothing: they keep their place for ``session.timeout.ms``, unless they go for good. Pure, see ``requests``.
+the time of the answer, so that is waited for, or the group would wait for a member that does not come.
+
+Static members say nothing: they keep their place for ``session.timeout.ms``, unless they go for good. Then one that the
+broker has not named gives up the place that a former run may have left: the broker takes its ``group.instance.id``
+instead of its member id (KIP-345). Pure, see ``requests``.
 """
 
 from __future__ import annotations
@@ -51,12 +54,18 @@ class ClassicLeave:
         self._reason = ""
         self._sent = False
         #: Whether nothing is said, and the broker keeps the member's place.
-        self._stays = settings.group_instance_id is not None
+        self._stays = self._static
+        #: Whether that place is given up, whoever of this name got it: its coordinator is looked for.
+        self._frees_name = False
 
     def begin(self, call: Call, reason: str, *, for_good: bool = False) -> None:
         """Leave, if static only ``for_good``; ``call`` is resolved when the broker knows, or cannot be reached."""
         self._call, self._reason, self._sent = call, reason, False
-        self._stays = self._settings.group_instance_id is not None and not for_good
+        self._stays, self._frees_name = self._static and not for_good, self._static and for_good
+
+    @property
+    def _static(self) -> bool:
+        return self._settings.group_instance_id is not None
 
     @property
     def over(self) -> bool:
@@ -73,14 +82,15 @@ class ClassicLeave:
         requests = self.request(self._reason, call)
         if requests:
             self._sent = True
-        else:
+        elif not self._frees_name:
             call.resolve(None)
         return requests
 
     def request(self, reason: str, call: Call | None = None) -> tuple[Unsent, ...]:
         """Return LeaveGroup; nothing if there is nothing to leave, or nobody to ask."""
-        node, place = self._coordinator.node, self._place()
-        if not place.member_id or node is None or self._stays:
+        place = self._place()
+        node = self._coordinator.need() if self._frees_name else self._coordinator.node
+        if node is None or self._stays or not (place.member_id or self._frees_name):
             return ()
 
         def handle(_: Any, error: KafkaException | None, now: float) -> None:

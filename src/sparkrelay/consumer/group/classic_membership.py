@@ -45,7 +45,7 @@ _AWAY: Final = frozenset({MemberState.STALE, MemberState.LEAVING, MemberState.FA
 _AGAIN: Final = _AWAY | {MemberState.PREPARING}
 #: State -> the states that may come after it.
 FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
-    MemberState.UNSUBSCRIBED: frozenset({MemberState.PREPARING, MemberState.FATAL}),
+    MemberState.UNSUBSCRIBED: frozenset({MemberState.PREPARING, MemberState.LEAVING, MemberState.FATAL}),
     MemberState.PREPARING: _AGAIN | {MemberState.JOINING},
     MemberState.JOINING: _AGAIN | {MemberState.ASSIGNING, MemberState.SYNCING},
     MemberState.ASSIGNING: _AGAIN | {MemberState.SYNCING},
@@ -150,8 +150,14 @@ class ClassicMembership(Membership):
                 self._again = self._again or "the member was interrupted before it had taken its partitions"
 
     def leave(self, call: Call, reason: str, *, for_good: bool = False) -> None:
-        """Leave the group when the broker has named us: else it would wait for a member that does not come."""
-        if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
+        """Leave the group when the broker has named us: else it would wait for a member that does not come.
+
+        A static member that goes ``for_good`` leaves also if it was never named: a former run may have left its place.
+        """
+        # Who gave up may have done so because somebody else has its group.instance.id: that one is to stay.
+        for_good = for_good and self.state is not MemberState.FATAL
+        frees_name = for_good and self._settings.group_instance_id is not None
+        if self.state is MemberState.LEAVING or (self.state is MemberState.UNSUBSCRIBED and not frees_name):
             self._forget_subscription()
             call.resolve(None)
             return

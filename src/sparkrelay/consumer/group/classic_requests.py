@@ -121,9 +121,11 @@ def sync_request(place: GroupMetadata, protocol: str, assignments: Mapping[str, 
 
 
 def leave_request(place: GroupMetadata, reason: str) -> Any:
-    """Return LeaveGroup for this member."""
+    """Return LeaveGroup for this member; without a member id for whoever has its ``group.instance.id``."""
     identity = LeaveGroupRequest.MemberIdentity(
-        member_id=place.member_id, group_instance_id=None, reason=reason[:_LONGEST_REASON]
+        member_id=place.member_id,
+        group_instance_id=None if place.member_id else place.group_instance_id,
+        reason=reason[:_LONGEST_REASON],
     )
     return LeaveGroupRequest(group_id=place.group_id, members=[identity], min_version=_MIN_VERSION)
 

@@ -198,7 +198,7 @@ class StreamsMembership:
     def close(self, *, for_good: bool = False) -> None:
         """Leave the group, a static member only ``for_good``, and close the connections.
 
-        A broker that does not answer is not waited for.
+        A broker that does not answer is waited for some seconds at most.
         """
         self._consumer.close(_LEAVE_SECONDS, for_good=for_good)
 

@@ -149,6 +149,78 @@ def test_static_members_that_go_for_good_leave_as_others_do(driver, make_call, n
     assert call.done
 
 
+def identity(group):
+    """Whom LeaveGroup names, once it is answered."""
+    [member] = group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0)).members
+    return member.member_id, member.group_instance_id
+
+
+@pytest.mark.parametrize("where", ["never subscribed", "about to join", "the answer to JoinGroup was lost"])
+def test_a_static_member_without_a_member_id_gives_up_its_name_for_good(driver, make_call, where):
+    """A former run may have left its place in the group: it would last for session.timeout.ms (KIP-345)."""
+    group = Group(driver, group_instance_id="static")
+    if where != "never subscribed":
+        group.subscribe()
+    if "lost" in where:
+        group.prepare()
+        group.driver.poll()
+        group.driver.answer("JoinGroup", error=DisconnectException("gone"))
+    call = make_call()
+    group.membership.leave(call, "removed", for_good=True)
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert identity(group) == ("", "static")
+    assert call.done
+    group.driver.poll()
+    assert group.state is MemberState.UNSUBSCRIBED
+
+
+def test_a_static_member_that_goes_for_good_looks_for_its_coordinator(driver, make_call):
+    group = Group(driver, group_instance_id="static")
+    needed = []
+    group.coordinator.node = None
+    group.coordinator.need = lambda: needed.append(1) or group.coordinator.node
+    call = make_call()
+    group.membership.leave(call, "removed", for_good=True)
+    assert group.driver.poll() == []
+    assert needed
+    assert not call.done
+    group.coordinator.node = 1
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert identity(group) == ("", "static")
+    assert call.done
+
+
+def test_the_search_for_a_coordinator_ends_with_the_time_for_leaving(driver, make_call):
+    group = Group(driver, group_instance_id="static")
+    group.coordinator.node = None
+    call = make_call()
+    group.membership.leave(call, "removed", for_good=True)
+    assert group.driver.poll() == []
+    call.expire(call.deadline)
+    assert group.driver.poll() == []
+    assert group.state is MemberState.UNSUBSCRIBED
+
+
+def test_who_was_fenced_by_another_of_its_name_does_not_expel_that_one(driver, make_call):
+    group = Group(driver, group_instance_id="static")
+    group.become_stable()
+    group.beat(ErrorCode.FENCED_INSTANCE_ID)
+    assert group.state is MemberState.FATAL
+    call = make_call()
+    group.membership.leave(call, "removed", for_good=True)
+    assert group.driver.poll() == []
+    assert call.done
+
+
+@pytest.mark.parametrize("settings", [{}, {"group_instance_id": "static"}])
+def test_who_has_not_subscribed_says_nothing_unless_it_is_static_and_goes_for_good(driver, make_call, settings):
+    group = Group(driver, **settings)
+    call = make_call()
+    group.membership.leave(call, "closing", for_good=not settings)
+    assert call.done
+    assert group.driver.poll() == []
+
+
 def test_a_member_that_does_not_poll_leaves(group):
     group.become_stable()
     assert group.driver.pass_time(299) == []
