@@ -245,10 +245,12 @@ class ProcessThreads:
             gone = [thread for thread in self.threads if thread.removed and thread.ended]
             if self._stopping.is_set() or not gone:
                 return  # all are released together
-            self.threads = tuple(thread for thread in self.threads if thread not in gone)
         for thread in gone:
             log.info("%s has left for good", thread.name)
+            # Its number is taken until then: a new thread of that number would lose its legs and connections.
             self._forget(thread.number)
+        with self._lock:
+            self.threads = tuple(thread for thread in self.threads if thread not in gone)
         self.expect_rebalance()
 
     def replace(self, thread: StreamThread) -> None:

@@ -135,6 +135,18 @@ def test_a_number_is_not_free_before_its_thread_has_left(process):
     assert process.numbers == [1, 2, 3]
 
 
+def test_a_number_is_not_free_while_its_connections_are_being_closed(process):
+    """Else a thread that is added meanwhile loses its legs and connections to the one before."""
+    added = []
+    process._clients[1].append(Client(lambda: added.append(process.add_thread())))
+    process.remove_thread()
+    process.end(1)
+    assert added == ["app-StreamThread-3"]
+    assert process.numbers == [1, 3]
+    assert set(process._plans) == {0, 2}
+    assert process.add_thread() == "app-StreamThread-2"
+
+
 def test_who_is_leaving_is_not_removed_again(process):
     assert process.remove_thread().number == 1
     assert process.remove_thread().number == 0
