@@ -68,7 +68,7 @@ def replay(
 ) -> int:
     """Write letters back to the topics and partitions they came from, those that no replay has written back yet.
 
-    Each goes back once, whatever dies in between. Letters from repartition topics stay: those are the application's.
+    Each goes back once, whatever dies in between. Letters from internal topics (-repartition, -changelog, __...) stay.
     """
     with _opened(topic, bootstrap_servers, command_config) as letters:
         outcome = letters.replay() if execute else letters.look()
@@ -112,7 +112,7 @@ def replayed(outcome: Replay, *, execute: bool) -> Iterator[str]:
         yield f"{count:,} {'went' if execute else 'would go'} back to {printable(topic)}"
     if outcome.left:
         yield (
-            f"{outcome.left:,} {'stay' if not execute else 'stayed'}: they are from repartition topics, or from topics "
+            f"{outcome.left:,} {'stay' if not execute else 'stayed'}: they are from internal topics, or from topics "
             "that are not there, or do not say where they are from"
         )
     if not outcome.letters and not outcome.left:

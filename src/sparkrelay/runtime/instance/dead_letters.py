@@ -42,6 +42,8 @@ _TRANSACTION_MS: Final = 60_000
 _AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
+#: Of the topics that applications make for themselves: this one, others, and those of Kafka Streams.
+_INTERNAL_SUFFIXES: Final = ("-changelog", "-repartition")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -79,8 +81,14 @@ class DeadLetter:
 
     @property
     def replayable(self) -> bool:
-        """True if it can be written back: repartition topics are the application's own."""
-        return self.source is not None and not self.source.topic.endswith("-repartition")
+        """True if it can be written back: it says where to, and that is no internal topic.
+
+        What it says may be forged, by whoever may write to the dead letter topic. Internal are an application's own
+        topics, into whose state a record would go, and those of Kafka, which refuses to have them written.
+        """
+        if self.source is None:
+            return False
+        return not (self.source.topic.endswith(_INTERNAL_SUFFIXES) or self.source.topic.startswith("__"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class Replay:
 
     Attributes:
         letters: topic -> how many letters go back to it.
-        left: how many stay where they are: they do not say where from, or are from a repartition topic, or from a topic
+        left: how many stay where they are: they do not say where from, or are from an internal topic, or from a topic
             that is not there any more.
     """
 

@@ -34,6 +34,13 @@ def test_a_number_that_is_none_leads_nowhere(number):
     assert not letter(*said(partition=number)).replayable
 
 
-def test_what_is_no_letter_or_is_the_applications_own_stays():
+def test_what_is_no_letter_stays():
     assert not letter().replayable
-    assert not letter(*said(b"app-by-user-repartition")).replayable
+
+
+@pytest.mark.parametrize(
+    "topic", [b"app-by-user-repartition", b"app-counts-changelog", b"__consumer_offsets", b"__transaction_state"]
+)
+def test_nothing_is_written_to_internal_topics_whatever_a_letter_says(topic):
+    """A forged record in a changelog would be state."""
+    assert not letter(*said(topic)).replayable
