@@ -76,6 +76,8 @@ class LiveStore:
         schema: of its rows.
         keys: the columns that group.
         partitions: how many it has.
+        keyed: whether a question for a key finds it wherever it is. Producers of a user's topic may place keys in
+            another way than Kafka's default, by which instances look for them.
     """
 
     instances: Instances
@@ -83,6 +85,7 @@ class LiveStore:
     schema: pa.Schema
     keys: tuple[str, ...]
     partitions: int
+    keyed: bool
 
     def rows(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition, page by page; they raise as :meth:`Instances.first`."""
@@ -119,18 +122,20 @@ def find_store(instances: Instances, name: str) -> LiveStore:
     if not found["partitions"]:
         raise StateStoreNotAvailableException(f"who was asked for store {name!r} has no assignment yet; try again soon")
     nothing = instances.first(lambda peers, host: peers.ask(host, name, None, {"partition": "0", "limit": "0"}, None))
-    return LiveStore(instances, name, nothing.rows.schema, tuple(found["key"]), found["partitions"])
+    # An instance of an earlier release does not say what is in front of a store.
+    keyed = found.get("global") is True or found.get("repartitioned") is True
+    return LiveStore(instances, name, nothing.rows.schema, tuple(found["key"]), found["partitions"], keyed)
 
 
 def key_texts(store: LiveStore, values: Mapping[str, Sequence[Any]], most: int) -> list[str] | None:
-    """Return all keys of some values of columns as paths spell them; None unless each column of the key has some.
+    """Return all keys of some values of columns as paths spell them; None unless these can be asked for alone.
 
     Args:
         store: the store.
         values: column -> its values. Those of a type that may be spelt in several ways are left alone.
         most: so many keys; None for more.
     """
-    rows = key_rows(store.keys, values, most)
+    rows = key_rows(store.keys, values, most) if store.keyed else None
     if rows is None:
         return None
     kinds = [store.schema.field(name).type for name in store.keys]

@@ -23,6 +23,7 @@ class Answering:
 
     def __init__(self, busy=0):
         self.busy = busy
+        self.said = {"repartitioned": True}
         self.asked = []
 
     def __call__(self, environ, start_response):
@@ -37,7 +38,8 @@ class Answering:
             return [b'{"error": "it moves"}']
         if path == "/stores":
             start_response("200 OK", [])
-            return [json.dumps({"store": "counts", "key": ["user"], "window": None, "partitions": 2}).encode() + b"\n"]
+            listed = {"store": "counts", "key": ["user"], "window": None, "partitions": 2, **self.said}
+            return [json.dumps(listed).encode() + b"\n"]
         if path.startswith("/stores/counts/"):
             return self._rows(start_response, [row for row in rows(0) + rows(1) if path.endswith("/" + row["user"])])
         parameters = dict(parse_qsl(query, keep_blank_values=True))
@@ -113,8 +115,25 @@ def test_a_refusal_is_said_at_once(server):
     assert time.monotonic() - began < 300
 
 
+@pytest.mark.parametrize(
+    ("said", "keys"),
+    [
+        ({"repartitioned": True, "global": False}, ["ada"]),
+        ({"repartitioned": False, "global": True}, ["ada"]),
+        ({"repartitioned": False, "global": False}, None),
+        ({"global": False}, None),
+    ],
+)
+def test_keys_are_asked_for_alone_only_where_instances_know_where_they_are(server, application, said, keys):
+    """A producer of a user's topic may have another partitioner; and an older instance says nothing of it."""
+    application.said = said
+    found = find_store(Instances((server,), "secret", 30.0), "counts")
+    assert key_texts(found, {"user": ["ada"]}, 100) == keys
+
+
 def store(*fields):
-    return LiveStore(Instances((), "", 1.0), "counts", pa.schema(fields), tuple(field[0] for field in fields[:-1]), 2)
+    keys = tuple(field[0] for field in fields[:-1])
+    return LiveStore(Instances((), "", 1.0), "counts", pa.schema(fields), keys, 2, keyed=True)
 
 
 N = ("n", pa.int64())
@@ -147,6 +166,6 @@ def test_one_that_goes_round_in_a_circle_is_noticed():
 
     with HttpServer(application, host="127.0.0.1", port=0, name="test") as server:
         instances = Instances((HostInfo("127.0.0.1", server.port),), "", 30.0)
-        made = LiveStore(instances, "counts", SCHEMA, ("user",), 1)
+        made = LiveStore(instances, "counts", SCHEMA, ("user",), 1, keyed=True)
         with pytest.raises(InvalidStateStoreException, match="goes on at b'user-1', and began at b'user-1'"):
             list(made.rows(0))

@@ -261,7 +261,11 @@ class QueryApplication:
             line: dict[str, Any] = {"store": name, "key": keys.schema.names, "window": keys.window, "columns": columns}
             is_global = self._queries.is_global(name)
             partitions = 1 if is_global else self._queries.group.width(keys.spec.subtopology)
-            lines.append(json.dumps(line | {"global": is_global, "partitions": partitions}))
+            # Behind a repartition topic a key is where the default partitioner has it, whoever produces the input.
+            repartitioned = bool(keys.spec.repartitioned_by)
+            lines.append(
+                json.dumps(line | {"global": is_global, "partitions": partitions, "repartitioned": repartitioned})
+            )
         return "".join(f"{line}\n" for line in lines).encode()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -193,6 +194,13 @@ def test_what_there_is_says_how_many_partitions():
     _, _, body = ask(application(), "/stores")
     (store,) = map(json.loads, body.splitlines())
     assert (store["store"], store["key"], store["window"], store["partitions"]) == ("counts", ["user"], None, 1)
+
+
+@pytest.mark.parametrize(("columns", "repartitioned"), [((), False), (("user",), True)])
+def test_what_there_is_says_whether_a_key_is_where_the_default_partitioner_has_it(columns, repartitioned):
+    queries = Queries()
+    queries.stores = type("Stores", (Stores,), {"spec": lambda *_: replace(SPEC, repartitioned_by=columns)})()
+    assert json.loads(ask(application(queries), "/stores")[2])["repartitioned"] is repartitioned
 
 
 def test_a_page_says_where_the_next_one_goes_on():
