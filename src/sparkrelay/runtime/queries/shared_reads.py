@@ -21,7 +21,7 @@ from sparkrelay.errors import RecordException, StoreCorruptedException
 from sparkrelay.records.json.writer import columns_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from sparkrelay.runtime.worker.store_reading import StoreRead
 
@@ -51,7 +51,7 @@ class _Asked:
     """A key that somebody waits for; ``found`` or ``error`` once it is read."""
 
     key: pa.RecordBatch
-    committed: int | None
+    as_of: Hashable
     as_json: bool
     read: Callable[[pa.RecordBatch], StoreRead]
     found: KeyRead | None = None
@@ -72,7 +72,7 @@ class SharedReads:
     def row(
         self,
         key: pa.RecordBatch,
-        committed: int | None,
+        as_of: Hashable,
         read: Callable[[pa.RecordBatch], StoreRead],
         *,
         as_json: bool = False,
@@ -81,15 +81,15 @@ class SharedReads:
 
         Args:
             key: all its columns.
-            committed: as ``StoreReader.read`` has it: readings of different batches are apart.
-            read: reads keys of that batch; begins after the question came, whoever calls it.
+            as_of: which batch and copy is to be read: readings of others are apart.
+            read: reads keys as of that; begins after the question came, whoever calls it.
             as_json: whether the row is wanted as JSON.
 
         Raises:
             StateStoreException: the store cannot be read.
             RecordException: what it holds of the key cannot be read, or not be written as JSON.
         """
-        own = _Asked(key, committed, as_json, read)
+        own = _Asked(key, as_of, as_json, read)
         self._waiting.append(own)
         with self._turn:
             while not own.answered:
@@ -100,17 +100,17 @@ class SharedReads:
         return own.found
 
     def _read_waiting(self) -> None:
-        by_batch: defaultdict[int | None, list[_Asked]] = defaultdict(list)
-        for _ in range(min(len(self._waiting), _MOST)):
-            one = self._waiting.popleft()
-            by_batch[one.committed].append(one)
-        try:
-            for some in by_batch.values():
-                _answer(some)
-        except BaseException:
-            # Such as the user's interrupt of a thread that reads for others, who go on without it.
-            self._waiting.extend(one for some in by_batch.values() for one in some if not one.answered)
-            raise
+        # They wait there until they are answered: whoever reads for others may be interrupted at any moment, and they go
+        # on without it. Who comes meanwhile is added behind them.
+        taken = [self._waiting[place] for place in range(min(len(self._waiting), _MOST))]
+        apart: defaultdict[Hashable, list[_Asked]] = defaultdict(list)
+        for one in taken:
+            if not one.answered:
+                apart[one.as_of].append(one)
+        for some in apart.values():
+            _answer(some)
+        for _ in taken:
+            self._waiting.popleft()
 
 
 def _answer(some: Sequence[_Asked]) -> None:

@@ -1,6 +1,7 @@
 """Questions that wait for each other are answered by one reading, and each gets its own."""
 
 import threading
+from collections import deque
 
 import pyarrow as pa
 import pytest
@@ -48,10 +49,10 @@ class Store:
 class Asking(threading.Thread):
     """Asks for one key on a thread of its own."""
 
-    def __init__(self, shared, store, user, *, committed=1, as_json=False):
+    def __init__(self, shared, store, user, *, as_of=1, as_json=False):
         super().__init__(daemon=True)
         self.found = self.error = None
-        self.ask = lambda: shared.row(key(user), committed, store.read, as_json=as_json)
+        self.ask = lambda: shared.row(key(user), as_of, store.read, as_json=as_json)
         self.start()
 
     def run(self):
@@ -74,9 +75,10 @@ def ask_together(*users, first="first", batches=None, **how):
     leader = Asking(shared, store, first)
     assert store.reading.wait(WAIT_S)
     asking = []
-    for user, committed in zip(users, batches or [1] * len(users), strict=True):
-        asking.append(Asking(shared, store, user, committed=committed, **how))
-        while len(shared._waiting) < len(asking):
+    for user, as_of in zip(users, batches or [1] * len(users), strict=True):
+        asking.append(Asking(shared, store, user, as_of=as_of, **how))
+        # The one that is read waits, too.
+        while len(shared._waiting) <= len(asking):
             pass
     store.go.set()
     leader.join(WAIT_S)
@@ -125,6 +127,33 @@ def test_a_store_that_cannot_be_read_is_an_error_of_all(user, error):
         with pytest.raises(error):
             one.rows()
     assert len(store.readings) == 2
+
+
+class Interrupted(deque):
+    """What waits, of whose last one the taker is interrupted once, as by a signal behind the call."""
+
+    interrupted = False
+
+    def popleft(self):
+        one = super().popleft()
+        if not self and not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return one
+
+
+def test_an_interrupt_while_questions_are_taken_loses_none():
+    shared, store = SharedReads(), Store()
+    shared._waiting = Interrupted()
+    with shared._turn:
+        asking = [Asking(shared, store, user) for user in ("ada", "bob")]
+        while len(shared._waiting) < len(asking):
+            pass
+    for one in asking:
+        one.join(WAIT_S)
+        assert not one.is_alive()
+    assert sorted(type(one.error) is KeyboardInterrupt for one in asking) == [False, True]
+    assert not shared._waiting
 
 
 def test_an_interrupt_of_who_reads_leaves_nobody_waiting():
