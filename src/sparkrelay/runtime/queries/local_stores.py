@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -52,6 +52,7 @@ class LocalTask:
         committed: of an active one: its last batch that is known as committed.
         changelogs: store -> changelog partition.
         lag: offsets that its copy lacks; None where that is not known.
+        task_epoch: of an active one: under which its copy was taken over; that under another one is none of it.
         width: how many tasks its subtopology has; 0 where nobody knows, as of a global table.
         read: reads its store where the driver cannot, on an executor; None where it can.
     """
@@ -62,6 +63,7 @@ class LocalTask:
     committed: int | None
     changelogs: dict[str, TopicPartition] = field(default_factory=dict)
     lag: int | None = 0
+    task_epoch: int | None = None
     width: int = 0
     read: Callable[[StateSpec, StoreReading, int | None], StoreRead] | None = field(default=None, compare=False)
 
@@ -356,7 +358,7 @@ class LocalStores:
         try:
             found = shared.row(
                 key,
-                committed,
+                (committed, task.task_epoch),
                 lambda some: self._found(spec, task, StoreReading("rows", key=some), committed),
                 as_json=as_json,
             )
@@ -366,6 +368,8 @@ class LocalStores:
         return TaskRows(task, found.rows, _position(spec, task, read), read.watermark, text=found.text)
 
     def _found(self, spec: StateSpec, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
+        # Before this reading, or between two pages, the task may have fallen out of service, and its copy be made anew.
+        reading = replace(reading, task_epoch=task.task_epoch)
         if task.read is not None:
             return task.read(spec, reading, committed)
         try:

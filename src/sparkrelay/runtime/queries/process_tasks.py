@@ -45,8 +45,9 @@ def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s
         for thread in process.threads:
             copies = thread.progress.copies()
             for task in thread.tasks.all():
-                # Read once: its thread may take it further meanwhile.
-                state, directory = task.state, task.directory
+                # Read once, as its thread may take it further meanwhile; and the epoch first, so that it is never that of
+                # a later opening than the state's.
+                task_epoch, state, directory = task.task_epoch, task.state, task.directory
                 if directory is None or state is TaskState.CLOSED or task.id.subtopology != subtopology:
                     continue
                 running = state is TaskState.RUNNING
@@ -57,6 +58,7 @@ def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s
                     committed=task.position.committed if running else None,
                     changelogs=dict(task.changelogs),
                     lag=0 if running else _lag(task, copies.get(task.id)),
+                    task_epoch=task_epoch if running else None,
                     width=task.width,
                     read=_reading(process, directory, timeout_s),
                 )
@@ -104,6 +106,7 @@ def global_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_
                 directory=task.directory,
                 role=ACTIVE,
                 committed=task.position.committed,
+                task_epoch=task.task_epoch,
                 read=_reading(process, task.directory, timeout_s),
             )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from sparkrelay.errors import StateStoreException
+from sparkrelay.errors import StateStoreException, StateStoreNotAvailableException
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
@@ -39,6 +39,8 @@ class StoreReading:
         start: of a page: the first key of the store.
         stop: the first one that is not meant any more; None: where the store's rows end.
         most: how many rows at most.
+        task_epoch: that of the owner whose copy is meant: under another one it may have been emptied, and be on its way
+            up. None: the copy as it is.
     """
 
     what: Literal["rows", "windows", "page"]
@@ -48,9 +50,19 @@ class StoreReading:
     start: bytes = b""
     stop: bytes | None = None
     most: int | None = None
+    task_epoch: int | None = None
 
     def of(self, spec: StateSpec, snapshot: StoreSnapshot) -> StoreRead:
-        """Return what is read in a snapshot of the store."""
+        """Return what is read in a snapshot of the store.
+
+        Raises:
+            StateStoreNotAvailableException: it is under another task epoch.
+        """
+        if self.task_epoch not in {None, snapshot.header.task_epoch}:
+            raise StateStoreNotAvailableException(
+                f"the task of store {spec.store!r} has fallen out of service meanwhile (task epoch {self.task_epoch}, "
+                f"its copy is under {snapshot.header.task_epoch}); try again soon"
+            )
         watermark = None if snapshot.watermark == NO_TIME else snapshot.watermark
         following: bytes | None = None
         places: list[int] = []
@@ -93,7 +105,7 @@ class StoreRead:
 
     @staticmethod
     def by(reader: StoreReader, spec: StateSpec, reading: StoreReading, committed: int | None) -> StoreRead:
-        """Read a store; raises as ``StoreReader.read``."""
+        """Read a store; raises as ``StoreReader.read`` and :meth:`StoreReading.of`."""
         return reader.read(spec.store, lambda snapshot: reading.of(spec, snapshot), committed=committed)
 
 

@@ -169,16 +169,31 @@ def test_a_page_of_no_rows_has_the_columns():
     assert (page.rows.num_rows, page.rows.schema.names, page.following) == (0, ["user", "n"], None)
 
 
-def paged_task(partition, held):
+def test_each_reading_says_whose_copy_is_meant():
+    """Between two pages the task may fall out of service, and its copy be emptied."""
+    readings = []
+    local = stores(paged_task(2, 7, readings))
+    keys = local.keys("counts")
+    local.range(keys, None, None, None, QueryScope(partitions=frozenset({2})))
+    local.get(keys, keys.columns("user1"), QueryScope(partitions=frozenset({2})))
+    assert [one.what for one in readings] == ["page"] * 3 + ["rows"]
+    assert {one.task_epoch for one in readings} == {5}
+
+
+def paged_task(partition, held, readings=None):
     """Return a task with so many rows, whose store gives at most three at a time."""
 
     def read(spec, reading, committed):
         del committed
+        if readings is not None:
+            readings.append(reading)
+        if reading.what == "rows":
+            return StoreRead(pa.RecordBatch.from_pylist([], pa.schema([*spec.output][:2])), None, {}, None, (-1,))
         users = [f"user{number}" for number in range(held)]
         behind = [number for number, user in enumerate(users) if user.encode() >= reading.start]
-        some = behind[: min(3, reading.most)]
+        some = behind[: min(3, reading.most or 3)]
         rows = [{"user": users[number], "n": number} for number in some]
         following = users[some[-1]].encode() + b"\0" if some and some[-1] < held - 1 else None
         return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), following, {}, None)
 
-    return LocalTask(TaskId(0, partition), f"0_{partition}", ACTIVE, 7, width=WIDTH, read=read)
+    return LocalTask(TaskId(0, partition), f"0_{partition}", ACTIVE, 7, task_epoch=5, width=WIDTH, read=read)

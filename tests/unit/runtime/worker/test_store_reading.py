@@ -9,6 +9,7 @@ from tests.doubles.state_steps import state_spec, task_command
 from tests.unit.records.json.test_writing import SCHEMA, rows as json_rows
 from tests.unit.state.conftest import Driver
 
+from sparkrelay.errors import StateStoreNotAvailableException
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
@@ -18,7 +19,7 @@ from sparkrelay.runtime.worker.operators.shown_rows import key_schema, row_schem
 from sparkrelay.runtime.worker.operators.store_search import rows_of
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.runtime.worker.operators.watermarks import stored_keys
-from sparkrelay.runtime.worker.store_reading import StoreReading
+from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
@@ -137,3 +138,24 @@ def test_windows_that_have_expired_do_not_show_among_others():
     found, places = rows_of(spec, Snapshot(), keys)
     assert (found.column("n").to_pylist(), places) == ([2, 3], [-1, 0, 1])
     assert found.schema == row_schema(spec)
+
+
+@pytest.mark.parametrize("what", ["page", "rows"])
+def test_a_copy_of_another_owner_is_not_taken_for_the_one_that_is_meant(tmp_path, what):
+    """It may have been emptied when it was taken over, and be on its way up: what is missing would count as deleted."""
+    spec = SPECS["aggregates"]
+    store = TaskStore.open(tmp_path / "0_0")
+    try:
+        Driver(store, name=spec.store, task_epoch=1)
+        reader, key = StoreReader.of(store), pa.record_batch({"key": ["a"]}) if what == "rows" else None
+
+        def read(task_epoch):
+            return StoreRead.by(reader, spec, StoreReading(what, key=key, task_epoch=task_epoch), None).rows.num_rows
+
+        assert read(1) == read(None) == 0
+        store.take_over(2)
+        with pytest.raises(StateStoreNotAvailableException, match="fallen out of service.*task epoch 1.*under 2"):
+            read(1)
+        assert read(2) == read(None) == 0
+    finally:
+        store.close(clean=False)
