@@ -313,7 +313,8 @@ class _Requests:
         url = self._url
         if not url.startswith(b"/"):
             # A proxy's form, with the host in front.
-            url = httptools.parse_url(url).path or b"/"
+            parsed = httptools.parse_url(url)
+            url = (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
         path, _, query = url.partition(b"?")
         request.path = unquote_to_bytes(path).decode("latin-1")
         request.query = query.partition(b"#")[0].decode("latin-1")

@@ -159,6 +159,21 @@ def test_head_has_the_headers_alone():
         assert found.endswith(b"\r\n\r\n")
 
 
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        ("http://h:1/stores/s?from=1&to=a%20b#f", "/stores/s", "from=1&to=a%20b"),
+        ("http://h/stores", "/stores", ""),
+        ("http://h?x=1", "/", "x=1"),
+        ("http://h", "/", ""),
+    ],
+)
+def test_a_target_with_the_host_in_front_is_taken_whole(target, path, query):
+    requests = http_server._Requests()
+    assert requests.feed(f"GET {target} HTTP/1.1\r\nHost: h\r\n\r\n".encode()) is None
+    assert (requests.whole[0].path, requests.whole[0].query) == (path, query)
+
+
 def test_the_environment_is_that_of_the_request():
     seen = {}
 
