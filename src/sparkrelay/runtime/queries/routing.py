@@ -167,7 +167,8 @@ class Router:
             return self._merged(question, [self._here(question, question.scope)], limit)
         except (InvalidStateStorePartitionException, StateStoreNotAvailableException) as error:
             found = self._queries.located(question.keys, question.key)
-            if found.partition is None:
+            # Who says where to look knows better than Kafka's default partitioner.
+            if found.partition is None or question.scope.partitions is not None:
                 return self._anywhere(question, limit)
             hosts = [] if found.active_host is None else [found.active_host]
             if question.scope.stale:
@@ -176,7 +177,7 @@ class Router:
             return self._merged(question, [self._first(question, hosts, error, row=row)], limit)
 
     def _anywhere(self, question: Question, limit: int | None) -> Answer:
-        """Ask for a key whose columns do not say where it is: everybody, until one has it."""
+        """Ask for a key in all partitions where it may be, until one has it."""
         answers = self._every_partition(question)
         for answer in answers:
             if answer.rows.num_rows:

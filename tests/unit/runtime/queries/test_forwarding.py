@@ -1,6 +1,8 @@
 """A question that another instance answers gives the client what that one would have said to it."""
 
+import contextlib
 import json
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -9,9 +11,12 @@ from tests.unit.runtime.queries.test_query_server import SPEC, Queries, applicat
 
 from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
+from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalTask
 from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
 from sparkrelay.runtime.queries.peers import ARROW, JSON
 from sparkrelay.runtime.queries.store_keys import StoreKeys
+from sparkrelay.runtime.worker.store_reading import StoreRead
+from sparkrelay.types import TaskId
 
 ADA = "/stores/counts/ada"
 OTHER_COLUMNS = state_spec([("user", pa.string())], [], [("n", pa.int32())], (), partitioned_by=("user",))
@@ -84,6 +89,52 @@ def test_an_older_instance_sends_rows_and_they_are_written_here(left_out):
     peer = Peer(leaves_out={left_out})
     assert forwarded(peer) == ask(application(), ADA)
     assert peer.kind == (ARROW if left_out.endswith("ROW") else JSON)
+
+
+class Apart(Queries):
+    """One of two instances with a partition each; the row is in the one that is not where the key belongs."""
+
+    hosts: ClassVar[dict[int, HostInfo]] = {}
+
+    def __init__(self, partition, *, has_row):
+        super().__init__()
+        self._partition, self._has_row = partition, has_row
+        self.group = self
+
+    def width(self, _):
+        return 2
+
+    def hosts_of(self, _, partition):
+        return self.hosts[partition], frozenset()
+
+    def located(self, keys, key):
+        partition = keys.partition(key, 2)
+        return KeyQueryMetadata(self.hosts[partition], frozenset(), partition)
+
+    def tasks(self, _):
+        return [LocalTask(TaskId(0, self._partition), "", ACTIVE, 1, width=2, read=self.read)]
+
+    def read(self, spec, reading, committed):
+        found = super().read(spec, reading, committed)
+        return found if self._has_row else StoreRead(found.rows.slice(0, 0), None, {}, 12, (-1,))
+
+
+def test_a_partition_that_is_named_is_asked_wherever_it_is():
+    """Another partitioner than Kafka's default one may have written the topic."""
+    keys = StoreKeys(SPEC)
+    belongs = keys.partition(keys.columns("ada"), 2)
+    with contextlib.ExitStack() as stack:
+        made = {}
+        for partition in range(2):
+            made[partition] = application(Apart(partition, has_row=partition != belongs))
+            stack.callback(made[partition].close)
+            server = HttpServer(made[partition], host="127.0.0.1", port=0, name="peer")
+            Apart.hosts[partition] = HostInfo("127.0.0.1", stack.enter_context(server).port)
+        for asked in made.values():
+            status, _, body = ask(asked, f"{ADA}?partition={1 - belongs}")
+            assert (status, body) == (200, b'{"user":"ada","n":3}\n')
+            assert ask(asked, f"{ADA}?partition=0,1")[0] == 200
+            assert ask(asked, f"{ADA}?partition={belongs}")[0] == 404
 
 
 def test_who_wants_an_arrow_stream_gets_one():
