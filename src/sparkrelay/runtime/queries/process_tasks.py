@@ -88,10 +88,11 @@ def partition_lags(processes: Iterable[ProcessThreads]) -> dict[str, dict[int, L
 
 def group_metadata(processes: Iterable[ProcessThreads]) -> GroupMetadata:
     """Return where the group's tasks are, by the newest assignment that a thread has."""
-    threads = [thread for process in processes for thread in process.threads]
-    layout = next((thread.tasks.layout for thread in threads if thread.tasks.layout is not None), None)
-    hosts = next((thread.hosts for thread in threads if thread.hosts.active or thread.hosts.standby), GroupHosts())
-    return GroupMetadata(layout, hosts)
+    # Each is read once: their threads may get a newer one meanwhile. Those that have ended keep the one that they had.
+    known = [(thread.hosts, thread.tasks.layout) for process in processes for thread in process.threads]
+    newest = sorted(known, key=lambda one: one[0].generation, reverse=True)
+    layout = next((layout for _, layout in newest if layout is not None), None)
+    return GroupMetadata(layout, newest[0][0] if newest else GroupHosts())
 
 
 def global_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s: float) -> Iterator[LocalTask]:

@@ -42,10 +42,12 @@ class GroupHosts:
     Attributes:
         active: of tasks that run there.
         standby: of standby copies.
+        generation: of the assignment that says so; -1: there was none yet.
     """
 
     active: Mapping[HostInfo, Sequence[TopicPartition]] = field(default_factory=dict)
     standby: Mapping[HostInfo, Sequence[TopicPartition]] = field(default_factory=dict)
+    generation: int = -1
 
 
 class StreamsMembership:
@@ -252,7 +254,9 @@ class StreamsMembership:
         self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
         self.member_id = metadata.member_id
-        self.hosts = GroupHosts(info.partitions_by_host, info.standby_partitions_by_host)
+        self.hosts = GroupHosts(
+            info.partitions_by_host, info.standby_partitions_by_host, metadata.generation
+        )
         self._follow_up.on_assignment(time.monotonic())
         self._scheduled_rebalance.on_assignment(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby
