@@ -71,12 +71,21 @@ class Environment:
         except lmdb.Error as error:
             raise self._explained(error) from error
         self._data_file = os.fspath(path / DATA_FILE)
-        self._inode = os.stat(self._data_file).st_ino  # noqa: PTH116 - see _check
+        self._inode = os.stat(self._data_file).st_ino  # noqa: PTH116 - see replaced
 
     @property
     def map_size(self) -> int:
         """Size of the map in this process, bytes."""
         return int(self._env.info()["map_size"])
+
+    @property
+    def replaced(self) -> bool:
+        """True once the directory was wiped, or made anew: what is open here is gone from it."""
+        try:
+            # Before each transaction, so not by a Path, which takes as long again.
+            return os.stat(self._data_file).st_ino != self._inode  # noqa: PTH116
+        except FileNotFoundError:
+            return True
 
     def write(self, action: Callable[[Any], T]) -> T:
         """Run ``action`` in one write transaction: all of it happens or nothing.
@@ -174,12 +183,7 @@ class Environment:
                 f"the state in {self._path} was opened by process {self._pid} and is used by its forked child "
                 f"{os.getpid()}; open it after the fork"
             )
-        try:
-            # Before each transaction, so not by a Path, which takes as long again.
-            inode = os.stat(self._data_file).st_ino  # noqa: PTH116
-        except FileNotFoundError:
-            inode = -1
-        if inode != self._inode:
+        if self.replaced:
             raise StoreOutOfStepException(
                 f"the state in {self._path} was wiped by another process since this one opened it; open it again"
             )

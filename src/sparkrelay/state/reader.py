@@ -78,6 +78,11 @@ class StoreReader:
         """Return a reader of a store that this process has open; it is closed with that."""
         return cls(store.path, store.environment)
 
+    @property
+    def replaced(self) -> bool:
+        """True once the state was removed or made anew since it was opened: each read is refused."""
+        return self._environment.replaced
+
     def close(self) -> None:
         """Close; a read under way on another thread ends first."""
         self._environment.close()

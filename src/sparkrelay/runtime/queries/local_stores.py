@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -23,7 +25,6 @@ from sparkrelay.runtime.queries.store_keys import StoreKeys
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group, page_span
 from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
-from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.state.rows import as_binary
 from sparkrelay.state.watermarks import ENDLESS, over
@@ -40,6 +41,8 @@ __all__ = ["ACTIVE", "RESTORING", "STANDBY", "LocalStores", "LocalTask", "QueryS
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
 RESTORING: Final = "restoring"
+#: Between two looks for stores that are open here and gone from the disk.
+_LOOK_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +123,23 @@ class TaskRows:
 class LocalStores:
     """Reads stores; any thread may call it."""
 
-    def __init__(self, stores: Callable[[], QueryableStores], tasks: Callable[[str], Sequence[LocalTask]]) -> None:
+    def __init__(
+        self,
+        stores: Callable[[], QueryableStores],
+        tasks: Callable[[str], Sequence[LocalTask]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Take what there is.
 
         Args:
             stores: gives those of the pipeline.
             tasks: gives this process's tasks that a store is of, by its name; raises if it cannot be asked.
+            clock: monotonic time in seconds.
         """
         self._stores = stores
         self._tasks = tasks
+        self._clock = clock
+        self._looked_at = clock()
         self._readers: dict[str, StoreReader] = {}
         self._keys: dict[str, StoreKeys] = {}
         #: Directory of a task and store -> those who wait for keys of it.
@@ -386,13 +397,22 @@ class LocalStores:
         with self._lock:
             if self._closed:
                 raise StateStoreNotAvailableException("the instance is ending")
+            self._close_replaced()
             found = self._readers.get(directory)
             if found is None:
-                gone = [path for path in self._readers if not Path(path, DATA_FILE).exists()]
-                for path in gone:
-                    self._readers.pop(path).close()
                 found = self._readers[directory] = StoreReader.open(Path(directory))
             return found
+
+    def _close_replaced(self) -> None:
+        """Close now and then what is gone from the disk, which keeps its space for as long as it is open."""
+        now = self._clock()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        for directory in [directory for directory, reader in self._readers.items() if reader.replaced]:
+            self._readers.pop(directory).close()
+            for known in [known for known in list(self._shared) if known[0] == directory]:
+                self._shared.pop(known, None)
 
     def _forget(self, directory: str) -> None:
         with self._lock:
@@ -418,7 +438,12 @@ def _unreadable(spec: StateSpec, task: LocalTask, error: StateStoreException) ->
 def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:
     """Return one copy of each task: an instance with several executors may have more."""
     best: dict[TaskId, LocalTask] = {}
-    for task in sorted(tasks, key=lambda task: (not scope.allows(task), task.role != ACTIVE, task.lag or 0)):
+
+    def order(task: LocalTask) -> tuple[bool, bool, float]:
+        # Of which nobody knows what it lacks, that may lack all.
+        return not scope.allows(task), task.role != ACTIVE, math.inf if task.lag is None else task.lag
+
+    for task in sorted(tasks, key=order):
         best.setdefault(task.id, task)
     return list(best.values())
 

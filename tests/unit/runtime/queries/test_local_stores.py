@@ -1,5 +1,7 @@
 """Which copies of a store answer a query: by role, lag and partition."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec
@@ -11,6 +13,8 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
 from sparkrelay.runtime.worker.store_reading import StoreRead
+from sparkrelay.state import TaskStore
+from sparkrelay.state.removal import wipe
 from sparkrelay.types import TaskId
 
 SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))
@@ -120,6 +124,8 @@ def test_of_two_copies_the_best_one_answers():
         assert every(stores(*copies), stale=True) == ["ada"]
     fresh = task(home, STANDBY, 1, ADA)
     assert get(stores(old, fresh), "ada", stale=True) == ROW
+    unknown = task(home, RESTORING, None, [])
+    assert get(stores(unknown, fresh), "ada", stale=True) == ROW
 
 
 def test_many_rows_are_those_of_the_tasks_that_run_here():
@@ -197,3 +203,30 @@ def paged_task(partition, held, readings=None):
         return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), following, {}, None)
 
     return LocalTask(TaskId(0, partition), f"0_{partition}", ACTIVE, 7, task_epoch=5, width=WIDTH, read=read)
+
+
+def test_what_is_gone_from_the_disk_is_closed_in_the_end(tmp_path):
+    """A file that was removed keeps its disk space for as long as it is open; no other store need be opened for it."""
+    directories = [tmp_path / "0_0", tmp_path / "0_1"]
+    for directory in directories:
+        TaskStore.open(directory).close(clean=False)
+    tasks = [LocalTask(TaskId(0, n), str(directory), ACTIVE, 0, width=2) for n, directory in enumerate(directories)]
+    now = [0.0]
+    table = replace(SPEC, newest=pa.schema([("n", pa.int64())]))
+    local = LocalStores(lambda: Stores(table), lambda _: tasks, clock=lambda: now[0])
+    keys = local.keys("counts")
+
+    def read():
+        assert local.range(keys, None, None, None, QueryScope())
+        for task in tasks:
+            local.get(keys, keys.columns("ada"), QueryScope(partitions=frozenset({task.id.partition})))
+        return {name for name, _ in local._shared} | set(local._readers)
+
+    assert read() == set(map(str, directories))
+    wipe(directories[1])
+    tasks.pop()
+    now[0] = 29.0
+    assert read() == set(map(str, directories))
+    now[0] = 30.0
+    assert read() == {str(directories[0])}
+    local.close()
