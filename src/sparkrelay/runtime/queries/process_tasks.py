@@ -45,8 +45,8 @@ def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s
         for thread in process.threads:
             copies = thread.progress.copies()
             for task in thread.tasks.all():
-                # Read once, as its thread may take it further meanwhile; and the epoch first, so that it is never that of
-                # a later opening than the state's.
+                # Read once, as its thread may take it further meanwhile; and the epoch first, so that it is never of a
+                # later initialization than the state.
                 task_epoch, state, directory = task.task_epoch, task.state, task.directory
                 if directory is None or state is TaskState.CLOSED or task.id.subtopology != subtopology:
                     continue

@@ -100,8 +100,8 @@ class SharedReads:
         return own.found
 
     def _read_waiting(self) -> None:
-        # They wait there until they are answered: whoever reads for others may be interrupted at any moment, and they go
-        # on without it. Who comes meanwhile is added behind them.
+        # They wait there until they are answered: whoever reads for others may be interrupted at any moment, and they
+        # go on without it. Who comes meanwhile is added behind them.
         taken = [self._waiting[place] for place in range(min(len(self._waiting), _MOST))]
         apart: defaultdict[Hashable, list[_Asked]] = defaultdict(list)
         for one in taken:

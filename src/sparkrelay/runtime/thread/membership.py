@@ -254,9 +254,7 @@ class StreamsMembership:
         self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
         self.member_id = metadata.member_id
-        self.hosts = GroupHosts(
-            info.partitions_by_host, info.standby_partitions_by_host, metadata.generation
-        )
+        self.hosts = GroupHosts(info.partitions_by_host, info.standby_partitions_by_host, metadata.generation)
         self._follow_up.on_assignment(time.monotonic())
         self._scheduled_rebalance.on_assignment(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby

@@ -31,9 +31,7 @@ def process(*threads):
 
 
 def seen(task):
-    thread = SimpleNamespace(
-        progress=SimpleNamespace(copies=dict), tasks=SimpleNamespace(all=lambda: [task])
-    )
+    thread = SimpleNamespace(progress=SimpleNamespace(copies=dict), tasks=SimpleNamespace(all=lambda: [task]))
     (found,) = local_tasks([process(thread)], 0, 1.0)
     return found
 
