@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import hashlib
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -34,6 +36,7 @@ __all__ = [
     "drain",
     "in_turn",
     "laid_out",
+    "leg_file",
     "leg_tasks",
     "no_rows",
     "refusal",
@@ -137,6 +140,12 @@ def leg_tasks(spec: StepSpec) -> list[TaskCommand]:
         for task in command.spark_partitions[current_spark_partition(spec.spark_partitions)]
         if task.task.subtopology == spec.subtopology and any(p.topic in spec.topics for p in task.ranges)
     ]
+
+
+def leg_file(home: str, leg: str, task: TaskCommand) -> Path:
+    """Return the file below a directory in which something of a leg waits for a task's micro-batch."""
+    # Names of legs have signs that names of files have not, and may be longer than these.
+    return Path(home) / f"{task.task}-{hashlib.sha256(leg.encode()).hexdigest()}.arrow"
 
 
 def clock_ms(task: TaskCommand) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from sparkrelay.errors import StreamsException
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.context import drain, laid_out
+from sparkrelay.runtime.worker.context import drain, laid_out, leg_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,8 +47,7 @@ def keep_rows(
     rows = sum(batch.num_rows for batch in batches)
     if not rows:
         return None
-    # Names of legs have signs that names of files have not.
-    path = home / f"{task.task}-{leg.encode().hex()[-120:]}.arrow"
+    path = leg_file(directory, leg, task)
     unfinished = path.with_suffix(f".{os.getpid()}")
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, leg_tasks, report_row
+from sparkrelay.runtime.worker.context import current_command, leg_file, leg_tasks, report_row
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 from sparkrelay.types import TopicPartition
 
@@ -142,7 +142,7 @@ class SkippedRecords:
         name = str(task.task)
         if name not in self._files:
             assert self._home is not None, "a batch that may skip records has a directory for them"
-            path = _path(self._home, self._spec.leg, task)
+            path = leg_file(self._home, self._spec.leg, task)
             try:
                 _remove_others(path.parent)
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
     made, places = list(reports), dict[str, int]()
     for index, report in enumerate(reports):
         task = tasks[report.task]
-        path = _path(home, spec.leg, task)
+        path = leg_file(home, spec.leg, task)
         if report.error is not None or not path.exists():
             continue
         places[task.transaction.transactional_id] = index
@@ -253,11 +253,6 @@ def _headers(records: pa.Table) -> pa.Array:
     names = pa.concat_arrays([given.field("key"), pa.array(np.repeat(_NAMES, rows))])
     headers = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADERS_TYPE.value_type))
     return pa.ListArray.from_arrays(pa.array([0, *ends.tolist()], pa.int32()), headers)
-
-
-def _path(home: str, leg: str, task: TaskCommand) -> Path:
-    # Names of legs have signs that names of files have not.
-    return Path(home) / f"{task.task}-{leg.encode().hex()[-120:]}.arrow"
 
 
 def _remove_others(home: Path) -> None:

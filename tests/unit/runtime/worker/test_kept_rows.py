@@ -29,6 +29,13 @@ def test_rows_are_read_as_often_as_wanted_in_their_order(tmp_path):
     assert [path.name for path in Path(kept.path).parent.iterdir()] == [Path(kept.path).name]
 
 
+def test_legs_whose_long_names_end_alike_have_files_of_their_own(tmp_path):
+    legs = [f"store:{region}.prod.payments-platform.card-transactions.authorizations.v1" for region in ("eu", "us")]
+    kept = [keep_rows(str(tmp_path / "1"), leg, TASK, [batch(n)], SCHEMA) for n, leg in enumerate(legs)]
+    assert [ids_in(one) for one in kept] == [[0], [1]]
+    assert all(len(Path(one.path).name) < 120 for one in kept)
+
+
 def test_nothing_is_written_of_no_rows_and_older_batches_go(tmp_path):
     old = keep_rows(str(tmp_path / "1"), "a", TASK, [batch(1)], SCHEMA)
     assert keep_rows(str(tmp_path / "2"), "a", TASK, [batch()], SCHEMA) is None

@@ -12,8 +12,7 @@ from sparkrelay.errors import RecordTooLargeException, StreamsException
 from sparkrelay.records.columns import KAFKA_SCHEMA
 from sparkrelay.runtime.contract.commands import BatchCommand, LeftOut, LegReport, TaskCommand, decode_bytes
 from sparkrelay.runtime.contract.specs import SkippedSpec
-from sparkrelay.runtime.worker import skipped_records
-from sparkrelay.runtime.worker.context import commanded, report_row
+from sparkrelay.runtime.worker.context import commanded, leg_file, report_row
 from sparkrelay.runtime.worker.skipped_records import SkippedRecords, reporting_skipped
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -163,7 +162,7 @@ def test_a_file_that_is_cut_off_is_an_error_of_the_task(spec, command):
         skipped = SkippedRecords(spec(), command().spark_partitions[0])
         skipped.undecoded(IN, raw((3, b"a", b"bad", None)), {0: "no JSON"})
         skipped.close()
-        path = skipped_records._path(command().skipped_records, "leg", command().spark_partitions[0][0])
+        path = leg_file(command().skipped_records, "leg", command().spark_partitions[0][0])
         path.write_bytes(path.read_bytes()[:40])
         [made] = run_last(spec(), report())
     assert "cannot be read" in str(made.error)
