@@ -51,6 +51,7 @@ from sparkrelay.runtime.queries.peers import (
     as_text,
 )
 from sparkrelay.runtime.queries.routing import Answer, Question, Router, page_question
+from sparkrelay.runtime.queries.store_keys import as_milliseconds
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class QueryApplication:
         # One more than may be sent says that there are more.
         most = limit + 1
         if keys.window is not None and (text is None or bounds != (None, None) or len(keys.plain) == 0):
-            times = _milliseconds(bounds[0]), _milliseconds(bounds[1])
+            times = _milliseconds(bounds[0], "from"), _milliseconds(bounds[1], "to")
             key = None if text is None else keys.from_text(text, keys.plain)
             return Question(
                 keys, scope, lambda at: local.fetch(keys, key, *times, most, at), key, text, parameters
@@ -316,12 +317,12 @@ def _number(parameters: Mapping[str, str], name: str, default: Any) -> Any:
     return int(text)
 
 
-def _milliseconds(text: str | None) -> int | None:
+def _milliseconds(text: str | None, name: str) -> int | None:
     """Return a time in milliseconds since 1970, which may be written so, or as ISO-8601."""
     if text is None:
         return None
     if text.removeprefix("-").isdecimal() and len(text) <= 18:
-        return int(text)
+        return as_milliseconds(int(text), name)
     try:
         return int(pa.scalar(text).cast(pa.timestamp("ms", "UTC")).value)
     except pa.ArrowInvalid:

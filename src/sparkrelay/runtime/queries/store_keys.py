@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
 
 __all__ = ["StoreKeys", "as_milliseconds"]
+
+#: Times of windows are microseconds of 64 bits.
+_LATEST_MS: Final = ((1 << 63) - 1) // 1000
 
 
 class StoreKeys:
@@ -128,9 +131,16 @@ def as_milliseconds(time: dt.datetime | int | None, what: str) -> int | None:
     """Return a time in milliseconds since 1970.
 
     Raises:
-        ValueError: it has no time zone.
+        ValueError: it has no time zone, or is further from 1970 than windows can be.
     """
-    if time is None or (isinstance(time, int) and not isinstance(time, bool)):
+    if time is None:
+        return None
+    if isinstance(time, int) and not isinstance(time, bool):
+        if abs(time) > _LATEST_MS:
+            raise ValueError(
+                f"{what}={time} is too far from 1970: times are kept in microseconds of 64 bits, which is up to "
+                f"{_LATEST_MS} milliseconds"
+            )
         return time
     if not isinstance(time, dt.datetime):
         raise TypeError(f"{what}={time!r} must be a datetime, or milliseconds since 1970")

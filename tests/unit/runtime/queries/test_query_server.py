@@ -37,6 +37,8 @@ class Stores:
 class Group:
     """Where tasks are: of one partition, which is here."""
 
+    hosts = frozenset()
+
     def width(self, _):
         return 1
 
@@ -182,6 +184,19 @@ def test_nothing_is_written(method):
 def test_what_is_no_question_is_refused(path, status):
     found, _, body = ask(application(), path)
     assert (found, list(json.loads(body))) == (status, ["error"])
+
+
+@pytest.mark.parametrize("path", ["/stores/counts", "/stores/counts/ada"])
+@pytest.mark.parametrize("bound", ["from", "to"])
+@pytest.mark.parametrize("time", ["9" * 18, "-" + "9" * 17])
+def test_a_time_that_no_window_can_have_is_refused_in_words(path, bound, time):
+    queries = Queries()
+    window = ("window", pa.struct([(name, pa.timestamp("us", "UTC")) for name in ("start", "end")]))
+    spec = state_spec([("user", pa.string()), window], [], [("n", pa.int64())], (), partitioned_by=("user",))
+    queries.stores = type("Stores", (Stores,), {"spec": lambda *_: spec})()
+    found, _, body = ask(application(queries), f"{path}?{bound}={time}")
+    assert found == 400
+    assert f"{bound}={time} is too far from 1970" in json.loads(body)["error"]
 
 
 def test_an_arrow_stream_is_sent_to_who_accepts_it():

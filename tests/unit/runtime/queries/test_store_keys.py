@@ -128,6 +128,10 @@ def test_times_are_milliseconds():
     assert as_milliseconds(dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), "to") == 1000
     with pytest.raises(TypeError, match="to='now'"):
         as_milliseconds("now", "to")
+    for time in (10**17, -(10**18)):
+        with pytest.raises(ValueError, match=f"from={time} is too far from 1970"):
+            as_milliseconds(time, "from")
+    assert pa.scalar(as_milliseconds((2**63 - 1) // 1000, "to") * 1000, TIME) is not None
 
 
 def within(spans, key):
