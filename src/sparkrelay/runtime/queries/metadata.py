@@ -80,6 +80,11 @@ class GroupMetadata:
         self._layout = layout
         self._hosts = hosts
 
+    @property
+    def hosts(self) -> frozenset[HostInfo]:
+        """Who can be asked."""
+        return frozenset({**self._hosts.active, **self._hosts.standby})
+
     def width(self, subtopology: int) -> int:
         """Return how many tasks a subtopology has; 0 while that is not known."""
         return max((shape.width for id_, shape in self._tasks.items() if id_.subtopology == subtopology), default=0)
@@ -94,9 +99,8 @@ class GroupMetadata:
 
     def all(self) -> list[StreamsMetadata]:
         """Return what each instance has."""
-        hosts = {**self._hosts.active, **self._hosts.standby}
         found = []
-        for host in sorted(hosts):
+        for host in sorted(self.hosts):
             active, standby = (frozenset(some.get(host, ())) for some in (self._hosts.active, self._hosts.standby))
             found.append(StreamsMetadata(host, self._stores(active), active, self._stores(standby), standby))
         return found

@@ -24,7 +24,7 @@ from sparkrelay.observe.http_client import HttpConnection
 from sparkrelay.observe.time_limit import time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from sparkrelay.observe.http_client import HttpAnswer
     from sparkrelay.protocol import HostInfo
@@ -155,6 +155,13 @@ class Peers:
                 ):
                     raise ValueError(f"{one!r:.200} is no store")
             return stores
+
+    def keep_only(self, hosts: Collection[HostInfo]) -> None:
+        """Close what is kept to others: nobody asks who has left, and its end of a connection is closed."""
+        with self._lock:
+            gone = [connection for host in self._kept.keys() - hosts for connection in self._kept.pop(host)]
+        for connection in gone:
+            connection.close()
 
     def close(self) -> None:
         """Close what is kept; answers that come later are not kept any more."""

@@ -226,6 +226,7 @@ class Router:
             StateStoreNotAvailableException: none does.
         """
         said = [str(error)]
+        self._peers.keep_only(self._queries.group.hosts)
         schema = row_schema(question.keys.spec)
         for host in hosts:
             if host == self._own:

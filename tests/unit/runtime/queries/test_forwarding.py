@@ -94,22 +94,26 @@ def test_an_older_instance_sends_rows_and_they_are_written_here(left_out):
 class Apart(Queries):
     """One of two instances with a partition each; the row is in the one that is not where the key belongs."""
 
-    hosts: ClassVar[dict[int, HostInfo]] = {}
+    places: ClassVar[dict[int, HostInfo]] = {}
 
     def __init__(self, partition, *, has_row):
         super().__init__()
         self._partition, self._has_row = partition, has_row
         self.group = self
 
+    @property
+    def hosts(self):
+        return frozenset(self.places.values())
+
     def width(self, _):
         return 2
 
     def hosts_of(self, _, partition):
-        return self.hosts[partition], frozenset()
+        return self.places[partition], frozenset()
 
     def located(self, keys, key):
         partition = keys.partition(key, 2)
-        return KeyQueryMetadata(self.hosts[partition], frozenset(), partition)
+        return KeyQueryMetadata(self.places[partition], frozenset(), partition)
 
     def tasks(self, _):
         return [LocalTask(TaskId(0, self._partition), "", ACTIVE, 1, width=2, read=self.read)]
@@ -129,7 +133,7 @@ def test_a_partition_that_is_named_is_asked_wherever_it_is():
             made[partition] = application(Apart(partition, has_row=partition != belongs))
             stack.callback(made[partition].close)
             server = HttpServer(made[partition], host="127.0.0.1", port=0, name="peer")
-            Apart.hosts[partition] = HostInfo("127.0.0.1", stack.enter_context(server).port)
+            Apart.places[partition] = HostInfo("127.0.0.1", stack.enter_context(server).port)
         for asked in made.values():
             status, _, body = ask(asked, f"{ADA}?partition={1 - belongs}")
             assert (status, body) == (200, b'{"user":"ada","n":3}\n')

@@ -6,6 +6,7 @@ import threading
 import pyarrow as pa
 import pytest
 from tests.speaker import speaker
+from tests.waiting import wait_until
 
 from sparkrelay.errors import (
     InvalidStateStoreException,
@@ -89,6 +90,17 @@ def test_nothing_is_kept_once_it_is_closed(peers):
         peers.close()
         ask(peers, server.port)
         assert not any(peers._kept.values())
+
+
+def test_connections_to_who_has_left_are_closed(peers):
+    with serving(Answering()) as stays, serving(Answering()) as left:
+        for server in (stays, left):
+            ask(peers, server.port)
+        peers.keep_only({HostInfo("127.0.0.1", stays.port)})
+        wait_until(lambda: not left._open, "the connection is still open")
+        assert list(peers._kept) == [HostInfo("127.0.0.1", stays.port)]
+        assert len(stays._open) == 1
+        assert ask(peers, left.port).rows.equals(ROWS)
 
 
 def test_threads_ask_at_a_time(peers):
