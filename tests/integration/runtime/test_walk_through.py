@@ -37,6 +37,7 @@ def test_the_walk_through(spark, kafka, make_topic, consumed, tmp_path, wait_unt
             writes = names["writer_config"](kafka_at, registry.url) | {"state.dir": str(tmp_path / "writer")}
             writing = names["run"](spark, names["writer"](), writes | {"application.id": f"{application_id}-typed"})
             try:
+                wait_until(lambda: streams.state == writing.state == "RUNNING", lambda: streams.status)
                 wait_until(lambda: _total(streams, "NL") == (2, 12.5), lambda: f"{streams.status} {writing.status}")
                 wait_until(lambda: _total(streams, "?") == (1, 1.0), lambda: f"{streams.status} {writing.status}")
             finally:
