@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.protobuf.fitting import check_columns, check_values
 from sparkrelay.records.protobuf.read_loop import FIRST, LAST
-from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map, protobuf_schema
+from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,22 +74,10 @@ def columns_to_messages(batch: pa.RecordBatch, text: str, name: str, prefix: byt
     """
     from google.protobuf.message import EncodeError  # noqa: PLC0415 - an extra
 
-    made, declared = _message(text, name), protobuf_schema(text, name)
-    for column in batch.schema:
-        place = declared.get_field_index(column.name)
-        if place < 0:
-            raise SerializationException(
-                f"the Protobuf message {name} has no field {column.name!r}, but {', '.join(declared.names)}; drop() it "
-                "before"
-            )
-        try:
-            pa.array([], column.type).cast(declared.field(place).type)
-        except pa.ArrowNotImplementedError as error:
-            raise SerializationException(
-                f"column {column.name!r} is {column.type}, and the Protobuf message {name} has "
-                f"{declared.field(place).type} there; cast() it before"
-            ) from error
-    fields = descriptor_of(text, name).fields_by_name
+    check_columns(batch.schema, text, name)
+    descriptor = descriptor_of(text, name)
+    check_values(dict(zip(batch.schema.names, batch.columns, strict=True)), descriptor)
+    made, fields = _message(text, name), descriptor.fields_by_name
     written = []
     for row in batch.to_pylist(maps_as_pydicts="lossy"):
         message = made()
@@ -211,6 +200,7 @@ def _plain(field: Any, value: Any) -> Any:
         if found is None:
             raise ValueError(f"{value!r} is none of {', '.join(field.enum_type.values_by_name)}")
         return found.number
+    # Of whole numbers alone: no other decimals get here.
     return int(value) if isinstance(value, decimal.Decimal) else value
 
 

@@ -1,8 +1,8 @@
 """Typed columns to Protobuf messages: :mod:`write_loop` does what is ordinary, Google's library the rest.
 
 Messages in messages, and items of lists, are written first, all of a column in one pass; what they are in then takes
-their bytes. Columns that are not of a field's type, and values that a field cannot have, are left to the library, which
-converts them, or says what is wrong with them.
+their bytes. Columns of another type than a field's, of those that :mod:`fitting` lets pass, are left to the library,
+which converts them, and so are values that a field cannot have: it says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
 from sparkrelay.records.protobuf import write_loop as loop
+from sparkrelay.records.protobuf.fitting import check_columns
 from sparkrelay.records.protobuf.messages import columns_to_messages
+from sparkrelay.records.protobuf.read_loop import FIRST, LAST
 from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def columns_to_protobuf(batch: pa.RecordBatch, text: str, name: str, prefix: byt
     Raises:
         SerializationException: the columns do not go with the message, or a value does not; names the column.
     """
+    check_columns(batch.schema, text, name)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     try:
         fields = _Fields()
@@ -73,7 +76,7 @@ class _Fields:
             raise _UncommonError
         for oneof in descriptor.oneofs:
             there = [np.array(columns[field.name].is_valid()) for field in oneof.fields if field.name in columns]
-            # The library writes the last one.
+            # An error, which says where.
             if len(there) > 1 and (np.sum(there, axis=0) > 1).any():
                 raise _UncommonError
         for name, array in columns.items():
@@ -129,6 +132,8 @@ class _Fields:
             if not pa.types.is_timestamp(array.type) or array.type.unit != "us" or array.type.tz is None:
                 raise _UncommonError
             micros = _filled(array.cast(pa.int64()))
+            if len(micros) and not FIRST <= int(micros.min()) <= int(micros.max()) <= LAST:
+                raise _UncommonError
             self._add(field, loop.TIMESTAMP, array, int(micros.ctypes.data), micros, tag=tag, implicit=False)
             return
         inner = _Fields()

@@ -1,0 +1,171 @@
+"""Whether columns go into the fields of a Protobuf message, by their types and then by their values.
+
+Google's library takes what Python makes of a value, and does not always say that something is lost: a decimal that gets
+into a double by way of an int, two members of a ``oneof``. So what it is given is looked at here first. A type fits
+where every value comes back as it was, or is an error: a bigint goes into an ``int32`` field, which takes the values
+that it can hold, but not into a ``double`` field, which would round some. Types are looked at when a pipeline is built.
+
+Refused: types of which only some values are lost without an error. It would depend on the data whether a sink is right.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.arrow_buffers import flatten
+from sparkrelay.records.protobuf.read_loop import FIRST, LAST
+from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["check_columns", "check_values"]
+
+
+@functools.lru_cache(64)
+def check_columns(schema: pa.Schema, text: str, name: str) -> None:
+    """Refuse columns of other types than a message's fields take.
+
+    Raises:
+        SerializationException: names the column, both types and the cast.
+    """
+    _check_names(schema, descriptor_of(text, name), "")
+
+
+def check_values(columns: Mapping[str, pa.Array], descriptor: Any, path: str = "") -> None:
+    """Refuse values that a message cannot have, though their type fits.
+
+    Raises:
+        SerializationException: two members of a ``oneof`` are there, or a time that no Timestamp is; names the columns.
+    """
+    for oneof in descriptor.oneofs:
+        names = [field.name for field in oneof.fields if field.name in columns]
+        there = np.array([np.array(columns[name].is_valid()) for name in names])
+        if len(names) > 1 and (several := np.flatnonzero(there.sum(axis=0) > 1)).size:
+            both = [f"{path}{name}" for name, valid in zip(names, there[:, several[0]], strict=True) if valid]
+            raise SerializationException(
+                f"columns {' and '.join(map(repr, both))} both have a value in one row, and the Protobuf message "
+                f"{descriptor.full_name} has one of them, its oneof {oneof.name!r}; set all but one to null before, "
+                f"F.when(..., F.col({both[0]!r}))"
+            )
+    for name, array in columns.items():
+        _check_array(array, descriptor.fields_by_name[name], f"{path}{name}")
+
+
+def _check_names(fields: pa.Schema | pa.StructType, descriptor: Any, path: str) -> None:
+    known = descriptor.fields_by_name
+    for one in fields:
+        if one.name not in known:
+            remedy = "drop() it before" if not path else f"leave it out, F.col({path[:-1]!r}).dropFields({one.name!r})"
+            raise SerializationException(
+                f"the Protobuf message {descriptor.full_name} has no field {path + one.name!r}, but "
+                f"{', '.join(known.keys())}; {remedy}"
+            )
+        _check_type(one.type, known[one.name], path + one.name)
+
+
+def _check_type(kind: pa.DataType, field: Any, path: str, *, item: bool = False) -> None:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        return
+    if is_map(field):
+        if not pa.types.is_map(kind):
+            raise _unlike(kind, "map", path)
+        for part, own in (("key", kind.key_type), ("value", kind.item_type)):
+            _check_type(own, field.message_type.fields_by_name[part], f"{path}{{}}")
+    elif field.is_repeated and not item:
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            raise _unlike(kind, "array", path)
+        _check_type(kind.value_type, field, f"{path}[]", item=True)
+    elif field.message_type is not None and field.message_type.full_name in WRAPPERS:
+        _check_type(kind, field.message_type.fields_by_name["value"], path)
+    elif field.message_type is not None and field.message_type.full_name != TIMESTAMP:
+        if not pa.types.is_struct(kind):
+            raise _unlike(kind, "struct", path)
+        _check_names(kind, field.message_type, f"{path}.")
+    else:
+        fits, wanted = _TIMESTAMP if field.message_type is not None else _fitting(field)
+        if not fits(kind):
+            raise _unlike(kind, wanted, path, column="[" not in path and "{" not in path and "." not in path)
+
+
+def _unlike(kind: pa.DataType, wanted: str, path: str, *, column: bool = False) -> SerializationException:
+    remedy = f"withColumn({path!r}, F.col({path!r}).cast({wanted!r}))" if column else f"cast() it to {wanted} before"
+    return SerializationException(
+        f"column {path!r} is {kind}, and the Protobuf message has {wanted} there, which does not take all of its "
+        f"values; {remedy}"
+    )
+
+
+def _fitting(field: Any) -> tuple[Callable[[pa.DataType], bool], str]:
+    if field.type == field.TYPE_BYTES:
+        return _BYTES
+    return _PLAIN[field.cpp_type]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    # The library says which numbers are too large for the field.
+    return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale <= 0))
+
+
+def _fits_double(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width <= 32))
+
+
+def _fits_float(kind: pa.DataType) -> bool:
+    return bool((pa.types.is_floating(kind) and kind.bit_width <= 32) or
+                (pa.types.is_integer(kind) and kind.bit_width <= 16))  # fmt: skip
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None)
+
+
+#: What goes into a field without loss, and Spark's name of what it is read to.
+_TIMESTAMP: Final = (_is_time, "timestamp")
+_BYTES: Final = (_is_bytes, "binary")
+#: By the number of the C++ type, as the library has it.
+_PLAIN: Final[dict[int, tuple[Callable[[pa.DataType], bool], str]]] = {
+    1: (_is_whole, "int"), 2: (_is_whole, "bigint"), 3: (_is_whole, "bigint"), 4: (_is_whole, "decimal(20,0)"),
+    5: (_fits_double, "double"), 6: (_fits_float, "float"), 7: (pa.types.is_boolean, "boolean"),
+    8: (_is_text, "string"), 9: (lambda kind: _is_text(kind) or _is_bytes(kind), "string"),
+}  # fmt: skip
+
+
+def _check_array(array: pa.Array, field: Any, path: str) -> None:
+    """Look at values of a field, and at those inside of them."""
+    array = flatten(array)
+    if field.message_type is None or pa.types.is_null(array.type):
+        return
+    if is_map(field):
+        # A slice has the items of the whole array.
+        first, last = (array.offsets[at].as_py() or 0 for at in (0, -1)) if len(array) else (0, 0)
+        _check_array(array.items.slice(first, last - first), field.message_type.fields_by_name["value"], f"{path}{{}}")
+    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        _check_array(array.flatten(), field, f"{path}[]")
+    elif pa.types.is_struct(array.type):
+        names = [one.name for one in array.type]
+        check_values(dict(zip(names, array.flatten(), strict=True)), field.message_type, f"{path}.")
+    elif pa.types.is_timestamp(array.type):
+        bounds = pc.min_max(array.cast(pa.int64())).as_py()
+        for micros in (bounds["min"], bounds["max"]):
+            if micros is not None and not FIRST <= micros <= LAST:
+                raise SerializationException(
+                    f"column {path!r} has the timestamp {micros // 1_000_000} s after 1970, which is not between the "
+                    "years 1 and 9999; set such values to null before, or leave their rows out"
+                )
