@@ -53,6 +53,11 @@ class NodeTree:
         self.columns: list[Node] = []
         self.levels = 1
 
+    @property
+    def widths(self) -> Numbers:
+        """How many columns each level has."""
+        return np.bincount([node.level for node in self.columns], minlength=self.levels).astype(np.int64)
+
     def add(self, type_: pa.DataType, level: int = 0) -> Node:
         """Add a column, and those inside it."""
         node = Node(type_, len(self.columns), level)

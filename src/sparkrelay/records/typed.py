@@ -25,6 +25,7 @@ from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.formats import Boolean, Double, Float, Integer, Long, OneColumn, Raw, Short, String, Uuid
+from sparkrelay.records.json.cells import too_wide_rows
 from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
 from sparkrelay.records.json.scan import join_objects
@@ -76,7 +77,14 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
     except TypeError as error:
         raise SerializationException(f"JSON is read from bytes: {error}") from error
     if not is_flat(schema):
-        return _read_any(values, schema, parsed)
+        wide = too_wide_rows(values, column, schema)
+        if not wide:
+            return _read_any(values, schema, parsed)
+        place = np.arange(len(values))
+        batch, bad = _read_any(
+            values.take(pa.array(place, mask=np.isin(place, [one.index for one in wide]))), schema, parsed
+        )
+        return batch, sorted(bad + wide, key=lambda one: one.index)
     columns, declined = read_flat(column, len(values), schema)
     if not len(declined):
         return pa.RecordBatch.from_arrays(columns, schema=schema), []

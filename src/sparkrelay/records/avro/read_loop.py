@@ -23,6 +23,7 @@ from sparkrelay.records._native import (
     store64,
     store_double,
 )
+from sparkrelay.records.cells import CELLS_A_BYTE, FREE_CELLS, cells_since
 from sparkrelay.records.json.search import high_bits, valid_utf8
 
 __all__ = ["read_rows"]
@@ -73,6 +74,7 @@ TOO_LONG: Final = 8
 TOO_MANY: Final = 9
 GOES_ON: Final = 10
 UNWANTED_BRANCH: Final = 11
+TOO_WIDE: Final = 12  # with the number of cells in place of an instruction's
 
 FRAME: Final = 4
 _BODY: Final = 0
@@ -277,8 +279,8 @@ def _read_record(
     "int64[:, ::1], int64[:, ::1], boolean)"
 )
 def read_rows(
-    address: int, offsets: Any, valid: Any, prefix: int, program: Any, columns: Any, filled: Any, marks: Any, room: Any,
-    stack: Any, errors: Any, write: bool,
+    address: int, offsets: Any, valid: Any, prefix: int, program: Any, columns: Any, widths: Any, filled: Any,
+    marks: Any, stack: Any, errors: Any, write: bool,
 ) -> None:  # fmt: skip
     """Read a record a row.
 
@@ -289,30 +291,31 @@ def read_rows(
         prefix: how many bytes of each value are in front of the record.
         program: the instructions.
         columns: where values go; of level 0 rows are numbered, of others items.
+        widths: how many columns each level has.
         filled: gets how many items each level has; all 0.
         marks: of the same size, for what is undone.
-        room: of the same size; gets how many items each level must have room for, those of records that turn out to be
-            damaged too; all 0.
         stack: room for frames.
-        errors: gets what is wrong with each row, and at which instruction; all 0. Such rows are null in all columns.
+        errors: gets what is wrong with each row, and at which instruction. Such rows are null in all columns, and
+            those that are wrong already are not read: where there are lists a first pass, which only counts, finds
+            them, and there is no room for their items.
         write: False to count only.
     """
     for row in range(len(errors)):
         filled[0] = row
         for level in range(1, len(filled)):
             marks[level] = filled[level]
-        good = len(valid) == 0 or valid[row] != 0
+        good = errors[row, 0] == FINE and (len(valid) == 0 or valid[row] != 0)
         if good:
             begin, end = address + offsets[row] + prefix, address + offsets[row + 1]
             wrong, at = ENDS, 0
             if begin <= end:
                 wrong, at = _read_record(program, columns, filled, stack, begin, end, write)
+            cells = cells_since(filled, marks, widths)
+            if cells > FREE_CELLS + CELLS_A_BYTE * (end - begin):
+                wrong, at = TOO_WIDE, cells
             errors[row, 0] = wrong
             errors[row, 1] = at
             good = wrong == FINE
-            for level in range(1, len(filled)):
-                # One more: the item at which a damaged record ends.
-                room[level] = max(room[level], filled[level] + 1)
         if good:
             continue
         for level in range(1, len(filled)):

@@ -14,12 +14,15 @@ from sparkrelay.records.avro.arrow_types import arrow_schema_of
 from sparkrelay.records.avro.program import make_program
 from sparkrelay.records.avro.schema import parse_schema
 from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.cells import too_many
 from sparkrelay.records.nested_columns import Buffers, batch_of, buffers_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 __all__ = ["AvroReader"]
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _REASONS: Final = {
     loop.ENDS: "the value ends in it",
@@ -74,15 +77,12 @@ class AvroReader:
         except TypeError as error:
             raise SerializationException(f"Avro is read from bytes: {error}") from error
         tree, rows = self._program.tree, len(values)
-        room = np.zeros(tree.levels, np.int64)
+        errors, sizes = np.zeros((rows, 2), np.int64), np.zeros(1, np.int64)
         if tree.levels > 1:
-            nothing = [Buffers(NO_BYTES)] * len(tree.columns)
-            _, _, room = self._run(column, prefix, rows, nothing)
-        room[0] = rows
-        buffers = [buffers_of(node, int(room[node.level])) for node in tree.columns]
-        errors, sizes, _ = self._run(column, prefix, rows, buffers, write=True)
-        for node, own in zip(tree.columns, buffers, strict=True):
-            own.cut(int(sizes[node.level]))
+            sizes = self._run(column, prefix, errors, [Buffers(NO_BYTES)] * len(tree.columns))
+        sizes[0] = rows
+        buffers = [buffers_of(node, int(sizes[node.level])) for node in tree.columns]
+        self._run(column, prefix, errors, buffers, write=True)
         batch = batch_of(self._program.roots, self.schema, buffers, sizes)
         bad = [
             BadRecord(row, self._reason(values[row].as_py(), *errors[row].tolist(), prefix=prefix))
@@ -91,30 +91,24 @@ class AvroReader:
         return batch, bad
 
     def _run(
-        self,
-        column: BinaryColumn,
-        prefix: int,
-        rows: int,
-        buffers: list[Buffers],
-        *,
-        write: bool = False,
-    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
-        """Return what is wrong with the rows, how many items each level has, and for how many there must be room."""
+        self, column: BinaryColumn, prefix: int, errors: Numbers, buffers: list[Buffers], *, write: bool = False
+    ) -> Numbers:
+        """Return how many items each level has; ``errors`` gets what is wrong with the rows."""
         tree = self._program.tree
         table = np.array(
             [[node.level, *own.addresses] for node, own in zip(tree.columns, buffers, strict=True)], np.int64
         ).reshape(-1, loop.COLUMN)
-        sizes, marks, room = np.zeros((3, tree.levels), np.int64)
-        errors = np.zeros((rows, 2), np.int64)
+        sizes, marks = np.zeros((2, tree.levels), np.int64)
         stack = np.zeros((self._program.depth, loop.FRAME), np.int64)
         loop.read_rows(
-            column.address, column.offsets, column.valid, prefix, self._code, table, sizes, marks, room, stack, errors,
-            write,
+            column.address, column.offsets, column.valid, prefix, self._code, table, tree.widths, sizes, marks, stack,
+            errors, write,
         )  # fmt: skip
-        sizes[0] = rows
-        return errors, sizes, room
+        return sizes
 
     def _reason(self, value: bytes, code: int, at: int, *, prefix: int) -> str:
+        if code == loop.TOO_WIDE:
+            return str(too_many(at, len(value) - prefix))
         shown = value[prefix : prefix + 40]
         if code == loop.GOES_ON:
             return f"there are bytes behind its last field: {shown!r}; was it written by another Avro schema?"

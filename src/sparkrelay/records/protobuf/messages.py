@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.protobuf.cells import why_too_wide
 from sparkrelay.records.protobuf.fitting import check_columns, check_values
 from sparkrelay.records.protobuf.read_loop import FIRST, LAST
 from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map
@@ -51,14 +52,18 @@ def messages_to_columns(
     columns: dict[str, list[Any]] = {one.name: [] for one in schema}
     bad = []
     for row, value in enumerate(values.to_pylist()):
-        message = None
+        message, reason = None, None
         try:
             if value is not None:
-                message = made.FromString(value if index is None else _behind(value, index))
+                body = value if index is None else _behind(value, index)
+                reason = why_too_wide(body, text, name)
+                message = made.FromString(body) if reason is None else None
             got = [None if message is None else read(message) for _, read in readers]
         except (DecodeError, ValueError, OverflowError) as error:
-            bad.append(BadRecord(row, f"is no message {name}: {error}; was it written by another Protobuf schema?"))
+            reason = f"is no message {name}: {error}; was it written by another Protobuf schema?"
             got = [None] * len(readers)
+        if reason is not None:
+            bad.append(BadRecord(row, reason))
         for (column, _), one in zip(readers, got, strict=True):
             columns[column].append(one)
     if not len(schema):

@@ -25,6 +25,7 @@ from sparkrelay.records._native import (
     store64,
     store_double,
 )
+from sparkrelay.records.cells import CELLS_A_BYTE, FREE_CELLS, cells_since
 from sparkrelay.records.json.search import high_bits, valid_utf8
 
 __all__ = ["FIRST", "LAST", "read_rows"]
@@ -362,11 +363,11 @@ def _message_begin(position: int, end: int, place: Any) -> int:
 
 @kernel(
     "void(int64, int64[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[::1], "
-    "int64[::1], int64[::1], int64[:, ::1], uint8[::1], boolean)"
+    "int64[::1], int64[::1], int64[::1], int64[:, ::1], uint8[::1], boolean)"
 )
 def read_rows(
-    address: int, offsets: Any, valid: Any, place: Any, fields: Any, messages: Any, columns: Any, filled: Any,
-    marks: Any, room: Any, stack: Any, strange: Any, write: bool,
+    address: int, offsets: Any, valid: Any, place: Any, fields: Any, messages: Any, columns: Any, widths: Any,
+    filled: Any, marks: Any, room: Any, stack: Any, strange: Any, write: bool,
 ) -> None:  # fmt: skip
     """Read a message a row.
 
@@ -378,12 +379,14 @@ def read_rows(
         fields: of all messages that are read.
         messages: first field of each, and the one behind its last.
         columns: where values go; all of them as where nothing was written.
+        widths: how many columns each level has.
         filled: gets how many items each level has; all 0.
         marks: of the same size, for what is undone.
         room: of the same size; gets how many items each level must have room for, those of rows that turn out to be
             strange too; all 0.
         stack: room for frames.
-        strange: gets 1 for rows of which nothing was read; all 0.
+        strange: gets 1 for rows of which nothing was read, those that make too many cells too. Those that are strange
+            already are not looked at: where there are lists a first pass, which only counts, finds most of them.
         write: False to count only.
     """
     for row in range(len(strange)):
@@ -398,13 +401,17 @@ def read_rows(
                         if columns[column, _LENGTHS] != 0:
                             store64(columns[column, _LENGTHS] + row * 8, 0)
             continue
+        if strange[row] != 0:
+            continue
         end = address + offsets[row + 1]
         begin = _message_begin(address + offsets[row], end, place)
         fine = begin >= 0 and _read_message(fields, messages, columns, filled, stack, begin, end, write)
-        for level in range(1, len(filled)):
-            # One more: the item at which a strange row ends.
-            room[level] = max(room[level], filled[level] + 1)
+        if cells_since(filled, marks, widths) > FREE_CELLS + CELLS_A_BYTE * (end - begin):
+            fine = False
         if fine:
+            for level in range(1, len(filled)):
+                # One more: the item at which a row ends that turns out to be strange when it is written.
+                room[level] = max(room[level], filled[level] + 1)
             continue
         strange[row] = 1
         if write:

@@ -65,9 +65,9 @@ def _read(
     """Return a batch, and the numbers of the rows in it that the loop has left alone."""
     column, rows, tree = BinaryColumn.of(values), len(values), program.tree
     place = NO_BYTES if index is None else np.frombuffer(bytearray(index), np.uint8)
-    room = np.zeros(tree.levels, np.int64)
+    strange, room = np.zeros(rows, np.uint8), np.zeros(tree.levels, np.int64)
     if tree.levels > 1:
-        _, _, room = _run(column, place, rows, program, [Buffers(NO_BYTES)] * len(tree.columns))
+        _, room = _run(column, place, strange, program, [Buffers(NO_BYTES)] * len(tree.columns))
     room[0] = rows
     buffers = [buffers_of(node, int(room[node.level])) for node in tree.columns]
     for number, (valid, data, length) in program.defaults.items():
@@ -76,7 +76,8 @@ def _read(
         if own.lengths is not None and own.data is not None:
             own.data.fill(data)
             own.lengths.fill(length)
-    strange, sizes, _ = _run(column, place, rows, program, buffers, write=True)
+    sizes, _ = _run(column, place, strange, program, buffers, write=True)
+    sizes[0] = rows
     for node, own in zip(tree.columns, buffers, strict=True):
         own.cut(int(sizes[node.level]))
     return batch_of(program.roots, schema, buffers, sizes), np.flatnonzero(strange)
@@ -85,13 +86,13 @@ def _read(
 def _run(
     column: BinaryColumn,
     place: np.ndarray[Any, np.dtype[np.uint8]],
-    rows: int,
+    strange: np.ndarray[Any, np.dtype[np.uint8]],
     program: Program,
     buffers: list[Buffers],
     *,
     write: bool = False,
 ) -> tuple[np.ndarray[Any, Any], ...]:
-    """Return which rows are strange, how many items each level has, and for how many there must be room."""
+    """Return how many items each level has, and for how many there must be room; ``strange`` gets which rows are."""
     tree = program.tree
     table = np.array(
         [
@@ -101,14 +102,12 @@ def _run(
         np.int64,
     ).reshape(-1, loop.COLUMN)
     sizes, marks, room = np.zeros((3, tree.levels), np.int64)
-    strange = np.zeros(rows, np.uint8)
     stack = np.zeros((program.depth, loop.FRAME), np.int64)
     loop.read_rows(
-        column.address, column.offsets, column.valid, place, program.fields, program.messages, table, sizes, marks,
-        room, stack, strange, write,
+        column.address, column.offsets, column.valid, place, program.fields, program.messages, table, tree.widths,
+        sizes, marks, room, stack, strange, write,
     )  # fmt: skip
-    sizes[0] = rows
-    return strange, sizes, room
+    return sizes, room
 
 
 def _words(type_: pa.DataType) -> int:
