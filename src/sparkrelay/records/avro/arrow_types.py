@@ -110,13 +110,19 @@ def arrow_type(kind: AvroType, path: str, above: tuple[str, ...] = ()) -> pa.Dat
             )
 
 
-def takes_no_bytes(kind: AvroType, depth: int = 0) -> bool:
+def takes_no_bytes(kind: AvroType, known: dict[AvroRecord, bool] | None = None) -> bool:
     """Return whether all values of a type may be written in no bytes, so that a count of them cannot be checked."""
     match kind:
         case Primitive("null") | AvroFixed(size=0):
             return True
         case AvroRecord():
-            return depth < 64 and all(takes_no_bytes(field.type, depth + 1) for field in kind.fields)
+            known = {} if known is None else known
+            # Each record once: names let a short schema have a great many ways through it.
+            if kind not in known:
+                # Until it is known: a record in itself has no values at all.
+                known[kind] = False
+                known[kind] = all(takes_no_bytes(field.type, known) for field in kind.fields)
+            return known[kind]
         case _:
             return False
 

@@ -3,7 +3,8 @@
 Fields are found by name and alias, whatever their order; what only the writer has is skipped, what only the reader has
 gets its default. Numbers are promoted, strings and bytes are read as each other, unknown words of an enum become the
 reader's default. Names of records, enums and fixed types need not agree: where a type has one place, they decide
-nothing. Where both are timestamps, the writer's unit counts.
+nothing. They decide among several such branches of a writer's union. Where both are timestamps, the writer's unit
+counts.
 
 A default is written as Avro, once, and read by the same loop.
 """
@@ -162,7 +163,7 @@ class _Resolver:
     def union_of_records(self, writer: AvroType, reader: AvroRecord) -> None:
         """Read a record at the top, which may also be a branch of a union."""
         if isinstance(writer, AvroUnion):
-            self._branches(writer, "", lambda branch: self.union_of_records(branch, reader))
+            self._branches(writer, reader, "", lambda branch: self.union_of_records(branch, reader))
         elif isinstance(writer, AvroRecord):
             self._fields(writer, reader, self._program.roots, "")
         else:
@@ -173,7 +174,7 @@ class _Resolver:
         if node is None:
             self.skip(writer, path)
         elif isinstance(writer, AvroUnion):
-            self._branches(writer, path, lambda branch: self.read(branch, reader, node, path))
+            self._branches(writer, reader, path, lambda branch: self.read(branch, reader, node, path))
         elif writer == NULL:
             if not is_nullable(reader):
                 raise _UnlikeError(f"field {path!r} is null, and the reader's schema has no null there")
@@ -196,8 +197,8 @@ class _Resolver:
             case AvroFixed():
                 program.add(path, loop.SKIP_FIXED, a=writer.size)
             case AvroUnion():
-                self._branches(writer, path, lambda branch: self.skip(branch, path))
-            case AvroRecord():
+                self._branches(writer, None, path, lambda branch: self.skip(branch, path))
+            case AvroRecord() if not takes_no_bytes(writer):
                 self._enter(writer, path)
                 for one in writer.fields:
                     self.skip(one.type, f"{path}.{one.name}")
@@ -216,8 +217,9 @@ class _Resolver:
             raise SerializationException(f"field {path!r} of the Avro schema is a record {record.name} in itself")
         self._above.append(record.name)
 
-    def _branches(self, writer: AvroUnion, path: str, read: Any) -> None:
+    def _branches(self, writer: AvroUnion, reader: AvroType | None, path: str, read: Any) -> None:
         """Read one of several types; one that the reader does not take makes the record bad."""
+        meant = _meant(writer, reader)
         program = self._program
         table = np.zeros(len(writer.branches), np.int64)
         program.add(path, loop.UNION, a=len(table), b=program.keep(table))
@@ -228,6 +230,8 @@ class _Resolver:
             table[number] = program.here()
             above = list(self._above)
             try:
+                if number not in meant:
+                    raise _UnlikeError(f"it is a {type_name(writer.branches[number])}, a type of another name")
                 read(writer.branches[number])
             except _UnlikeError as error:
                 program.undo(int(table[number]))
@@ -371,6 +375,26 @@ def decimal_bounds(precision: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     limit = 10**precision
     halves = [half for number in (limit, -limit) for half in (number >> 64, number & ((1 << 64) - 1))]
     return np.array([half - (1 << 64) if half >= 1 << 63 else half for half in halves], np.int64)
+
+
+def _meant(writer: AvroUnion, reader: AvroType | None) -> set[int]:
+    """Return which branches a reader's type may mean, by their names.
+
+    Of several records (enums, fixed types) a writer's union has, it means those of its own name, or of an alias: first
+    with namespaces, then without, as Avro's specification has it ("Schema Resolution") and Java's ``Resolver`` does for
+    enums and fixed types. If none is called so, all of them, as where there is one.
+    """
+    everything = set(range(len(writer.branches)))
+    named = reader if reader is None else without_null(reader)
+    if not isinstance(named, AvroRecord | AvroEnum | AvroFixed):
+        return everything
+    names = {number: one.name for number, one in enumerate(writer.branches) if isinstance(one, type(named))}
+    wanted = {named.name, *named.aliases}
+    found = {number for number, name in names.items() if name in wanted}
+    if not found:
+        short = {name.rpartition(".")[2] for name in wanted}
+        found = {number for number, name in names.items() if name.rpartition(".")[2] in short}
+    return everything - names.keys() | found if found else everything
 
 
 def _pairs(writer: AvroRecord, reader: AvroRecord) -> dict[str, Any]:

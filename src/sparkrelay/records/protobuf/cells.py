@@ -4,7 +4,7 @@ The library keeps a place for each field of each message, also of those that are
 bytes and 100 fields. Only messages that are large enough to make too many cells are walked over, as this takes Python a
 second for a megabyte of messages.
 
-What is no message is not told from one here: the walk ends where it makes no sense, and the library says what is wrong.
+Damage is not looked for: the walk ends where the bytes make no sense, and the library finds out what is wrong.
 """
 
 from __future__ import annotations

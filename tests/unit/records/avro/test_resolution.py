@@ -228,3 +228,57 @@ def test_hostile_counts_and_lengths():
 def test_bytes_behind_a_record_are_refused():
     _, bad = AvroReader('"int"', None, "value").read(pa.array([b"\x02\x02"]))
     assert "bytes behind its last field" in bad[0].reason
+
+
+CAT, DOG = record(("name", "string"), name="a.Cat"), record(("name", "string"), ("legs", "int"), name="a.Dog")
+CAT_OR_DOG = ["null", CAT, DOG]
+
+
+def animal(branch, *fields):
+    text = b"\x06" + (b"Tom" if branch == 1 else b"Rex")
+    return bytes([2 * branch]) + text + b"".join(bytes([2 * number]) for number in fields)
+
+
+@pytest.mark.parametrize(
+    ("reader", "names"),
+    [
+        (CAT, ["Tom", None]),
+        (DOG | {"fields": CAT["fields"]}, [None, "Rex"]),
+        (CAT | {"name": "b.Cat"}, ["Tom", None]),
+        (CAT | {"name": "b.Pet", "aliases": ["a.Dog"]}, [None, "Rex"]),
+        (CAT | {"name": "a.Cat", "aliases": ["a.Dog"]}, ["Tom", "Rex"]),
+        (CAT | {"name": "a.Pet"}, ["Tom", "Rex"]),
+    ],
+)
+def test_of_several_records_in_a_union_the_reader_s_name_says_which(reader, names):
+    values = [animal(1), animal(2, 4)]
+    for writer, own, column in (
+        (CAT_OR_DOG, reader, lambda row: row["name"]),
+        (record(("p", CAT_OR_DOG)), record(("p", ["null", reader])), lambda row: row["p"] and row["p"]["name"]),
+    ):
+        batch, bad = AvroReader(json.dumps(own), json.dumps(writer), "value").read(pa.array(values))
+        assert [column(row) for row in batch.to_pylist()] == names
+        assert [one.index for one in bad] == [index for index, name in enumerate(names) if name is None]
+        assert all("of a branch that the reader's schema does not take" in one.reason for one in bad)
+
+
+def test_of_several_enums_and_fixed_types_too():
+    words = [{"type": "enum", "name": name, "symbols": ["A", "B"]} for name in ("E", "F")]
+    sizes = [{"type": "fixed", "name": name, "size": 1} for name in ("G", "H")]
+    for branches, reader, data in ((words, words[1], b"\x02"), (sizes, sizes[1], b"x")):
+        writer = record(("a", [*branches, "string"]))
+        read = AvroReader(json.dumps(record(("a", reader))), json.dumps(writer), "value").read
+        batch, bad = read(pa.array([b"\x00" + data, b"\x02" + data, b"\x04\x00"]))
+        assert [one.index for one in bad] == [0, 2]
+        assert batch.column("a").null_count == 2
+
+
+def test_a_writer_s_schema_with_many_ways_through_it_takes_no_time():
+    inner = record(("x", "null"), name="R0")
+    for number in range(1, 60):
+        inner = record(("x", inner), ("y", f"R{number - 1}"), name=f"R{number}")
+    reader = json.dumps(record(("q", "int")))
+    batch, bad = AvroReader(reader, json.dumps(record(("p", inner), ("q", "int"))), "value").read(pa.array([b"\x02"]))
+    assert (batch.to_pylist(), bad) == ([{"q": 1}], [])
+    with pytest.raises(SerializationException, match="array of what takes no bytes"):
+        AvroReader(reader, json.dumps(record(("q", "int"), ("p", {"type": "array", "items": inner}))), "value")
