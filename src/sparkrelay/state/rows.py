@@ -174,7 +174,8 @@ def ranges(
     """Return what lies in each range ``[start, stop)``: the number of each key's range, the keys, the values.
 
     Fastest where ranges come in the order of bytes, for then a key that was found beyond one of them says that those
-    in front of it are empty. The empty key is not looked at, and no bound may be a long one; long keys have no order.
+    in front of it are empty. They may overlap. The empty key is not looked at, and no bound may be a long one; long
+    keys have no order.
     """
     keys: list[bytes] = []
     values: list[bytes] = []
@@ -187,7 +188,7 @@ def ranges(
             if not there or at < start < stop or start < last:
                 there = cursor.set_range(start)
                 at = cursor.key()
-            last = start
+            last = max(start, stop)
             while there and start <= at < stop:
                 key, value = (at, cursor.value()) if len(at) < SPELT_BYTES else read_spelt(cursor.value())
                 keys.append(key)

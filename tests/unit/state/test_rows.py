@@ -1,3 +1,4 @@
+import lmdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
@@ -53,3 +54,18 @@ def test_keys_in_order_are_left_as_they_are():
 def test_keys_that_are_null_or_come_twice_are_refused(keys):
     with pytest.raises(StateStoreException):
         rows.SortedKeys.of(pa.array(keys, pa.binary()))
+
+
+def test_ranges_that_overlap_each_have_their_keys(tmp_path):
+    keys = [bytes([number]) for number in range(1, 40)]
+    cuts = [(3, 9), (5, 12), (5, 12), (30, 35), (2, 4), (7, 7), (6, 8), (9, 3), (4, 20), (38, 60), (39, 40)]
+    environment = lmdb.open(str(tmp_path), max_dbs=1)
+    table = environment.open_db(b"t")
+    with environment.begin(write=True) as transaction:
+        rows.put(transaction, table, pa.array(keys, pa.binary()), pa.array(keys, pa.binary()))
+        for order in (cuts, sorted(cuts), cuts[::-1]):
+            bounds = [bytes([start]) for start, _ in order], [bytes([stop]) for _, stop in order]
+            numbers, found, _ = rows.ranges(transaction, table, *bounds)
+            expected = [(at, key) for at, (start, stop) in enumerate(order) for key in keys if start <= key[0] < stop]
+            assert list(zip(numbers.tolist(), found.to_pylist(), strict=True)) == expected
+    environment.close()
