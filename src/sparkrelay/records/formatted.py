@@ -222,7 +222,7 @@ def _by_writer(form: Avro, number: int, place: str, schema: pa.Schema) -> AvroRe
     """Return the reader of what a schema wrote, or why nothing reads that."""
     writer = form.writers.get(number)
     if writer is None:
-        return f"the registry has no schema {number}, by which it was written"
+        return str(form.writers.why_unknown(number))
     try:
         return _avro_reader(form.schema, writer, place, tuple(schema.names))
     except SerializationException as error:

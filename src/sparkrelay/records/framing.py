@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,13 +16,15 @@ from sparkrelay.records.nested_columns import copy_texts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["PREFIX_BYTES", "UNFRAMED", "WriterSchemas", "prefix", "schema_ids", "without_prefix"]
+__all__ = ["PREFIX_BYTES", "UNFRAMED", "UNKNOWN_SECONDS", "WriterSchemas", "prefix", "schema_ids", "without_prefix"]
 
 PREFIX_BYTES: Final = 5
 #: Stand for the number of a schema: where a value has none in front, and where there is no value.
 UNFRAMED: Final = -1
 _NULL: Final = -2
-#: Numbers that the registry does not know are remembered up to here. Records can name any, and each costs a question.
+#: How long the registry is not asked again for a number that it did not have: a replica of it may lag behind.
+UNKNOWN_SECONDS: Final = 300
+#: With so many of those no further number is asked for. Records can name any, and each costs a question.
 _MOST_UNKNOWN: Final = 256
 _MOST_NAMED: Final = 64
 
@@ -30,13 +33,24 @@ class WriterSchemas:
     """The schemas by which records of a topic were written, as far as they are known, by number.
 
     The driver's can ask for more. What goes to workers is a copy of what there is: it cannot ask, and has nothing to
-    ask with.
+    ask with. Nor has it a clock: the driver forgets what the registry did not have (:meth:`forget`), and then sends
+    another copy.
     """
 
-    def __init__(self, known: Mapping[int, str | None], ask: Callable[[int], str | None] | None = None) -> None:
+    def __init__(
+        self,
+        known: Mapping[int, str | None],
+        ask: Callable[[int], str | None] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Take what is known; None stands for a number that the registry does not have."""
         self._known = dict(known)
         self._ask = ask
+        self._clock = clock
+        #: When numbers are forgotten that the registry did not have.
+        self._until: dict[int, float] = {}
+        self._version = 0
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -49,6 +63,11 @@ class WriterSchemas:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever something has come to be known, or is forgotten."""
+        return self._version
 
     def learn(self, numbers: Iterable[int]) -> None:
         """Ask for schemas that are not known.
@@ -63,6 +82,17 @@ class WriterSchemas:
                 text = self._ask(number)
                 with self._lock:
                     self._known[number] = text
+                    self._version += 1
+                    if text is None:
+                        self._until[number] = self._clock() + UNKNOWN_SECONDS
+
+    def forget(self) -> None:
+        """Forget the numbers that the registry did not have a while ago, so that they may be asked for again."""
+        with self._lock:
+            now = self._clock()
+            for number in [number for number, until in self._until.items() if until <= now]:
+                del self._until[number], self._known[number]
+                self._version += 1
 
     def require(self, numbers: Iterable[int]) -> None:
         """Check that all schemas are known, or known not to exist.
@@ -79,8 +109,21 @@ class WriterSchemas:
             )
 
     def get(self, number: int) -> str | None:
-        """Return a schema; None if the registry has none of this number."""
+        """Return a schema; None if the registry has none of this number, or is not asked for it."""
         return self._known.get(number)
+
+    def why_unknown(self, number: int) -> str:
+        """Return why there is no schema, and when the registry is asked again."""
+        minutes = UNKNOWN_SECONDS // 60
+        if number in self._known:
+            return (
+                f"the registry did not have schema {number}, by which it was written, and is asked again after "
+                f"{minutes} minutes"
+            )
+        return (
+            f"the registry is not asked for schema {number}, by which it was written: it did not have {_MOST_UNKNOWN} "
+            f"others that records named, and is asked for more {minutes} minutes after those; find out who writes them"
+        )
 
 
 def prefix(number: int) -> bytes:

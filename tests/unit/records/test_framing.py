@@ -7,7 +7,7 @@ from sparkrelay.errors import SchemaRegistryException, UnknownSchemaException
 from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.formats import Avro
 from sparkrelay.records.formatted import columns_to_format, format_to_columns
-from sparkrelay.records.framing import WriterSchemas, prefix, schema_ids
+from sparkrelay.records.framing import UNKNOWN_SECONDS, WriterSchemas, prefix, schema_ids
 
 LONG, INT, TEXT = '"long"', '"int"', '"string"'
 
@@ -43,10 +43,59 @@ def test_a_registry_that_does_not_answer_leaves_a_number_unknown():
     assert len(schemas) == 0
 
 
-def test_records_that_name_any_number_do_not_have_the_registry_asked_for_ever():
-    schemas = WriterSchemas({}, lambda _: None)
-    schemas.learn(range(300))
-    schemas.require([10_000])
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_records_that_name_any_number_do_not_have_the_registry_asked_all_the_time():
+    clock, registry, asked = Clock(), {1: LONG}, []
+
+    def ask(number):
+        asked.append(number)
+        return registry.get(number)
+
+    schemas = WriterSchemas({}, ask, clock=clock)
+    schemas.learn(range(1000, 1256))
+    registry[7] = INT
+    schemas.require([7])
+    assert "not asked for schema 7, by which it was written: it did not have 256 others" in schemas.why_unknown(7)
+    clock.now = UNKNOWN_SECONDS - 1
+    schemas.forget()
+    schemas.learn([1000])
+    assert (len(schemas), len(asked)) == (256, 256)
+    clock.now += 1
+    schemas.forget()
+    assert len(schemas) == 0
+    with pytest.raises(UnknownSchemaException):
+        schemas.require([7])
+    schemas.learn([7])
+    assert schemas.get(7) == INT
+
+
+def test_a_number_that_a_registry_gets_to_know_later_is_asked_for_again():
+    clock, registry = Clock(), {}
+    schemas = WriterSchemas({1: LONG}, registry.get, clock=clock)
+    schemas.learn([2])
+    assert "did not have schema 2, by which it was written, and is asked again after 5 minutes" in schemas.why_unknown(
+        2
+    )
+    before = schemas.version
+    schemas.forget()
+    schemas.learn([2])
+    assert schemas.version == before
+    registry[2] = INT
+    clock.now += UNKNOWN_SECONDS
+    schemas.forget()
+    assert schemas.known() == {1: LONG}
+    schemas.learn([2])
+    assert schemas.known() == {1: LONG, 2: INT}
+    assert schemas.version == before + 2
+    clock.now += 10 * UNKNOWN_SECONDS
+    schemas.forget()
+    assert schemas.version == before + 2, "what there is stays known"
 
 
 def test_rows_of_several_writers_keep_their_order():
@@ -58,7 +107,7 @@ def test_rows_of_several_writers_keep_their_order():
     assert columns["value"].to_pylist() == [1, 2, None, None, 3, None, None, None, 4]
     assert [one.index for one in bad] == [3, 5, 6, 7]
     assert "schema 3: " in bad[0].reason
-    assert "no schema 4" in bad[2].reason
+    assert "did not have schema 4" in bad[2].reason
     columns, bad = format_to_columns(pa.array(values[6:7]), form, "value", wanted)
     assert (columns["value"].to_pylist(), len(bad)) == ([None], 1)
 

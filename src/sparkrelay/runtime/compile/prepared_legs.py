@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from sparkrelay.records.framing import WriterSchemas
     from sparkrelay.runtime.compile.legs import LegCompiler
     from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
     from sparkrelay.runtime.contract.specs import StateSpec
@@ -83,7 +84,7 @@ class PreparedLegs:
     def __init__(self, compiler: LegCompiler, legs: Iterable[Leg]) -> None:
         self._compiler = compiler
         legs = tuple(legs)
-        #: How many schemas of its records each leg's plan knows.
+        #: The version of what each leg's plan knows of the schemas of its records.
         self._known_schemas = {leg.id: _known_schemas(leg) for leg in legs}
         self._plans: dict[str, PreparedLeg] = {leg.id: compiler.build(leg) for leg in legs}
         #: Which leg speaks for the records that are skipped of a topic.
@@ -92,7 +93,7 @@ class PreparedLegs:
         self._waves = assign_waves([plan.leg for plan in self._plans.values()], writing)
         self._unions: dict[tuple[str, ...], DataFrame] = {}
         self._resident: ResidentLegs | None = None
-        #: Legs whose plans have older rows of a DataFrame, or fewer schemas, than there are.
+        #: Legs whose plans have older rows of a DataFrame, or other schemas, than there are.
         self._outdated: set[str] = set()
         self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
         self._building = threading.Lock()
@@ -157,9 +158,8 @@ class PreparedLegs:
         """
         learned = set()
         for plan in self._plans.values():
-            for form in (plan.leg.source.key, plan.leg.source.value):
-                if (writers := getattr(form, "writers", None)) is not None:
-                    writers.learn(numbers)
+            for writers in _writers(plan.leg):
+                writers.learn(numbers)
             if _known_schemas(plan.leg) > self._known_schemas[plan.leg.id]:
                 learned.add(plan.leg.id)
         if not learned:
@@ -171,6 +171,8 @@ class PreparedLegs:
     def renew(self, subtopologies: Collection[int], collect: Collect) -> bool:
         """Have the DataFrames collected that are too old for a micro-batch; return whether any plan is another now.
 
+        Numbers that the schema registry did not have a while ago are forgotten, so that it is asked for them again.
+
         Args:
             subtopologies: in which it has work.
             collect: evaluates a DataFrame.
@@ -181,6 +183,12 @@ class PreparedLegs:
         legs = [leg for leg in self._collected if leg.subtopology in subtopologies]
         if legs:
             self._outdated |= self._compiler.renew(legs, collect)
+        for plan in self._plans.values():
+            for writers in _writers(plan.leg):
+                writers.forget()
+            # Another thread may have found out, or forgotten, what is in the plans of this one.
+            if _known_schemas(plan.leg) > self._known_schemas[plan.leg.id]:
+                self._outdated.add(plan.leg.id)
         if not self._outdated:
             return False
         for leg in [plan.leg for plan in self._plans.values()]:
@@ -266,9 +274,13 @@ class PreparedLegs:
         return leg.subtopology, self._compiler.source_topics(leg)
 
 
-def _known_schemas(leg: Leg) -> int:
+def _writers(leg: Leg) -> list[WriterSchemas]:
     forms = (leg.source.key, leg.source.value)
-    return sum(len(writers) for form in forms if (writers := getattr(form, "writers", None)) is not None)
+    return [writers for form in forms if (writers := getattr(form, "writers", None)) is not None]
+
+
+def _known_schemas(leg: Leg) -> int:
+    return sum(writers.version for writers in _writers(leg))
 
 
 def _union(plans: Iterable[PreparedLeg]) -> DataFrame:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
+    from sparkrelay.records.framing import WriterSchemas
     from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, RestoreSlice
     from sparkrelay.runtime.contract.resident import ResidentCommand
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
@@ -134,9 +135,10 @@ class Jobs:
         self._prewarm_group = target.job_group(f"{name}-prewarm")
         self._resident_group = target.job_group(f"{name}-resident")
         self._leave_group = target.job_group(f"{name}-leave")
-        self._sources = restore.sources
+        writers = (getattr(source.fetch.value, "writers", None) for source in restore.sources.values())
+        self._writers: list[WriterSchemas] = [one for one in writers if one is not None]
         self._restore_step = functools.partial(restore_partition, restore)
-        self._restore = target.source().mapInArrow(self._restore_step, REPORT_SCHEMA)
+        self._plan_restore()
 
     def learn_schemas(self, numbers: Collection[int]) -> None:
         """Have the schemas fetched by which records were written that tables are restored from.
@@ -144,10 +146,12 @@ class Jobs:
         Raises:
             SchemaRegistryException: the registry does not answer.
         """
-        for source in self._sources.values():
-            if (writers := getattr(source.fetch.value, "writers", None)) is not None:
-                writers.learn(numbers)
-        # A plan has what was known when it was made.
+        for writers in self._writers:
+            writers.learn(numbers)
+
+    def _plan_restore(self) -> None:
+        # Before the plan: it has what was known when it was made, and another thread may get to know more meanwhile.
+        self._known_schemas = sum(writers.version for writers in self._writers)
         self._restore = self.target.source().mapInArrow(self._restore_step, REPORT_SCHEMA)
 
     def run_batch(self, legs: DataFrame, command: BatchCommand, *, description: str) -> list[LegReport]:
@@ -242,6 +246,10 @@ class Jobs:
 
     def restore(self, command: RestoreSlice, *, description: str) -> list[RestoreReport]:
         """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
+        for writers in self._writers:
+            writers.forget()
+        if sum(writers.version for writers in self._writers) != self._known_schemas:
+            self._plan_restore()
         return self._collect(
             self._restore, command, pool=RESTORE_POOL, group=self._restore_group, description=description
         )

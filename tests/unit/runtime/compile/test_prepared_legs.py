@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.errors import SerializationException, TopologyException
-from sparkrelay.records.framing import WriterSchemas
+from sparkrelay.records.framing import UNKNOWN_SECONDS, WriterSchemas
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.types import TaskId
@@ -217,3 +217,20 @@ def test_a_leg_whose_records_have_new_schemas_is_built_again(compiler):
     others.learn([7])
     assert asked == [7], "what another thread has found out is there"
     assert others.renew({0}, None)
+
+
+def test_a_number_that_the_registry_did_not_have_is_forgotten_by_all_plans(compiler):
+    legs = [made_leg("a", "orders")]
+    now = [0.0]
+    writers = WriterSchemas({}, lambda _: None, clock=lambda: now[0])
+    legs[0].source.value = SimpleNamespace(writers=writers)
+    plans, others = plans_of(compiler, *legs), plans_of(compiler, *legs)
+    plans.learn([7])
+    assert plans.renew({0}, None)
+    assert others.renew({0}, None)
+    assert not plans.renew({0}, None)
+    now[0] += UNKNOWN_SECONDS
+    assert plans.renew({0}, None)
+    assert others.renew({0}, None)
+    plans.learn([7])
+    assert writers.known() == {7: None}
