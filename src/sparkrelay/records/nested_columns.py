@@ -7,17 +7,20 @@ are made of that, and the texts are copied once their sum is known.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from sparkrelay.records._native import copy, kernel
+from sparkrelay.records._native import copy, kernel, load8
 from sparkrelay.records.arrow_buffers import validity_bitmap
 
 __all__ = ["Buffers", "Node", "NodeTree", "array_of", "batch_of", "buffers_of", "copy_texts"]
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+#: Up to so many entries comparing all pairs costs less than a table of them.
+_FEW_ENTRIES: Final = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -134,9 +137,13 @@ def array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
     if pa.types.is_struct(kind):
         return pa.Array.from_buffers(kind, count, [validity], children=inner)
     if own.lengths is not None:
-        places = pa.py_buffer(offsets.astype(np.int32))
         if pa.types.is_map(kind):
+            keep = _kept_entries(buffers[node.inner[0].column], inner[0], own.lengths, offsets)
+            if not keep.all():
+                offsets = np.concatenate([[0], np.cumsum(keep)])[offsets]
+                inner = [one.filter(pa.array(keep)) for one in inner]
             inner = [pa.StructArray.from_arrays(inner, fields=[kind.key_field, kind.item_field])]
+        places = pa.py_buffer(offsets.astype(np.int32))
         return pa.Array.from_buffers(kind, count, [validity, places], children=inner)
     assert own.data is not None
     if pa.types.is_boolean(kind):
@@ -149,6 +156,38 @@ def array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
     else:
         data = own.data.astype(np.int32) if kind.bit_width == 32 else own.data
     return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(data)])
+
+
+def _kept_entries(
+    own: Buffers, keys: pa.Array, counts: Numbers, offsets: Numbers
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which entries of maps stay: of those with one key the last, as in Java's maps, and so in ``from_avro``."""
+    keep = np.ones(int(offsets[-1]), np.uint8)
+    _mark_repeated(own.data, own.lengths, counts, keep)
+    for row in np.flatnonzero(counts > _FEW_ENTRIES).tolist():
+        first, last = int(offsets[row]), int(offsets[row + 1])
+        names = keys.slice(first, last - first).to_pylist()
+        latest = {name: at for at, name in enumerate(names)}
+        keep[first:last] = [latest[name] == at for at, name in enumerate(names)]
+    return keep.view(np.bool_)
+
+
+@kernel("void(int64[::1], int64[::1], int64[::1], uint8[::1])")
+def _mark_repeated(starts: Any, lengths: Any, counts: Any, keep: Any) -> None:
+    """Mark with 0 the entries of small maps whose key comes again: each is compared with those behind it."""
+    first = 0
+    for row in range(len(counts)):
+        last = first + counts[row]
+        if counts[row] <= _FEW_ENTRIES:
+            for one in range(first, last):
+                for other in range(one + 1, last):
+                    if lengths[one] == lengths[other]:
+                        at = 0
+                        while at < lengths[one] and load8(starts[one] + at) == load8(starts[other] + at):
+                            at += 1
+                        if at == lengths[one]:
+                            keep[one] = 0
+        first = last
 
 
 @kernel("void(int64[::1], int64[::1], int64)")

@@ -175,6 +175,10 @@ class Second:
                 (self.text(), self.read(kind["values"])) if what == "map" else self.read(kind["items"])
                 for _ in range(count)
             ]
+        if what == "map":
+            # The last of those with one key, in its own place.
+            latest = {key: at for at, (key, _) in enumerate(items)}
+            items = [items[at] for at in sorted(latest.values())]
         return items
 
     def text(self):

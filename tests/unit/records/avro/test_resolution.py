@@ -9,6 +9,7 @@ import pytest
 from tests.unit.records.avro.random_schemas import written
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.avro.defaults import varint
 from sparkrelay.records.avro.reader import AvroReader
 
 
@@ -228,6 +229,34 @@ def test_hostile_counts_and_lengths():
 def test_bytes_behind_a_record_are_refused():
     _, bad = AvroReader('"int"', None, "value").read(pa.array([b"\x02\x02"]))
     assert "bytes behind its last field" in bad[0].reason
+
+
+@pytest.mark.parametrize("more", [0, 40])
+def test_of_two_entries_of_a_map_with_one_key_the_last_one_counts(more):
+    inner = {"type": "map", "values": {"type": "array", "items": "int"}}
+    schema = json.dumps(record(("p", inner), ("m", {"type": "map", "values": inner})))
+
+    def entries(*pairs):
+        counted = varint(len(pairs)) if pairs else b""
+        return counted + b"".join(varint(len(key)) + key + value for key, value in pairs) + b"\0"
+
+    def numbers(*values):
+        return varint(len(values)) + b"".join(map(varint, values)) + b"\0"
+
+    others = [(b"o%d" % number, numbers(number)) for number in range(more)]
+    again = entries((b"k", numbers(1)), (b"l", numbers(2, 3)), *others, (b"k", numbers(4, 5)), (b"", numbers(6)))
+    expected = [("l", [2, 3]), *((f"o{number}", [number]) for number in range(more)), ("k", [4, 5]), ("", [6])]
+    values = [
+        again + entries(),
+        None,
+        entries() + entries((b"x", again), (b"y", entries()), (b"x", again)),
+        again + b"\1",
+    ]
+    batch, bad = AvroReader(schema, None, "value").read(pa.array(values))
+    batch.validate(full=True)
+    assert [one.index for one in bad] == [3]
+    assert batch.column("p").to_pylist() == [expected, None, [], None]
+    assert batch.column("m").to_pylist() == [[], None, [("y", []), ("x", expected)], None]
 
 
 CAT, DOG = record(("name", "string"), name="a.Cat"), record(("name", "string"), ("legs", "int"), name="a.Dog")
