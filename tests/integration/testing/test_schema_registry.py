@@ -111,7 +111,7 @@ def test_damage_and_unknown_numbers_are_bad_records(spark, registry):
         source.pipe_rows([(None, data) for one in bad for data in (good, one)])
         assert driver.create_output_topic("out").read_rows() == [{"id": 8}] * len(bad)
     for data, reason in zip(
-        bad, ["number of a schema"] * 3 + ["no schema 999", "field 'id' was written as string", "'id'"], strict=True
+        bad, ["number of a schema"] * 3 + ["did not have schema 999", "field 'id' was written as string", "'id'"], strict=True
     ):
         with TopologyTestDriver(topology, settings(registry), spark=spark, batch="all") as driver:
             driver.create_input_topic("orders").pipe_input(None, data)
