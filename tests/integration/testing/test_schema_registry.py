@@ -110,9 +110,8 @@ def test_damage_and_unknown_numbers_are_bad_records(spark, registry):
         good = value(number, FIRST, {"id": 8})
         source.pipe_rows([(None, data) for one in bad for data in (good, one)])
         assert driver.create_output_topic("out").read_rows() == [{"id": 8}] * len(bad)
-    for data, reason in zip(
-        bad, ["number of a schema"] * 3 + ["did not have schema 999", "field 'id' was written as string", "'id'"], strict=True
-    ):
+    reasons = ["number of a schema"] * 3 + ["did not have schema 999", "field 'id' was written as string", "'id'"]
+    for data, reason in zip(bad, reasons, strict=True):
         with TopologyTestDriver(topology, settings(registry), spark=spark, batch="all") as driver:
             driver.create_input_topic("orders").pipe_input(None, data)
             with pytest.raises(SerializationException, match=f"orders-0 at offset 0 does not decode: .*{reason}"):
