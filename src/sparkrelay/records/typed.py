@@ -77,13 +77,9 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
     except TypeError as error:
         raise SerializationException(f"JSON is read from bytes: {error}") from error
     if not is_flat(schema):
-        wide = too_wide_rows(values, column, schema)
-        if not wide:
-            return _read_any(values, schema, parsed)
-        place = np.arange(len(values))
-        batch, bad = _read_any(
-            values.take(pa.array(place, mask=np.isin(place, [one.index for one in wide]))), schema, parsed
-        )
+        if wide := too_wide_rows(values, column, schema):
+            values = _without(values, [one.index for one in wide])
+        batch, bad = _read_any(values, schema, parsed)
         return batch, sorted(bad + wide, key=lambda one: one.index)
     columns, declined = read_flat(column, len(values), schema)
     if not len(declined):
@@ -113,15 +109,19 @@ def plain_to_column(values: pa.Array, form: type[OneColumn]) -> tuple[pa.Array, 
     wrong = plain_misfits(values, kind)
     bad = [BadRecord(int(row), plain_misfit(values[int(row)].as_py(), kind)) for row in wrong]
     if bad:
-        place = np.arange(len(values))
-        values = values.take(pa.array(place, mask=np.isin(place, wrong)))
+        values = _without(values, wrong)
     column = key_columns(values, pa.schema([("plain", kind)]))[0]
     if form is Uuid and len(unlike := misfits_as_uuids(column)):
         bad += [BadRecord(int(row), f"is {column[int(row)].as_py()[:60]!r}, which is no UUID") for row in unlike]
-        place = np.arange(len(column))
-        column = column.take(pa.array(place, mask=np.isin(place, unlike)))
+        column = _without(column, unlike)
         bad.sort(key=lambda one: one.index)
     return column, bad
+
+
+def _without(column: pa.Array, rows: list[int] | np.ndarray[Any, Any]) -> pa.Array:
+    """Return a column with nulls in some rows."""
+    place = np.arange(len(column))
+    return column.take(pa.array(place, mask=np.isin(place, rows)))
 
 
 def _read_any(values: pa.Array, schema: pa.Schema, parsed: pa.Schema | None) -> tuple[pa.RecordBatch, list[BadRecord]]:

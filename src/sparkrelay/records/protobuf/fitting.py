@@ -128,8 +128,9 @@ def _fits_double(kind: pa.DataType) -> bool:
 
 
 def _fits_float(kind: pa.DataType) -> bool:
-    return bool((pa.types.is_floating(kind) and kind.bit_width <= 32) or
-                (pa.types.is_integer(kind) and kind.bit_width <= 16))  # fmt: skip
+    return bool(
+        (pa.types.is_floating(kind) and kind.bit_width <= 32) or (pa.types.is_integer(kind) and kind.bit_width <= 16)
+    )
 
 
 def _is_time(kind: pa.DataType) -> bool:

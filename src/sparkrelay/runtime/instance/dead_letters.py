@@ -24,6 +24,7 @@ from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.encode import ProducerState, encode
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import dead_letter_headers
+from sparkrelay.runtime.topics.topic_names import INTERNAL_SUFFIXES
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ _TRANSACTION_MS: Final = 60_000
 _AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
-#: Of the topics that applications make for themselves: this one, others, and those of Kafka Streams.
-_INTERNAL_SUFFIXES: Final = ("-changelog", "-repartition")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -88,7 +87,7 @@ class DeadLetter:
         """
         if self.source is None:
             return False
-        return not (self.source.topic.endswith(_INTERNAL_SUFFIXES) or self.source.topic.startswith("__"))
+        return not (self.source.topic.endswith(INTERNAL_SUFFIXES) or self.source.topic.startswith("__"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["TopicNames"]
+__all__ = ["INTERNAL_SUFFIXES", "TopicNames"]
+
+#: How names of topics end that an application makes for itself, as in Kafka Streams.
+INTERNAL_SUFFIXES: Final = ("-changelog", "-repartition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,4 +32,4 @@ class TopicNames:
 
     def is_internal(self, topic: str) -> bool:
         """Return whether a topic looks like one of the application's own. Another's name may begin as ours does."""
-        return topic.startswith(f"{self.application_id}-") and topic.endswith(("-changelog", "-repartition"))
+        return topic.startswith(f"{self.application_id}-") and topic.endswith(INTERNAL_SUFFIXES)
