@@ -22,6 +22,9 @@ from sparkrelay.errors import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+#: Spark's text of a plan, or of a function's call, ends after 25 columns.
+WIDE = [f"amount + {n}" for n in range(30)]
+
 
 def copying(source, sink):
     builder = StreamsBuilder()
@@ -180,6 +183,9 @@ def test_steps_that_may_drop_rows_of_a_table(compiled, step):
         (lambda s: s.transform(lambda rows: rows.union(rows)), "Union"),
         (lambda s: s.withColumn("id", F.monotonically_increasing_id()), r"monotonically_increasing_id\(\)"),
         (lambda s: s.where("amount > 1").withColumn("p", F.spark_partition_id()), r"spark_partition_id\(\)"),
+        (lambda s: s.withColumn("file", F.input_file_name()), r"input_file_name\(\)"),
+        (lambda s: s.selectExpr("*", *WIDE, "monotonically_increasing_id()"), r"monotonically_increasing_id\(\)"),
+        (lambda s: s.selectExpr(f"array({', '.join(WIDE)}, spark_partition_id())"), r"spark_partition_id\(\)"),
     ],
 )
 def test_steps_that_look_beyond_a_row(step, reason, compiled):

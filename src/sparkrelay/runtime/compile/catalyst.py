@@ -8,7 +8,6 @@ never be quite those that users know.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,8 @@ __all__ = [
     "must_rebuild",
     "nodes",
     "not_row_wise",
+    "number_of",
+    "pattern",
     "projected_sql",
     "reads_hidden",
     "wanted_columns",
@@ -45,11 +46,11 @@ def as_column(column: Any) -> Column:
 def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     """Return the columns of ``source`` that ``plan``, built on it, really reads after optimisation."""
     leaf = source._jdf.queryExecution().analyzed()
-    names = {attribute.exprId().id(): attribute.name() for attribute in items(leaf.output())}
+    names = {number_of(attribute): str(attribute.name()) for attribute in items(leaf.output())}
     optimized = plan._jdf.queryExecution().optimizedPlan()
-    read = {attribute.exprId().id() for node in nodes(optimized) for attribute in items(node.references().toSeq())}
+    read = {number_of(attribute) for node in nodes(optimized) for attribute in items(node.references().toSeq())}
     # The leaf's own output counts when nothing stands above it.
-    top = {attribute.exprId().id() for attribute in items(optimized.output())}
+    top = {number_of(attribute) for attribute in items(optimized.output())}
     return frozenset(name for expression, name in names.items() if expression in read | top)
 
 
@@ -65,8 +66,8 @@ def projected_sql(projection: DataFrame) -> dict[str, str]:
     return texts
 
 
-#: In the text of a function that reads the clock.
-_TIME = ("current_time(", "current_timestamp", "current_date", "localtimestamp", "now(")
+#: What Catalyst marks as current_time() and its like, but which stays as it is.
+_NAMES_OF_NOW = frozenset({"CurrentCatalog", "CurrentDatabase", "CurrentUser"})
 
 
 def must_rebuild(plan: DataFrame) -> str | None:
@@ -80,13 +81,15 @@ def must_rebuild(plan: DataFrame) -> str | None:
         name = node.nodeName()
         if "Exchange" in name or "InMemory" in name or "AdaptiveSparkPlan" in name:
             return f"the plan holds {name}"
-    for node in nodes(analyzed):
-        for expression in items(node.expressions()):
-            if not expression.deterministic():
-                return f"{expression.sql()} is not deterministic"
-            text = expression.toString().lower()
-            if any(word in text for word in _TIME):
-                return f"{expression.sql()} depends on the time"
+    now = pattern("CURRENT_LIKE")
+    # Two calls to the JVM; only a suspicion is worth a walk through the expressions.
+    if analyzed.deterministic() and not analyzed.containsPattern(now):
+        return None
+    for expression in (one for node in nodes(analyzed) for one in items(node.expressions())):
+        if not expression.deterministic():
+            return f"{expression.sql()} is not deterministic"
+        if any(part.nodePatterns().contains(now) and kind(part) not in _NAMES_OF_NOW for part in nodes(expression)):
+            return f"{expression.sql()} depends on the time"
     return None
 
 
@@ -97,9 +100,10 @@ _MANY_ROWS = frozenset(
         *("Pivot", "Repartition", "RepartitionByExpression", "Sample", "Sort", "Tail", "Union", "Window"),
     }
 )
-_NODE_OF_LINE = re.compile(r"^[\s:+-]*(\w+)", re.MULTILINE)
 #: Functions whose value depends on how Spark cuts the rows into partitions.
-_PLACED = ("monotonically_increasing_id(", "spark_partition_id(", "input_file_name(", "session_window(")
+_PLACED = frozenset(
+    {"InputFileBlockLength", "InputFileBlockStart", "InputFileName", "MonotonicallyIncreasingID", "SparkPartitionID"}
+)
 
 
 def lets_nothing_through(plan: DataFrame) -> bool:
@@ -117,13 +121,14 @@ def not_row_wise(plan: DataFrame) -> str | None:
     A micro-batch holds whatever has arrived, so such a result would depend on how the stream happens to be cut.
     """
     analyzed = plan._jdf.queryExecution().analyzed()
-    text = str(analyzed.toString())
-    # The text costs one call to the JVM; only a suspicion is worth a walk through the nodes.
-    if not _MANY_ROWS.isdisjoint(_NODE_OF_LINE.findall(text)):
-        for node in _nodes_of_stream(analyzed):
-            if node.nodeName() in _MANY_ROWS:
-                return str(node.nodeName())
-    return next((f"{name})" for name in _PLACED if name in text.lower()), None)
+    for node in _nodes_of_stream(analyzed):
+        if (name := str(node.nodeName())) in _MANY_ROWS:
+            return name
+    if analyzed.deterministic():
+        return None
+    expressions = (one for node in nodes(analyzed) for one in items(node.expressions()))
+    parts = (part for expression in expressions for part in nodes(expression))
+    return next((f"{str(part.prettyName()).lower()}()" for part in parts if kind(part) in _PLACED), None)
 
 
 def _nodes_of_stream(plan: Any) -> Iterator[Any]:
@@ -191,8 +196,19 @@ def items(sequence: Any) -> list[Any]:
 
 
 def kind(node: Any) -> str:
-    """Return the name of an object's class."""
-    return str(node.getClass().getSimpleName())
+    """Return the name of the class of a plan's node, or of an expression's."""
+    return str(node.productPrefix())
+
+
+def number_of(attribute: Any) -> int:
+    """Return Catalyst's number of an attribute."""
+    return int(attribute.exprId().id())
+
+
+def pattern(name: str) -> Any:
+    """Return one of Catalyst's tree patterns: every node knows which of them are below it."""
+    patterns = getattr(getattr(jvm().org.apache.spark.sql.catalyst.trees, "TreePattern$"), "MODULE$")
+    return getattr(patterns, name)()
 
 
 def jvm() -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes
+from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes, number_of
 from sparkrelay.topology.columns import stable_text
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def computed_from(
         behind: the same of columns of ``source``: they were computed before they were written there.
     """
     given = {
-        _number(attribute): behind.get(str(attribute.name()), str(attribute.name()))
+        number_of(attribute): behind.get(str(attribute.name()), str(attribute.name()))
         for attribute in items(source._jdf.queryExecution().analyzed().output())
     }
     plan = rows._jdf.queryExecution().analyzed()
     columns = {str(attribute.name()): attribute for attribute in items(plan.output())}
     wanted = {name: columns[name] for name in names}
-    made = _made(plan) if any(_number(attribute) not in given for attribute in wanted.values()) else {}
+    made = _made(plan) if any(number_of(attribute) not in given for attribute in wanted.values()) else {}
     texts = {name: _text(attribute, given, made) for name, attribute in wanted.items()}
     return {name: text for name, text in texts.items() if text != name}
 
@@ -60,14 +60,14 @@ def _made(plan: Any) -> _Made:
     made: _Made = {}
     for node in nodes(plan):
         if kind(node) == "Generate":
-            made |= {_number(attribute): [node.generator()] for attribute in items(node.generatorOutput())}
+            made |= {number_of(attribute): [node.generator()] for attribute in items(node.generatorOutput())}
         elif kind(node) == "Expand":
             ways = [items(way) for way in items(node.projections())]
             for attribute, *expressions in zip(items(node.output()), *ways, strict=True):
                 if kind(expressions[0]) != "AttributeReference":
-                    made[_number(attribute)] = expressions
+                    made[number_of(attribute)] = expressions
         else:
-            made |= {_number(one): [one.child()] for one in items(node.expressions()) if kind(one) == "Alias"}
+            made |= {number_of(one): [one.child()] for one in items(node.expressions()) if kind(one) == "Alias"}
     return made
 
 
@@ -77,7 +77,7 @@ def _text(attribute: Any, given: Mapping[int, str], made: _Made) -> str:
     todo = [attribute]
     while todo:
         name, at = str(todo[0].name()), _renamed(todo.pop(0), made)
-        number = _number(at)
+        number = number_of(at)
         if number in parts or (parts and given.get(number) == name):
             continue
         text = given.get(number, name)
@@ -91,7 +91,7 @@ def _text(attribute: Any, given: Mapping[int, str], made: _Made) -> str:
 
 def _renamed(attribute: Any, made: _Made) -> Any:
     """Follow an attribute to the one that it is another name of."""
-    while (number := _number(attribute)) in made and kind(made[number][0]) == "AttributeReference":
+    while (number := number_of(attribute)) in made and kind(made[number][0]) == "AttributeReference":
         attribute = made[number][0]
     return attribute
 
@@ -150,7 +150,3 @@ def _at_some_time(window: Any, time: Any) -> Any:
         return expression.withNewChildren(to_seq([replaced(child) for child in children])) if children else expression
 
     return replaced(window).eval(None)
-
-
-def _number(attribute: Any) -> int:
-    return int(attribute.exprId().id())

@@ -1,14 +1,10 @@
-"""Which plans only take some of the rows and columns that a step of ours makes, so that the next step can as well.
-
-A plan is read as JSON: one call to the JVM, where a walk from node to node takes one for each attribute.
-"""
+"""Which plans only take some of the rows and columns that a step of ours makes, so that the next step can as well."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkrelay.runtime.compile.catalyst import kind
+from sparkrelay.runtime.compile.catalyst import items, kind, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Picked", "picked_rows"]
 
-Node = dict[str, Any]
 #: Of each condition its alternatives: a column, and whether it is to be true, or only not null.
-Conditions = list[list[tuple[int, bool]]]
-
-#: Stands for the number of a column that is null.
-_NULL = -1
+Conditions = tuple[tuple[tuple[str, bool], ...], ...]
 
 
 class Picked(NamedTuple):
@@ -37,94 +29,74 @@ class Picked(NamedTuple):
 
     of: int
     columns: dict[str, str | None]
-    conditions: tuple[tuple[tuple[str, bool], ...], ...]
+    conditions: Conditions
+
+
+#: Catalyst's number of a column -> its name in the rows; None: it is null. Computed ones are left out.
+_Known = dict[int, str | None]
 
 
 def picked_rows(plan: DataFrame) -> Picked | None:
     """Return what ``plan`` takes of the rows of a step of ours if it computes nothing, or None."""
-    top = below = plan._jdf.queryExecution().analyzed()
-    while kind(below) in {"Filter", "Project"}:
-        below = below.child()
-    if kind(below) != "MapInArrow":
+    node = plan._jdf.queryExecution().analyzed()
+    above = []
+    while (what := kind(node)) in {"Filter", "Project"}:
+        above.append((what, node))
+        node = node.child()
+    if what != "MapInArrow":
         return None
-    every: list[Node] = json.loads(top.toJSON())
-    # A filter's columns are those of what is below it.
-    begin = next(node for node in every if _class(node) != "Filter")
-    shown: list[list[Node]] = begin.get("projectList") or begin.get("output") or []
-    outputs = [(column[0]["name"], _number(column[0])) for column in shown]
-    conditions: Conditions = []
-    for node in every:
-        match _class(node):
-            case "MapInArrow":
-                return _resolved(node, outputs, conditions)
-            case "Filter":
-                if (found := _conditions(iter(node["condition"]))) is None:
-                    return None
-                conditions += found
-            case "Project":
-                sources = _sources(node)
-                numbers = [*(number for _, number in outputs), *(number for some in conditions for number, _ in some)]
-                if any(sources.get(number, number) is None for number in numbers):
-                    return None
-                outputs = [(name, _behind(sources, number)) for name, number in outputs]
-                conditions = [[(_behind(sources, number), flag) for number, flag in some] for some in conditions]
-            case _:
-                return None
-    return None
-
-
-def _resolved(node: Node, outputs: list[tuple[str, int]], conditions: Conditions) -> Picked | None:
-    names = {_number(column[0]): column[0]["name"] for column in node["output"]}
-    columns = {name: names.get(number) for name, number in outputs}
-    if len(columns) < len(outputs) or len(set(names.values())) < len(names):
+    shown = [(number_of(column), str(column.name())) for column in items(node.output())]
+    if len({name for _, name in shown}) < len(shown):
         # Of two columns with one name, the name does not say which.
         return None
-    # Null is neither there nor true.
-    known = tuple(tuple((names[number], flag) for number, flag in some if number in names) for some in conditions)
-    return Picked(next(iter(names)), columns, known)
+    of, known, conditions = shown[0][0], _Known(shown), Conditions()
+    for what, node in reversed(above):
+        if what == "Project":
+            columns = [(number_of(column), column) for column in items(node.projectList())]
+            shown = [(number, str(column.name())) for number, column in columns]
+            known = {number: source for number, column in columns for source in _source(column, known)}
+        elif (found := _conditions(node.condition(), known)) is None:
+            return None
+        else:
+            conditions += found
+    taken = {name: known[number] for number, name in shown if number in known}
+    return Picked(of, taken, conditions) if len(taken) == len(shown) else None
 
 
-def _behind(sources: dict[int, int | None], number: int) -> int:
-    source = sources.get(number, number)
-    assert source is not None, "those that are computed were looked for before"
-    return source
+def _source(column: Any, known: _Known) -> Iterator[str | None]:
+    """Yield what column of the rows, or null, a column of a projection is; nothing if it is computed."""
+    expression = column.child() if kind(column) == "Alias" else column
+    if kind(expression) == "AttributeReference":
+        if (number := number_of(expression)) in known:
+            yield known[number]
+        return
+    while kind(expression) == "Cast":
+        expression = expression.child()
+    if kind(expression) == "Literal" and expression.value() is None:
+        yield None
 
 
-def _sources(node: Node) -> dict[int, int | None]:
-    """Return what columns of a projection are other columns, or nulls, under a new number; None: they are computed."""
-    return {_number(column[0]): _source(column[1:]) for column in node["projectList"] if _class(column[0]) == "Alias"}
-
-
-def _source(expression: list[Node]) -> int | None:
-    if _class(expression[0]) == "AttributeReference":
-        return _number(expression[0])
-    *casts, last = expression
-    is_null = all(_class(one) == "Cast" for one in casts) and _class(last) == "Literal" and last.get("value") is None
-    return _NULL if is_null else None
-
-
-def _conditions(expression: Iterator[Node]) -> Conditions | None:
+def _conditions(expression: Any, known: _Known) -> Conditions | None:
     """Return a filter's condition as the alternatives of each of its parts; None: it is another one."""
-    node = next(expression)
-    match _class(node):
+    match kind(expression):
         case "AttributeReference":
-            return [[(_number(node), True)]]
+            return _condition(expression, known, is_true=True)
         case "IsNotNull":
-            of = next(expression)
-            return [[(_number(of), False)]] if _class(of) == "AttributeReference" else None
+            of = expression.child()
+            return _condition(of, known, is_true=False) if kind(of) == "AttributeReference" else None
         case "And" | "Or" as how:
-            left, right = _conditions(expression), _conditions(expression)
+            left, right = _conditions(expression.left(), known), _conditions(expression.right(), known)
             if left is None or right is None:
                 return None
             if how == "And":
                 return left + right
-            return [left[0] + right[0]] if len(left) == len(right) == 1 else None
+            return (left[0] + right[0],) if len(left) == len(right) == 1 else None
     return None
 
 
-def _number(node: Node) -> int:
-    return int(node["exprId"]["id"])
-
-
-def _class(node: Node) -> str:
-    return str(node["class"]).rpartition(".")[2]
+def _condition(attribute: Any, known: _Known, *, is_true: bool) -> Conditions | None:
+    """Return that a column is true, or not null; null is neither. None: the column is computed."""
+    if (number := number_of(attribute)) not in known:
+        return None
+    name = known[number]
+    return ((),) if name is None else (((name, is_true),),)

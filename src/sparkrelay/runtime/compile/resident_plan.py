@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes
+from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes, pattern
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ ARROW_BYTES: Final = 64 << 10
 
 def why_not_resident(plan: DataFrame) -> str | None:
     """Return what keeps a leg's plan from running as a resident job, or None."""
+    python = pattern("PYTHON_UDF")
     for node in nodes(plan._jdf.queryExecution().analyzed()):
         name = kind(node)
         if name in _SOURCES or name in _OURS:
@@ -39,9 +40,9 @@ def why_not_resident(plan: DataFrame) -> str | None:
         if name not in _ROW_WISE:
             return f"the plan holds {name}"
         for expression in items(node.expressions()):
-            for part in nodes(expression):
-                if "Python" in kind(part):
-                    return f"{part.name()}() is a Python function"
+            if expression.containsPattern(python):
+                function = next(part for part in nodes(expression) if "Python" in kind(part))
+                return f"{function.name()}() is a Python function"
     return None
 
 

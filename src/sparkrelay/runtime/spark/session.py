@@ -229,7 +229,7 @@ def check_session(spark: SparkSession) -> None:
 def local_slots(spark: SparkSession) -> int | None:
     """Return how many Spark tasks a local session runs at a time, if its master says so."""
     found = re.fullmatch(r"local\[(\d+)(,.*)?\]", spark.sparkContext.master or "")
-    return int(found[1]) // int(spark.sparkContext.getConf().get("spark.task.cpus") or 1) if found else None
+    return int(found[1]) // int(_setting(spark, "spark.task.cpus") or 1) if found else None
 
 
 def missing_for_resident_jobs(spark: SparkSession, steps: int) -> str | None:
@@ -239,9 +239,13 @@ def missing_for_resident_jobs(spark: SparkSession, steps: int) -> str | None:
     Spark's usual way, by the thread that waits for the input of the next micro-batch.
     """
     needed = (_DAEMON, _PIPELINED) if steps > 2 else (_DAEMON,)
-    conf = spark.sparkContext.getConf()
-    missing = [f"{key} is not {RECOMMENDED[key][0]}" for key in needed if conf.get(key) != RECOMMENDED[key][0]]
+    missing = [f"{key} is not {RECOMMENDED[key][0]}" for key in needed if _setting(spark, key) != RECOMMENDED[key][0]]
     return missing[0] if missing else None
+
+
+def _setting(spark: SparkSession, key: str) -> str | None:
+    """Return a setting of the context's; ``SparkContext.getConf()`` would copy all of them."""
+    return spark.sparkContext._conf.get(key)
 
 
 def _check_zone(spark: SparkSession) -> None:

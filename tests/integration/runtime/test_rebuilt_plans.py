@@ -1,0 +1,33 @@
+"""Which plans are built anew for every micro-batch: run again, they would repeat what they found the first time."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay.runtime.compile.catalyst import must_rebuild
+
+pytestmark = pytest.mark.integration
+
+NOW = ("current_timestamp()", "current_date()", "current_time()", "localtimestamp()", "now()", "unix_timestamp()")
+
+
+@pytest.fixture
+def wide(spark):
+    """Rows of so many columns that Spark's text of a plan, or of a function's call, does not show the last."""
+    return spark.range(3).select(*(F.lit(n).alias(f"column{n}") for n in range(30)))
+
+
+@pytest.mark.parametrize("now", NOW)
+def test_the_time_is_looked_up_anew(wide, now):
+    for rows in (wide.selectExpr("*", now), wide.selectExpr(f"struct(*, {now})"), wide.where(f"{now} IS NOT NULL")):
+        assert must_rebuild(rows).endswith("depends on the time")
+
+
+@pytest.mark.parametrize("drawn", ["rand()", "uuid()", "shuffle(array(1, 2))"])
+def test_so_is_what_is_drawn(wide, drawn):
+    for rows in (wide.selectExpr("*", drawn), wide.selectExpr(f"struct(*, {drawn})")):
+        assert must_rebuild(rows).endswith("is not deterministic")
+
+
+@pytest.mark.parametrize("same", ["current_user()", "current_database()", "column1 + 1", "date'2026-01-01'"])
+def test_what_stays_as_it_is_stays(wide, same):
+    assert must_rebuild(wide.selectExpr("*", same)) is None
