@@ -26,6 +26,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 WIDE = [f"amount + {n}" for n in range(30)]
 
 
+def as_they_are(rows):
+    return rows
+
+
+def other(rows):
+    """Return rows that are no stream's, to be joined by `amount`."""
+    return rows.sparkSession.range(3).selectExpr("cast(id as int) as amount")
+
+
 def copying(source, sink):
     builder = StreamsBuilder()
     builder.stream(source).to(sink)
@@ -174,6 +183,33 @@ def test_steps_that_may_drop_rows_of_a_table(compiled, step):
 
 
 @pytest.mark.parametrize(
+    "condition", ["last > current_timestamp() - interval 1 hour", "rand() < 0.5", "last > (select current_timestamp())"]
+)
+def test_filters_of_a_table_that_mean_something_else_each_time(compiled, condition):
+    def topology(way):
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=String("user"), value=Json("at timestamp"))
+        way(stream.groupBy("user").agg(F.max("at").alias("last"))).to("b", value=Json())
+        return builder
+
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*(taken back|a subquery).*to_stream|join\("):
+        compiled(topology(lambda table: table.where(condition)))
+    if "select" not in condition:
+        compiled(topology(lambda table: table.to_stream().where(condition)))
+    # It goes out once, and is never taken back.
+    compiled(topology(lambda table: table.withColumn("now", F.current_timestamp())))
+
+
+def test_a_join_in_a_function_of_a_table(compiled):
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("user"), value=Json("amount int"))
+    table = stream.groupBy("user").agg(F.max("amount").alias("amount"))
+    table.transform(lambda rows: rows.join(F.broadcast(other(rows)), "amount")).to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"may drop rows or repeat them \(Join\)"):
+        compiled(builder)
+
+
+@pytest.mark.parametrize(
     ("step", "reason"),
     [
         (lambda s: s.withColumn("r", F.expr("row_number() over (partition by user order by amount)")), "Window"),
@@ -184,6 +220,15 @@ def test_steps_that_may_drop_rows_of_a_table(compiled, step):
         (lambda s: s.withColumn("id", F.monotonically_increasing_id()), r"monotonically_increasing_id\(\)"),
         (lambda s: s.where("amount > 1").withColumn("p", F.spark_partition_id()), r"spark_partition_id\(\)"),
         (lambda s: s.withColumn("file", F.input_file_name()), r"input_file_name\(\)"),
+        (
+            lambda s: s.transform(lambda d: d.groupBy("user").applyInPandas(lambda rows: rows, d.schema)),
+            "FlatMapGroupsInPandas",
+        ),
+        (lambda s: s.transform(lambda d: d.join(other(d).hint("merge"), "amount")), "Join"),
+        (lambda s: s.transform(lambda d: d.join(F.broadcast(d.groupBy("amount").count()), "amount")), "Join"),
+        (lambda s: s.transform(lambda d: d.hint("rebalance")), "RebalancePartitions"),
+        (lambda s: s.where("amount in (select id from range(3))"), "a subquery.*join.*"),
+        (lambda s: s.withColumn("most", F.expr("(select max(id) from range(3))")), "a subquery.*join.*"),
         (lambda s: s.selectExpr("*", *WIDE, "monotonically_increasing_id()"), r"monotonically_increasing_id\(\)"),
         (lambda s: s.selectExpr(f"array({', '.join(WIDE)}, spark_partition_id())"), r"spark_partition_id\(\)"),
     ],

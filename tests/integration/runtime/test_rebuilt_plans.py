@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import functions as F
 
-from sparkrelay.runtime.compile.catalyst import must_rebuild
+from sparkrelay.runtime.compile.row_wise import must_rebuild
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
-from sparkrelay.runtime.compile.catalyst import may_drop_rows, not_row_wise, reads_hidden
+from sparkrelay.runtime.compile.row_wise import differs_each_time, may_drop_rows, not_row_wise, reads_hidden
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
@@ -72,6 +72,8 @@ def apply_steps(
                     "happen to be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
                 )
     for index, (step, before, after) in enumerate(zip(steps, frames, frames[1:], strict=False)):
+        if index < table_steps and hidden_columns.CHANGE in carried:
+            _check_repeatable(step, before, after)
         of_table = index < table_steps or step.table_key is not None
         if of_table and step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
             raise TopologyException(
@@ -80,6 +82,16 @@ def apply_steps(
                 "to change each update by itself"
             )
     return frames[-1]
+
+
+def _check_repeatable(step: Step, before: DataFrame, after: DataFrame) -> None:
+    """Refuse a step of a table that makes something else of the same row when what it has made is to be taken back."""
+    if differs_each_time(before) is None and (reason := differs_each_time(after)) is not None:
+        raise TopologyException(
+            f"{step.call_site}: {step.text} of a table: {reason}. When a row changes, what was made of it before is "
+            "taken back, and by then it would be something else. Compute it in front of the table, or put to_stream() "
+            "before it"
+        )
 
 
 def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
@@ -98,6 +110,7 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
         # What is put together are the legs' ends; that they fit is for whoever builds both to see.
         return rows
     elif step.kind == "transform":
+        _have_streams_run(rows)
         after = checked(where, lambda: rows.transform(*step.args, **step.kwargs))
         lost = [name for name in carried if name not in after.columns]
         if lost:
