@@ -237,13 +237,10 @@ class RestorableStore(StoreFile):
                     f"had reached {known}"
                 )
             self._put(transaction, table, ordered, new)
-            header = replace(header, changelog={**header.changelog, changelog: next_offset})
             if marker is not None:
                 header = header.following(store, marker)
                 self._drop_expired(transaction, table, header.expired.get(store, NO_TIME), len(ordered))
-            if is_source:
-                header = replace(header, positions={**header.positions, changelog: next_offset})
-            return header, None
+            return _at(header, changelog, next_offset, is_source=is_source), None
 
         self._change(change)
 
@@ -258,13 +255,55 @@ class RestorableStore(StoreFile):
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             checks.require_task_epoch(self.path, header, task_epoch)
             checks.require_no_journals(self.path, header, changelog)
-            reached = max(end, header.changelog.get(changelog, 0))
-            header = replace(header, changelog={**header.changelog, changelog: reached})
-            if is_source:
-                header = replace(header, positions={**header.positions, changelog: reached})
-            return header, None
+            return _at(header, changelog, max(end, header.changelog.get(changelog, 0)), is_source=is_source), None
 
         self._change(change)
+
+    def restore_anew(
+        self,
+        store: str,
+        changelog: TopicPartition,
+        first: int,
+        *,
+        task_epoch: int | None = None,
+        is_source: bool = False,
+    ) -> bool:
+        """Empty a store whose changelog begins behind what the store has seen of it; note that beginning.
+
+        What was deleted in between has its tombstones among the records that are gone: it would stay for ever. Times
+        that never go back, such as the watermark, are kept.
+
+        Args:
+            store: the store's name.
+            changelog: of the store.
+            first: where the changelog begins.
+            task_epoch: of the owner that this is for.
+            is_source: that of :meth:`restore`.
+
+        Returns:
+            Whether there was anything to empty.
+
+        Raises:
+            StoreOutOfStepException: it comes late, or a batch is unfinished.
+        """
+        table = self._table(store)
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
+            checks.require_task_epoch(self.path, header, task_epoch)
+            checks.require_no_journals(self.path, header, changelog)
+            if header.changelog.get(changelog, 0) >= first:
+                return header, False
+            held = transaction.stat(table)["entries"] > 0
+            transaction.drop(table, delete=False)
+            return _at(header, changelog, first, is_source=is_source), held
+
+        return self._change(change)
+
+
+def _at(header: TaskHeader, changelog: TopicPartition, offset: int, *, is_source: bool) -> TaskHeader:
+    """Return the header with a changelog followed up to an offset; of a source that is what the state has seen."""
+    header = replace(header, changelog={**header.changelog, changelog: offset})
+    return replace(header, positions={**header.positions, changelog: offset}) if is_source else header
 
 
 def _store_of(topic: str, application: str) -> str:

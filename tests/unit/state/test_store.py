@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from sparkrelay.errors import (
 from sparkrelay.state import Marker, MergeResult, TaskStore, environment
 from sparkrelay.state.changelog import MARKER_KEY
 from sparkrelay.state.removal import wipe
+from sparkrelay.state.watermarks import end_bytes
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)
@@ -152,6 +154,32 @@ def test_a_slice_that_was_overtaken_is_refused(store):
     assert store.header.changelog == {CHANGELOG: 10}
     store.restore_reached(CHANGELOG, 12)
     assert store.header.changelog == {CHANGELOG: 12}
+
+
+def test_a_store_whose_changelog_begins_behind_it_is_emptied_and_stands_at_that_beginning(store):
+    keys = pa.array([end_bytes(50), end_bytes(1 << 62)], pa.binary())
+    other = TopicPartition("r-changelog", 0)
+    store.restore("s", CHANGELOG, keys, keys, 15, Marker(7, {INPUT: 70}, "counts", 40, 30, {"web": 40}))
+    store.restore("r", other, keys, keys, 9, None)
+    before = store.header
+    assert store.restore_anew("s", CHANGELOG, 30)
+    assert (store.rows("s"), store.rows("r")) == (0, 2)
+    assert store.header == replace(before, changelog={CHANGELOG: 30, other: 9}), "no time goes back"
+    # Whoever comes to it late takes nothing away.
+    store.restore("s", CHANGELOG, keys, keys, 32, None)
+    assert not store.restore_anew("s", CHANGELOG, 30)
+    assert (store.rows("s"), store.header.changelog[CHANGELOG]) == (2, 32)
+    assert not store.restore_anew("new", TopicPartition("new-changelog", 0), 3), "there was nothing"
+
+
+def test_a_store_is_not_emptied_over_a_batch_nor_for_a_former_owner(driver, read_all):
+    driver.apply({b"a": b"1"}, commit=False)
+    with pytest.raises(StoreOutOfStepException, match="undo it first"):
+        driver.store.restore_anew("s", CHANGELOG, 30, task_epoch=1)
+    driver.store.take_over(2)
+    with pytest.raises(StoreOutOfStepException, match="comes late"):
+        driver.store.restore_anew("s", CHANGELOG, 30, task_epoch=1)
+    assert driver.store.header.changelog == {}
 
 
 def test_what_comes_late_for_a_former_task_epoch_changes_nothing(driver):
@@ -475,6 +503,8 @@ def test_a_source_that_is_restored_is_what_the_state_has_seen(store):
     assert (header.positions, header.changelog, header.contents) == ({SOURCE: 5}, {SOURCE: 5}, {"users": "rows"})
     store.restore_reached(SOURCE, 7, is_source=True)
     assert (store.header.positions, store.header.changelog) == ({SOURCE: 7}, {SOURCE: 7})
+    assert store.restore_anew("users", SOURCE, 9, is_source=True)
+    assert (store.header.positions, store.header.changelog, store.rows("users")) == ({SOURCE: 9}, {SOURCE: 9}, 0)
 
 
 @pytest.mark.parametrize(("end", "emptied"), [(5, False), (9, False), (None, False), (4, True), (0, True)])

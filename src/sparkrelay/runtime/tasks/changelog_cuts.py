@@ -16,7 +16,8 @@ class ChangelogCuts:
 
     A restore needs of a changelog what has not expired, and the last marker. All that stands before an offset has
     expired once the last window has that the store had when the changelog ended there: whatever was written before was
-    of no later one, or had expired already.
+    of no later one, or had expired already, or was deleted by then. What was deleted, a copy that stands in front of
+    the cut has all the same: it begins anew there (``TaskStore.restore_anew``).
     """
 
     def __init__(self) -> None:

@@ -245,18 +245,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
             first = connections.fetcher(spec.client).log_start(target.changelog) if target.cut or is_source else start
             if first <= start:
                 raise
-            # What lies in front of the cut is over. The next slice goes on from there.
-            if is_source and start:
-                log.warning(
-                    "task %s: records %d to %d are gone from %s, and are not in table %r",
-                    command.task,
-                    start,
-                    first,
-                    target.changelog,
-                    target.store,
-                )
-            reached = min(first, target.end)
-            store.restore_reached(target.changelog, reached, task_epoch=command.task_epoch, is_source=is_source)
+            _begin_anew(command, store, target, first, is_source=is_source)
     header = store.header
     if command.close:
         connections.forget_store(command.directory, clean=True)
@@ -269,6 +258,35 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         started_at,
         task_epoch=command.task_epoch,
     )
+
+
+def _begin_anew(
+    command: RestoreCommand, store: TaskStore, target: StoreRestore, first: int, *, is_source: bool
+) -> None:
+    """Go on where a changelog begins, which is behind what the store has of it; the next slice reads from there.
+
+    What the owner had at the cut is over by then, or the batch behind it has deleted it. What a copy has may have been
+    deleted before, and the tombstone is gone with the cut: so nothing of it is kept.
+    """
+    at = store.header.changelog.get(target.changelog, 0)
+    emptied = store.restore_anew(
+        target.store,
+        target.changelog,
+        min(first, target.end),
+        task_epoch=command.task_epoch,
+        is_source=is_source,
+    )
+    if emptied:
+        log.log(
+            logging.WARNING if is_source else logging.INFO,
+            "task %s: records %d to %d are gone from %s; store %r, which had what was before them, is emptied and "
+            "restored from there on",
+            command.task,
+            at,
+            first,
+            target.changelog,
+            target.store,
+        )
 
 
 def _follow(spec: RestoreSpec, command: RestoreCommand, store: TaskStore, target: StoreRestore, budget: _Budget) -> int:

@@ -1,8 +1,14 @@
 """Where changelogs of windows that end may be cut: never in front of anything that a restore needs."""
 
-from hypothesis import given, strategies as st
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import given, settings, strategies as st
 
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
+from sparkrelay.state import Marker, TaskStore
+from sparkrelay.state.watermarks import end_bytes, end_of, over
 from sparkrelay.types import TopicPartition
 
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
@@ -53,3 +59,73 @@ def test_what_is_cut_has_expired(batches, delay, taken_over_at, retention):
         cut = cuts.before.get(CHANGELOG, 0)
         assert all(window is None or window <= expired for window in log[:cut])
         assert None in log[cut:]
+
+
+NEVER = 1 << 62
+
+
+class Copy:
+    """A store that follows a changelog, of which the beginning may be gone."""
+
+    def __init__(self, path):
+        self.store = TaskStore.open(path)
+
+    def follow(self, log, first):
+        at = self.store.header.changelog.get(CHANGELOG, 0)
+        if at < first:
+            self.store.restore_anew("s", CHANGELOG, first)
+        rows = [record for record in log[max(at, first) :] if not isinstance(record, Marker)]
+        keys, values = (pa.array([row[part] for row in rows], pa.binary()) for part in range(2))
+        self.store.restore("s", CHANGELOG, keys, values, len(log), log[-1])
+
+    def shown(self):
+        start = over(self.store.header.expired_by("s"))
+        return {
+            (end_of(key), key[8:]): value
+            for batch in self.store.scan("s", start=start)
+            for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        }
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            # Entries of a window, or of none, that are written or deleted.
+            st.dictionaries(st.sampled_from([10, 20, 40, NEVER]), st.booleans(), max_size=3),
+            st.sampled_from([0, 10]),
+            st.sampled_from([0, 0, 15]),
+            st.sampled_from([True, True, False]),
+            st.sets(st.integers(0, 1)),
+        ),
+        min_size=3,
+        max_size=12,
+    )
+)
+def test_every_copy_shows_the_owners_rows_however_old_it_is(batches):
+    """The owner may have deleted what a copy has before it was over, and with a retention windows show beyond that."""
+    with tempfile.TemporaryDirectory() as folder:
+        copies = [Copy(Path(folder) / str(number)) for number in range(2)]
+        cuts, log, held, watermark, expired = ChangelogCuts(), [], {}, 0, 0
+        for number, (changes, step, retention, is_cut, following) in enumerate(batches):
+            end, value = len(log), b"%d" % number
+            held = {entry: value for entry, value in held.items() if entry[0] > expired}
+            for ends, written in changes.items():
+                if ends > watermark and (written or (ends, b"a") in held):
+                    held.pop((ends, b"a"), None)
+                    held |= {(ends, b"a"): value} if written else {}
+                    log.append((end_bytes(ends) + b"a", value if written else None))
+            watermark += step
+            expired = max(expired, watermark - retention)
+            log.append(Marker(number + 1, {}, "", watermark, expired))
+            last_end = max((ends for ends, _ in held), default=-1 << 62)
+            cuts.committed(CHANGELOG, end, expired=expired, last_end=last_end)
+            first = cuts.before.get(CHANGELOG, 0) if is_cut else 0
+            shown = {entry: value for entry, value in held.items() if entry[0] > expired}
+            fresh = Copy(Path(folder) / f"fresh{number}")
+            for copy in [fresh, *(copies[which] for which in following)]:
+                copy.follow(log, first)
+                assert copy.shown() == shown
+            fresh.store.close(clean=False)
+        for copy in copies:
+            copy.store.close(clean=False)

@@ -14,7 +14,8 @@ from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, S
 from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StateSpec, StepSpec
 from sparkrelay.runtime.worker import connections, restore
 from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
-from sparkrelay.state.changelog import Marker, encode_marker
+from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
+from sparkrelay.state.watermarks import end_bytes
 from sparkrelay.types import TaskId, TopicPartition
 
 SECONDS = 0.1
@@ -306,9 +307,110 @@ def test_what_is_gone_from_the_beginning_of_a_topic_is_passed_over(restore_peopl
     report, rows = restore_people(topic, 6, take_over=False, source_ends={})
     assert (report.changelog_next, list(rows.values())) == ({USERS: 6}, ["5"])
     assert "are gone" not in caplog.text
-    topic.start, topic.records = 8, topic.records * 2
-    report, _ = restore_people(topic, 9, take_over=False, source_ends={})
-    assert "records 6 to 8 are gone from users-0, and are not in table 'people'" in caplog.text
+
+
+def test_a_table_is_rebuilt_where_records_behind_its_own_are_gone(restore_people, caplog):
+    """Its copy cannot know which of its rows were deleted by them."""
+    topic = Topic((b"ada", b'{"name": "Ada"}'), (b"bob", b'{"name": "Bob"}'))
+    restore_people(topic, 2)
+    topic.records += ((b"ada", None), (b"bob", b'{"name": "B"}'), (b"cid", b'{"name": "Cid"}'))
+    topic.start = 3
+    report, rows = restore_people(topic, 5, take_over=False, source_ends={})
+    assert (report.error, report.positions, report.changelog_next, rows) == (None, {USERS: 3}, {USERS: 3}, {})
+    assert "records 2 to 3 are gone from users-0; store 'people', which had what was before them" in caplog.text
+    _, rows = restore_people(topic, 5, take_over=False, source_ends={})
+    assert set(rows.values()) == {"B", "Cid"}
+
+
+COUNTS = TopicPartition("counts", 0)
+
+
+class CutLog:
+    """A changelog of which the beginning may be gone."""
+
+    def __init__(self):
+        self.records, self.start, self.at_once = [], 0, 1 << 20
+
+    def batch(self, number, rows, *, watermark):
+        keys, values = encode_changelog(pa.array([*rows], pa.binary()), pa.array([*rows.values()], pa.binary()))
+        self.records += zip(keys.to_pylist(), values.to_pylist(), strict=True)
+        self.records.append(encode_marker(Marker(number, {USERS: number}, "counts", watermark, watermark)))
+
+    def fetch(self, ranges, *, columns):
+        ((partition, (first, end)),) = ranges.items()
+        while first < end:
+            if first < self.start:
+                raise OffsetOutOfRangeException("gone")
+            some = self.records[first : min(end, first + self.at_once)]
+            keys, values = zip(*some, strict=True)
+            offsets = pa.array(range(first, first + len(some)), pa.int64())
+            raw = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), "offset": offsets}
+            first += len(some)
+            yield partition, pa.record_batch(raw)
+
+    def log_start(self, partition):
+        return self.start
+
+
+@pytest.fixture
+def follow(monkeypatch, tmp_path):
+    """`follow(log)`: restore to its end, by as many slices as it takes; returns the keys that are there then."""
+    directory = str(tmp_path / "0_0")
+
+    def run(log, *, cut=True):
+        monkeypatch.setattr(connections, "fetcher", lambda _: log)
+        target = StoreRestore("counts", COUNTS, len(log.records), cut)
+        command = RestoreCommand(TaskId(0, 0), directory, (target,), take_over=True, task_epoch=7)
+        monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice(((command,),), seconds=60))
+        monkeypatch.setattr(restore, "current_spark_partition", lambda _: 0)
+        at = -1
+        while at < len(log.records):
+            (row,) = restore.restore_partition(restore.RestoreSpec(1, APPLICATION, {}, 1 << 24), iter(()))
+            (report,) = decode_bytes(row.column(0)[0].as_py())
+            if report.error is not None:
+                raise report.error
+            assert report.changelog_next[COUNTS] > at, "each slice brings it forward"
+            at = report.changelog_next[COUNTS]
+        store = connections.store(directory, map_limit=1 << 24)
+        return [key for batch in store.scan("counts") for key in batch.column("key").to_pylist()]
+
+    yield run
+    connections.forget_store(directory)
+
+
+NEVER = end_bytes(1 << 62)
+
+
+def test_what_was_deleted_in_front_of_a_cut_does_not_come_back_with_a_copy_from_before(follow):
+    """A processor's variables end never: what removes one of a copy is its tombstone alone."""
+    log = CutLog()
+    log.batch(1, {NEVER + b"ada": b"a", end_bytes(50) + b"timer": b""}, watermark=10)
+    assert follow(log) == [end_bytes(50) + b"timer", NEVER + b"ada"]
+    log.batch(2, {NEVER + b"ada": None}, watermark=20)
+    log.start = len(log.records)
+    log.batch(3, {end_bytes(90) + b"timer": b""}, watermark=60)
+    assert follow(log) == [end_bytes(90) + b"timer"]
+    log.batch(4, {}, watermark=70)
+    log.start = len(log.records)
+    with pytest.raises(OffsetOutOfRangeException):
+        follow(log, cut=False)
+
+
+def test_a_changelog_that_is_cut_while_it_is_read_is_read_anew(follow):
+    log = CutLog()
+    log.at_once = 2
+    log.batch(1, {NEVER + b"ada": b"a"}, watermark=10)
+    log.batch(2, {NEVER + b"ada": None}, watermark=20)
+    log.batch(3, {NEVER + b"bob": b"b"}, watermark=30)
+    fetch = log.fetch
+
+    def cut_meanwhile(ranges, *, columns):
+        for batch in fetch(ranges, columns=columns):
+            yield batch
+            log.start = 4
+
+    log.fetch = cut_meanwhile
+    assert follow(log) == [NEVER + b"bob"]
 
 
 def test_a_marker_of_another_store_says_nothing_of_a_topic_that_is_restored_itself(monkeypatch, tmp_path):
