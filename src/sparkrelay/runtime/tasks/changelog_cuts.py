@@ -39,7 +39,8 @@ class ChangelogCuts:
             last_end: when the last window of the store ends, in milliseconds since 1970.
         """
         waiting = self._waiting.setdefault(changelog, deque())
-        if waiting and waiting[-1][1] == last_end:
+        # The later offset is allowed as soon as those before it, or sooner: what was deleted holds nothing back.
+        while waiting and waiting[-1][1] >= last_end:
             waiting.pop()
         waiting.append((end, last_end))
         while waiting and waiting[0][1] <= expired:

@@ -61,6 +61,20 @@ def test_what_is_cut_has_expired(batches, delay, taken_over_at, retention):
         assert None in log[cut:]
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from([-9, 1, 2, 5, 8, 13, 1 << 62]))))
+def test_no_batch_hides_what_another_one_allows(batches):
+    """A store that had a variable, which ends never, and has none any more, is cut as one that never had."""
+    cuts, end, expired, pairs, allowed = ChangelogCuts(), 0, 0, [], 0
+    for records, step, last_end in batches:
+        end, expired = end + records, expired + step
+        pairs.append((end, last_end))
+        cuts.committed(CHANGELOG, end, expired=expired, last_end=last_end)
+        allowed = max([allowed, *(offset for offset, last in pairs if last <= expired)])
+        assert cuts.before.get(CHANGELOG, 0) == allowed
+        waiting = cuts._waiting[CHANGELOG]
+        assert len(waiting) <= len({last for _, last in pairs if last > expired}), "none that waits for nothing new"
+
+
 NEVER = 1 << 62
 
 
