@@ -207,6 +207,7 @@ class ListCells:
         # Where elements stand lasts as long as the last of them.
         self._places = _Cells(work, RowCodec(_PLACES), spec.ttl_ms)
         self._elements = _Cells(work, RowCodec(spec.value), spec.ttl_ms)
+        self._expires = spec.ttl_ms is not None
         self._copies = is_nested(spec.value)
 
     def load(self, groups: Iterable[Group]) -> None:
@@ -250,9 +251,25 @@ class ListCells:
         if not rows:
             return
         first, place = self._span()
+        first = self._unexpired(first, place)
         for place, row in enumerate(rows, place):  # noqa: B020 - it goes on from there
             self._elements.put(element_key(self._key, place), row)
         self._places.put(self._key, (first, place + 1))
+
+    def _unexpired(self, first: int, behind: int) -> int:
+        """Return where the first element stands that has not expired: no place in front of it is asked for again."""
+        if not self._expires:
+            return first
+        step = 1
+        while first < behind:
+            keys = [element_key(self._key, place) for place in range(first, min(first + step, behind))]
+            self._elements.load(keys)
+            for key in keys:
+                if self._elements.get(key) is not None:
+                    return first
+                first += 1
+            step *= 2
+        return first
 
     def _span(self) -> tuple[int, int]:
         found = self._places.get(self._key)

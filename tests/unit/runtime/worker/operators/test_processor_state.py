@@ -323,3 +323,33 @@ def test_what_was_never_there_is_not_deleted(tmp_path):
         handle.deleteTimer(5)
 
     assert len(batches.run(0, work).keys) == 0
+
+
+@pytest.mark.parametrize("then", ["get", "exists", "clear"])
+def test_a_list_whose_elements_expire_looks_up_those_that_are_left(tmp_path, monkeypatch, then):
+    """However many have expired: it is a window of what came last, say, that goes on for years."""
+    asked, get = [], Work.get
+
+    def counting(work, keys):
+        keys = list(keys)
+        asked[-1] += len(keys)
+        return get(work, keys)
+
+    monkeypatch.setattr(Work, "get", counting)
+    batches = Batches(tmp_path, ttl_ms=2_500)
+    for number in range(1, 60):
+        asked.append(0)
+
+        def work(handle, turn, number=number):
+            _, items, _ = turn(b"k")
+            items.appendList([(str(number),)] * 2)
+            left = [(str(n),) for n in range(max(1, number - 2), number + 1) for _ in range(2)]
+            assert list(items.get()) == left
+            if then == "exists":
+                assert items.exists()
+            if then == "clear" and number == 59:
+                items.clear()
+                assert list(items.get()) == []
+
+        batches.run(number * 1_000, work)
+    assert max(asked[-10:]) <= max(asked[5:15]), "as many as at the beginning"
