@@ -106,7 +106,8 @@ class _Cells:
         self._rows: dict[bytes, tuple[Any, ...] | None] = {}
         #: Key -> when what the store has of it expires; of what has been looked for.
         self._stored: dict[bytes, int | None] = {}
-        self._dirty: dict[bytes, None] = {}
+        #: Group's variable -> keys that were put: a scan of one looks at its own alone.
+        self._dirty: dict[bytes, dict[bytes, None]] = {}
 
     def load(self, keys: Iterable[bytes]) -> None:
         """Read what is not here yet."""
@@ -118,12 +119,13 @@ class _Cells:
             self._stored.setdefault(key, None)
             self._rows.setdefault(key, None)
 
-    def load_range(self, first: bytes, stop: bytes) -> list[bytes]:
-        """Read all that stands in a range; return the keys there that have a row by now, in the order of bytes."""
+    def load_entries(self, variable: bytes) -> list[bytes]:
+        """Read all entries of a group's map; return the keys that have a row by now, in the order of bytes."""
+        first, stop = entries(variable)
         _, keys, values = self._work.view.ranges([first], [stop])
         found = dict(zip(keys.to_pylist(), values.to_pylist(), strict=True))
         self._take({key: value for key, value in found.items() if key not in self._stored})
-        return sorted(key for key in {*found, *self._dirty} if first <= key < stop and self._rows.get(key) is not None)
+        return sorted(key for key in {*found, *self._dirty.get(variable, ())} if self._rows.get(key) is not None)
 
     def _take(self, found: dict[bytes, bytes]) -> None:
         rows, expires = self._codec.read(list(found.values()))
@@ -138,24 +140,24 @@ class _Cells:
             self.load([key])
         return self._rows[key]
 
-    def put(self, key: bytes, row: tuple[Any, ...] | None) -> None:
-        """Put a row under a key; None removes it."""
+    def put(self, variable: bytes, key: bytes, row: tuple[Any, ...] | None) -> None:
+        """Put a row of a group's variable under a key; None removes it."""
         self._rows[key] = row
-        self._dirty[key] = None
+        self._dirty.setdefault(variable, {})[key] = None
 
     def write(self) -> None:
         """Note what the store is to have."""
-        changed = self._work.changed
+        changed, dirty = self._work.changed, [key for keys in self._dirty.values() for key in keys]
         expires = NEVER
         if self._ttl_ms is not None:
             expires = min(self._work.now_ms + self._ttl_ms, _LATEST_EXPIRY)
-            self.load(self._dirty)
-            for key in self._dirty:
+            self.load(dirty)
+            for key in dirty:
                 if (before := self._stored[key]) is not None:
                     changed[expiry_key(before, key)] = None
-        there = [key for key in self._dirty if self._rows[key] is not None]
+        there = [key for key in dirty if self._rows[key] is not None]
         rows = [row for key in there if (row := self._rows[key]) is not None]
-        changed.update(dict.fromkeys(self._dirty))
+        changed.update(dict.fromkeys(dirty))
         changed.update(zip(there, self._codec.write(rows, [expires] * len(rows)), strict=True))
         if self._ttl_ms is not None:
             changed.update((expiry_key(expires, key), b"") for key in there)
@@ -182,11 +184,11 @@ class ValueCells:
 
     def put(self, value: Any) -> None:
         """Replace it."""
-        self._cells.put(self._key, self._verified(value))
+        self._cells.put(self._key, self._key, self._verified(value))
 
     def clear(self) -> None:
         """Remove it."""
-        self._cells.put(self._key, None)
+        self._cells.put(self._key, self._key, None)
 
     def write(self) -> None:
         """Note what the store is to have."""
@@ -238,9 +240,10 @@ class ListCells:
 
     def clear(self) -> None:
         """Remove them."""
+        variable = self._key
         for key in self._keys():
-            self._elements.put(key, None)
-        self._places.put(self._key, None)
+            self._elements.put(variable, key, None)
+        self._places.put(variable, variable, None)
 
     def write(self) -> None:
         """Note what the store is to have."""
@@ -250,11 +253,11 @@ class ListCells:
     def _append(self, rows: list[tuple[Any, ...]]) -> None:
         if not rows:
             return
-        first, place = self._span()
+        variable, (first, place) = self._key, self._span()
         first = self._unexpired(first, place)
         for place, row in enumerate(rows, place):  # noqa: B020 - it goes on from there
-            self._elements.put(element_key(self._key, place), row)
-        self._places.put(self._key, (first, place + 1))
+            self._elements.put(variable, element_key(variable, place), row)
+        self._places.put(variable, variable, (first, place + 1))
 
     def _unexpired(self, first: int, behind: int) -> int:
         """Return where the first element stands that has not expired: no place in front of it is asked for again."""
@@ -308,11 +311,11 @@ class MapCells:
     def put(self, key: Any, value: Any) -> None:
         """Put a value under a key."""
         key = self._verified_key(key)
-        self._cells.put(self._place(key), (*key, *self._verified(value)))
+        self._cells.put(self._variable, self._place(key), (*key, *self._verified(value)))
 
     def remove(self, key: Any) -> None:
         """Remove a key."""
-        self._cells.put(self._place(self._verified_key(key)), None)
+        self._cells.put(self._variable, self._place(self._verified_key(key)), None)
 
     def items(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return the group's keys with their values, in no order that means anything."""
@@ -327,7 +330,7 @@ class MapCells:
     def clear(self) -> None:
         """Remove them all."""
         for place in self._places():
-            self._cells.put(place, None)
+            self._cells.put(self._variable, place, None)
 
     def write(self) -> None:
         """Note what the store is to have."""
@@ -337,7 +340,7 @@ class MapCells:
         return entry_key(self._variable, self._keys_written.write([key], [0])[0])
 
     def _places(self) -> list[bytes]:
-        return self._cells.load_range(*entries(self._variable))
+        return self._cells.load_entries(self._variable)
 
     @property
     def _variable(self) -> bytes:

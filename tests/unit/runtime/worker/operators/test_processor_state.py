@@ -2,6 +2,7 @@
 
 import datetime as dt
 import random
+import sys
 from decimal import Decimal
 
 import numpy as np
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.runtime.contract.emitting_specs import VariableSpec
+from sparkrelay.runtime.worker.operators import processor_state
 from sparkrelay.runtime.worker.operators.processor_handle import Handle
 from sparkrelay.runtime.worker.operators.processor_rows import RowCodec, Verifier
 from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
@@ -353,3 +355,35 @@ def test_a_list_whose_elements_expire_looks_up_those_that_are_left(tmp_path, mon
 
         batches.run(number * 1_000, work)
     assert max(asked[-10:]) <= max(asked[5:15]), "as many as at the beginning"
+
+
+def test_a_map_that_has_its_turn_looks_at_its_own_groups_entries(tmp_path):
+    """The work of a turn, in steps of Python's, is the same however many groups had theirs in the micro-batch."""
+    steps = []
+
+    def count(frame, event, _):
+        if frame.f_code.co_filename != processor_state.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        steps[-1] += event == "opcode"
+        return count
+
+    def work(handle, turn):
+        for number in range(300):
+            _, _, entries = turn(b"%d" % number)
+            for key in ("a", "b"):
+                entries.updateValue((key,), (number,))
+            steps.append(0)
+            before = sys.gettrace()
+            sys.settrace(count)
+            try:
+                assert sorted(entries.keys()) == [("a",), ("b",)]
+                entries.removeKey(("a",))
+                assert list(entries.keys()) == [("b",)]
+            finally:
+                sys.settrace(before)
+        for number in range(300):
+            assert list(turn(b"%d" % number)[2].iterator()) == [(("b",), (number,))]
+
+    Batches(tmp_path).run(1, work)
+    assert steps[-1] < 1.5 * steps[5]
