@@ -47,6 +47,8 @@ def physical_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
         return np.dtype(f"<i{kind.bit_width // 8}")
     if pa.types.is_decimal128(kind):
         return np.dtype("V16")  # as Arrow has them: two's complement, little-endian
+    if pa.types.is_decimal256(kind):
+        return np.dtype("V32")
     return None
 
 

@@ -7,6 +7,7 @@ a decimal; avg of numbers is a double; NaN is greater than any number. First and
 
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.codec import AggregateCodec
+from sparkrelay.state.aggregate.functions import wide_aggregate_of
 from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["Aggregate", "AggregateCodec", "AggregateSpec"]
+__all__ = ["Aggregate", "AggregateCodec", "AggregateSpec", "wide_aggregate_of"]

@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.state.aggregate.base import OutOfRange
 from sparkrelay.state.aggregate.columns import field_of
+from sparkrelay.state.aggregate.decimals import converted
 from sparkrelay.state.aggregate.functions import aggregate_of
 from sparkrelay.state.aggregate.grouped_rows import PREFIX, RowGrouping
 from sparkrelay.state.layout import StateLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,14 +38,20 @@ class AggregateCodec:
         aggregates: what computes each of them.
     """
 
-    def __init__(self, specs: Sequence[AggregateSpec]) -> None:
+    def __init__(
+        self, specs: Sequence[AggregateSpec], *, make: Callable[[AggregateSpec], Aggregate] = aggregate_of
+    ) -> None:
         """Check the list.
+
+        Args:
+            specs: the aggregates.
+            make: returns what computes one.
 
         Raises:
             TopologyException: an aggregate cannot be kept; the message names it and the remedy.
         """
         self.specs = tuple(specs)
-        self.aggregates = tuple(map(aggregate_of, self.specs))
+        self.aggregates = tuple(map(make, self.specs))
         self._layout = StateLayout([kind for aggregate in self.aggregates for kind in aggregate.kinds])
 
     @property
@@ -179,6 +186,27 @@ class AggregateCodec:
             except OutOfRange as error:
                 raise _overflow(aggregate.spec, error) from None
         return self._where_any(left, states, gone)
+
+    def states_of(self, states: pa.Array, other: AggregateCodec, groups: pa.Table | None = None) -> pa.Array:
+        """Return another codec's states as this one's: of the same aggregates, and with the same columns.
+
+        Args:
+            states: the other's, one by one; null is no state.
+            other: has totals of other types.
+            groups: the key columns of the groups, which errors name.
+
+        Raises:
+            SerializationException: a sum leaves the range of its type.
+            StoreCorruptedException: a state is not of these aggregates.
+        """
+        fields: list[Field] = []
+        pairs = zip(self.aggregates, other._each(other._layout.decode(states)), strict=True)
+        for aggregate, (its, old) in pairs:
+            try:
+                fields += map(converted, old, its.kinds, aggregate.kinds)
+            except OutOfRange as error:
+                raise _overflow(aggregate.spec, error, groups) from None
+        return self._where_any(fields, states, states)
 
     def counts(self, states: pa.Array, index: int) -> NDArray[np.int64]:
         """Return how many values each state has of an aggregate that collects them; 0 where there is no state."""

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.grouped_rows import RowGrouping
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["DecimalAverage", "DecimalSum"]
+__all__ = ["DecimalAverage", "DecimalSum", "WideSum", "converted"]
 
 _MOST: Final = 38
 #: What Spark adds to a decimal's precision for its sum.
 _ROOM: Final = 10
 #: Digits behind the point of a quotient before it is rounded to the result's, as Spark has it.
 _QUOTIENT_SCALE: Final = 39
+#: Of 2^63 decimals the sum has no more digits, and Arrow adds two such sums up, which it would not of 76.
+_WIDE: Final = 60
 _EXACT: Final = decimal.Context(prec=120, rounding=decimal.ROUND_HALF_UP)
 
 
@@ -39,9 +41,9 @@ class DecimalSum(Aggregate):
 
     subtracts: ClassVar[bool] = True
 
-    def __init__(self, spec: AggregateSpec, *, counts: bool | None = None) -> None:
+    def __init__(self, spec: AggregateSpec, *, counts: bool | None = None, total: pa.DataType | None = None) -> None:
         kind = spec.input_type
-        self._total = pa.decimal128(min(kind.precision + _ROOM, _MOST), kind.scale)
+        self._total = total or pa.decimal128(min(kind.precision + _ROOM, _MOST), kind.scale)
         self._counts = spec.subtracts if counts is None else counts
         super().__init__(spec, [self._total, pa.int64()] if self._counts else [self._total])
 
@@ -51,7 +53,7 @@ class DecimalSum(Aggregate):
         wide = pa.decimal256(76, self._total.scale)
         total = rows.add("hash_sum", column.cast(wide))
         counts = [rows.add("hash_count", column, not_null())] if self._counts else []
-        return lambda groups: [self._narrow(groups.column(total)), *map(groups.column, counts)]
+        return lambda groups: [_narrow(groups.column(total), self._total), *map(groups.column, counts)]
 
     def combine(self, old: Sequence[Field], new: Sequence[Field]) -> list[Field]:
         total = self._computed("add", old[0], new[0], old[0].there | new[0].there)
@@ -72,18 +74,8 @@ class DecimalSum(Aggregate):
         # What is not there is 0 as it is kept.
         everywhere = np.ones(len(there), dtype=np.bool_)
         sides = [array_of(Field(field.values, everywhere), self._total).cast(wide) for field in (left, right)]
-        total = field_of(self._narrow(pc.call_function(function, sides)), self._total)
+        total = field_of(_narrow(pc.call_function(function, sides), self._total), self._total)
         return Field(np.where(there, total.values, np.zeros((), total.values.dtype)), there)
-
-    def _narrow(self, totals: pa.Array) -> pa.Array:
-        try:
-            return totals.cast(self._total)
-        except pa.ArrowInvalid:
-            limit = decimal.Decimal(10) ** (self._total.precision - self._total.scale)
-            for row, total in enumerate(totals.to_pylist()):
-                if total is not None and abs(total) >= limit:
-                    raise OutOfRange(row, f"decimal({self._total.precision},{self._total.scale})", str(total)) from None
-            raise
 
 
 class DecimalAverage(DecimalSum):
@@ -104,3 +96,41 @@ class DecimalAverage(DecimalSum):
             average = _EXACT.divide(total, decimal.Decimal(count))
             averages.append(_EXACT.quantize(_EXACT.quantize(average, first), last))
         return pa.array(averages, kind)
+
+
+class WideSum(DecimalSum):
+    """The total of whole numbers or decimals before others are taken out of it again: it is in no range yet."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        scale = spec.input_type.scale if pa.types.is_decimal(spec.input_type) else 0
+        super().__init__(spec, counts=True, total=pa.decimal256(_WIDE, scale))
+
+    def result(self, state: Sequence[Field]) -> pa.Array:
+        """Return nulls: what has results is what is kept."""
+        return pa.nulls(len(state[0].values), self.spec.result_type)
+
+
+def converted(field: Field, kind: pa.DataType, wanted: pa.DataType) -> Field:
+    """Return totals as ones of another type.
+
+    Raises:
+        OutOfRange: one is beyond it.
+    """
+    if kind == wanted:
+        return field
+    # What is not there is 0 as it is kept.
+    everywhere = Field(field.values, np.ones(len(field.values), dtype=np.bool_))
+    return Field(field_of(_narrow(array_of(everywhere, kind), wanted), wanted).values, field.there)
+
+
+def _narrow(totals: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return totals.cast(kind)
+    except pa.ArrowInvalid:
+        whole = pa.types.is_integer(kind)
+        most = decimal.Decimal(1 << 63) if whole else decimal.Decimal(10) ** (kind.precision - kind.scale)
+        limits = "bigint" if whole else f"decimal({kind.precision},{kind.scale})"
+        for row, total in enumerate(totals.to_pylist()):
+            if total is not None and (total >= most or total < -most or (not whole and total == -most)):
+                raise OutOfRange(row, limits, str(total)) from None
+        raise

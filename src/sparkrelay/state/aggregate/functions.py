@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.state.aggregate.collected import COLLECTED, OfDistinct
-from sparkrelay.state.aggregate.decimals import DecimalAverage, DecimalSum
+from sparkrelay.state.aggregate.decimals import DecimalAverage, DecimalSum, WideSum
 from sparkrelay.state.aggregate.estimates import DistinctEstimate
 from sparkrelay.state.aggregate.extremes import Extreme
 from sparkrelay.state.aggregate.folded import FOLDED, Folded
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.base import Aggregate
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["aggregate_of"]
+__all__ = ["aggregate_of", "wide_aggregate_of"]
 
 
 def aggregate_of(spec: AggregateSpec) -> Aggregate:
@@ -63,6 +63,17 @@ def aggregate_of(spec: AggregateSpec) -> Aggregate:
             raise TopologyException(f"{spec}: {kind} is no whole number; cast {spec.column} to one")
         return Folded(spec)
     raise TopologyException(f"{spec} cannot be kept in a store; use count, sum, avg, min or max")
+
+
+def wide_aggregate_of(spec: AggregateSpec) -> Aggregate:
+    """Return what computes an aggregate of rows from which others are still to be taken out.
+
+    Its state has the same columns; those of exact totals are wide enough for whatever comes in between.
+    """
+    kind, function = spec.input_type, spec.function
+    # An average of whole numbers is a double, and its total is one.
+    exact = {"sum", "avg"} if pa.types.is_decimal(kind) else {"sum"} if pa.types.is_integer(kind) else set()
+    return WideSum(spec) if function in exact and not spec.collects else aggregate_of(spec)
 
 
 def _check_kept(spec: AggregateSpec, kind: pa.DataType) -> None:

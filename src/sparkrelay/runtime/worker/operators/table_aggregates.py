@@ -18,7 +18,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.row_numbers import by_number, numbered
 from sparkrelay.runtime.worker.operators.table_changes import NEW, OLD
-from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
+from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec, wide_aggregate_of
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 
 if TYPE_CHECKING:
@@ -39,17 +39,20 @@ class TableAggregates:
     def __init__(self, specs: Sequence[AggregateSpec]) -> None:
         """Take the aggregates, the last of which is the newest timestamp."""
         *own, newest = (replace(spec, subtracts=True) for spec in specs)
-        self._rows = AggregateCodec([*own, AggregateSpec("count_all", None, pa.int64(), pa.int64())])
+        counted = [*own, AggregateSpec("count_all", None, pa.int64(), pa.int64())]
+        self._rows = AggregateCodec(counted)
+        #: Of rows that come while others go: the way to what a group holds in the end may leave a sum's range.
+        self._changes = AggregateCodec(counted, make=wide_aggregate_of)
         self._times = AggregateCodec([newest])
         #: What computes each of what the user asked for.
         self.specs, self.aggregates = tuple(own), self._rows.aggregates[:-1]
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return each group's key columns, the state of its new rows, that of those that are no more, and its time."""
-        changes = self._rows.partial(rows, [*keys, hidden_columns.CHANGE])
+        changes = self._changes.partial(rows, [*keys, hidden_columns.CHANGE])
         times = self._times.partial(rows, [*keys, hidden_columns.CHANGE])
         which, firsts = numbered(changes.select(list(keys)))
-        states, change = self._rows.states(changes), whole(changes.column(hidden_columns.CHANGE))
+        states, change = self._changes.states(changes), whole(changes.column(hidden_columns.CHANGE))
         columns = {name: whole(changes.column(name)).take(pa.array(firsts)) for name in keys}
         for name, kind in ((_ADDED, NEW), (_GONE, OLD)):
             here = pc.equal(change, kind)
@@ -65,10 +68,15 @@ class TableAggregates:
         Returns:
             The new values; and the results, where a group is deleted those that it had, their timestamps, which groups
             are deleted, and which there were or are.
+
+        Raises:
+            SerializationException: a sum leaves the range of its type; the message has the group's key.
         """
         times, states = _parted(old)
         added, gone = (whole(partial.column(name)) for name in (_ADDED, _GONE))
-        states = self._rows.subtract(self._rows.combine(states, added), gone)
+        wide = self._changes.combine(self._changes.states_of(states, self._rows), added)
+        named = partial.select([name for name in partial.column_names if not name.startswith(hidden_columns.PREFIX)])
+        states = self._rows.states_of(self._changes.subtract(wide, gone), self._changes, named)
         left = pc.not_equal(self._rows.results(states)[-1], 0)
         newest = pc.max_element_wise(times, whole(partial.column(_TIME)))
         values = _joined(newest, pc.if_else(left, states, pa.scalar(None, pa.binary())))
