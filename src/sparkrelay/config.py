@@ -264,7 +264,7 @@ class StreamsConfig:
     event_time_after_max_ms: int = setting(
         3_600_000,
         "how far ahead of this machine's clock an event time may be to move a watermark, ms; a row of a later one "
-        "counts for its window alone (SparkRelay's own)",
+        "counts for its window alone, or in a table with a history for its key (SparkRelay's own)",
         most=INT64_MAX,
     )
     max_task_idle_ms: int = setting(

@@ -7,14 +7,14 @@
     02 | length, 2 | key | time, inverted, 8      ->   the row; nothing where it was deleted
 
 So the rows of a key lie together with the newest one first, and what was valid at some time is the first one from there
-on: one seek, as is the newest row. The stream time is the newest timestamp that the table has had; what was valid
-before the history, counted back from there, nobody finds any more (KIP-889), but for the newest row of a key, which
-stays for ever.
+on: one seek, as is the newest row. The stream time is the newest timestamp that the table has had, but for those far
+ahead of the clock; what was valid before the history, counted back from there, nobody finds any more (KIP-889), but for
+the newest row of a key, which stays for ever.
 
-What is to be removed is found by the second kind. Whoever gives a key a further row notes when all rows before the
-newest one are out of the history. Notes are put off to the ends of equal spans of time, so a key that changes all the
-time has one note for each, and each row of it is removed some time between one and two histories after it has had a
-successor. All are plain entries: journals, changelogs, restores and standbys know nothing of them.
+What is to be removed is found by the second kind. Whoever gives a key a further row notes when all rows before it, and
+all before the newest one, are out of the history. Notes are put off to the ends of equal spans of time, so a key that
+changes all the time has one note for each, and each row of it is removed some time between one and two histories after
+it has had a successor. All are plain entries: journals, changelogs, restores and standbys know nothing of them.
 """
 
 from __future__ import annotations

@@ -121,6 +121,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         else None,
         joined=any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
         history_ms=history_ms,
+        ahead_ms=config.event_time_after_max_ms,
         partitioned_by=partitioned_by(leg, legs, [field.name for field in keys if field.name not in computed]),
         repartitioned_by=repartitioned_by(leg, legs),
     )

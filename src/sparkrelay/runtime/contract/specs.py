@@ -183,6 +183,7 @@ class StateSpec(StoreSpec):
         joined: True where a join of tables reads it, and needs to know when rows were deleted.
         answers: where answers of a join by a foreign key come in: which of them count; else None.
         history_ms: of a table of newest rows: for how long it also knows the rows before them; None: not at all.
+        ahead_ms: of such a table: how far ahead of the machine's clock a row's time may be to count for others.
         partitioned_by: the grouping columns that decide in which task a group is, as the keys of messages are made of
             them; None where they are not all there as they were.
         repartitioned_by: the columns by which a repartition topic in front of it is partitioned; none: the message key.
@@ -200,6 +201,7 @@ class StateSpec(StoreSpec):
     joined: bool = False
     answers: AnswersSpec | None = None
     history_ms: int | None = None
+    ahead_ms: int = 0
     partitioned_by: tuple[str, ...] | None = None
     repartitioned_by: tuple[str, ...] = ()
 

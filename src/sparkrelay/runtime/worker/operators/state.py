@@ -424,7 +424,7 @@ def _operator(
     if spec.ranks_changes:
         return TaskRankings(spec, partition, own).operate
     if spec.history_ms is not None:
-        return TaskVersions(spec, partition, task.batch, own).operate
+        return TaskVersions(spec, partition, task.batch, own, clock_ms(task) + spec.ahead_ms).operate
     assert watermark is not None, "sessions end by a watermark"
     return TaskSessions(spec, aggregate_codec(spec.aggregates), partition, own, watermark).operate
 

@@ -104,7 +104,7 @@ class _Brought:
 class TaskVersions:
     """One task's rows on their way into a table with a history."""
 
-    def __init__(self, spec: StateSpec, partition: int, batch: int, rows: pa.Table) -> None:
+    def __init__(self, spec: StateSpec, partition: int, batch: int, rows: pa.Table, latest_ms: int) -> None:
         """Take the rows.
 
         Args:
@@ -112,6 +112,8 @@ class TaskVersions:
             partition: the task's.
             batch: number of the micro-batch.
             rows: the task's, in their order.
+            latest_ms: a later time moves nothing but its own key's row, ms since 1970: the one wrong clock of a
+                producer would have all that follows come too late.
         """
         assert spec.newest is not None, "such a table holds rows as they came"
         assert spec.history_ms is not None, "and has a history"
@@ -119,6 +121,7 @@ class TaskVersions:
         self._history_ms: int = spec.history_ms
         self._partition = partition
         self._batch = batch
+        self._latest_ms = latest_ms
         self._codec = NewestRows(spec.newest)
         keys = key_bytes([as_type(whole(rows.column(name)), spec.input.field(name).type) for name in spec.keys])
         # As in Kafka Streams, a record without a key belongs to no row.
@@ -146,7 +149,7 @@ class TaskVersions:
                 gone = some.filter(pc.invert(pc.is_in(some, value_set=kept)))
                 changed.append(gone)
                 new.append(pa.nulls(len(gone), pa.binary()))
-        if len(self._times) and (after := int(self._times.max())) > now:
+        if (after := int(self._times.max(initial=NO_TIME, where=self._times <= self._latest_ms))) > now:
             changed.append(pa.array([versions.CLOCK], pa.binary()))
             new.append(pa.array([versions.clock_value(after, now, self._batch)], pa.binary()))
         changes = Changes.of(view, pa.concat_arrays(changed), pa.concat_arrays(new), None)
@@ -176,7 +179,13 @@ class TaskVersions:
         oldest = after.copy()
         np.minimum.at(oldest, brought.which, brought.times)
         going = (newest != versions.NEVER) | (oldest != after) | deleted
-        return versions.due_keys(brought.parts.filter(pa.array(going)), after[going], self._history_ms).sort()
+        notes = versions.due_keys(brought.parts.filter(pa.array(going)), after[going], self._history_ms)
+        # What lies in front of a row that is not the newest need not wait for that one, which may be years ahead.
+        last = np.full(len(newest), versions.NEVER)
+        np.maximum.at(last, brought.which, brought.times)
+        before = last < after
+        more = versions.due_keys(brought.parts.filter(pa.array(before)), last[before], self._history_ms)
+        return pc.unique(pa.concat_arrays([notes, more])).sort()
 
     def _emitted(self, brought: _Brought, newest: Numbers, old: pa.Array) -> tuple[pa.RecordBatch, dict[str, Any]]:
         """Return the rows that go on, and what other legs find in the journal."""

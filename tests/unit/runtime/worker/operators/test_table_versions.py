@@ -56,11 +56,13 @@ class Table:
         self.history_ms = history_ms
         self.store = TaskStore.open(path)
         self.was, self.clock, self.before, self.shown = {}, -1, -1, {}
+        #: What is later does not move the stream time.
+        self.latest = 1 << 62
         self.number = 0
 
     def batch(self, rows, *, tries=1):
         """Take rows ``key, value, time`` as a micro-batch; return how many are too old."""
-        step = TaskVersions(self.spec, 0, self.number + 1, self.columns(rows))
+        step = TaskVersions(self.spec, 0, self.number + 1, self.columns(rows), self.latest)
         span = (self.number, self.number + 1)
         stamp = BatchStamp(
             0, self.number + 1, self.number, {TOPIC: span}, {TOPIC: self.number}, contents="rows", tries=tries
@@ -102,7 +104,7 @@ class Table:
             if at < self.before - self.history_ms:
                 late += 1
                 continue
-            self.clock = max(self.clock, at)
+            self.clock = max(self.clock, at if at <= self.latest else -1)
             self.was.setdefault(key, {})[at] = value
         assert applied.entry.rows_late == late
         for row in applied.emitted.to_pylist():
@@ -158,15 +160,18 @@ def test_rows_are_found_as_of_their_times(tmp_path, seed):
         for _ in range(draw.randrange(7)):
             now += draw.choice((0, 1, 5))
             at = max(0, now - draw.choice((0, 0, 0, 2, 15, 30, 1400, 1600)))
+            if draw.random() < 0.03:
+                at = now + draw.choice((6000, 10**9))
             key = None if draw.random() < 0.05 else draw.choice(KEYS)
             rows.append((key, None if draw.random() < 0.25 else draw.choice("xyz"), at))
+        table.latest = now + 5000
         if draw.random() < 0.2:
             # A first try that was of other rows is taken back.
             table.batch([("a", "never", now + 9999), (KEYS[-1], None, now)])
             table.run(rows, tries=2)
         else:
             table.run(rows)
-        ages = (*range(40), 1400, 1500, 1501, 1600, 5000)
+        ages = (*range(40), 1400, 1500, 1501, 1600, 5000, -6000, -(10**9))
         asked = [(draw.choice(KEYS), max(0, now - draw.choice(ages))) for _ in range(60)]
         assert table.look(asked, table.number) == [table.as_of(key, at, table.before) for key, at in asked]
         assert table.look(asked, table.number + 1) == [table.as_of(key, at, table.clock) for key, at in asked]
@@ -181,6 +186,34 @@ def test_a_key_that_changes_for_ever_takes_no_more_room(tmp_path):
         most.append(table.entries())
     assert max(most[20:]) == max(most[:20]), most
     assert max(most) < 20
+    table.store.close(clean=False)
+
+
+def test_a_time_far_ahead_of_the_clock_lets_in_what_comes_after_it(tmp_path):
+    table = Table(tmp_path / "0_0", 2000)
+    table.latest = 5000
+    table.run([("a", "now", 1000), ("ab", "year 2100", 1 << 42)])
+    assert table.look([("ab", 1 << 42), ("ab", 5000), ("a", 1 << 42)], 1) == ["year 2100", None, "now"]
+    table.run([("a", "then", 2000), ("ab", "now", 2000)])
+    assert table.look([("a", 2000), ("ab", 2000), ("ab", 1 << 42)], 2) == ["then", "now", "year 2100"]
+    assert table.clock == 2000
+    table.store.close(clean=False)
+
+
+@pytest.mark.parametrize("value", ["x", None])
+def test_a_key_with_a_row_far_ahead_takes_no_more_room_either(tmp_path, value):
+    table = Table(tmp_path / "0_0", 2000)
+    table.run([])
+    most = []
+    for second in range(100):
+        table.latest = second * 1000 + 5000
+        table.run([("a", f"{second}", second * 1000), *([("a", value, 90_500)] if second == 1 else [])])
+        most.append(table.entries())
+    assert max(most[20:]) <= max(most[:20]), most
+    assert max(most) < 20
+    # Once its time has come it is a row like others.
+    assert table.look([("a", 90_999), ("a", 91_000)], 100) == [None, None]
+    assert table.look([("a", 99_000)], 101) == ["99"]
     table.store.close(clean=False)
 
 
