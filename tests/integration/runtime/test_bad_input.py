@@ -249,6 +249,29 @@ def test_steps_that_look_beyond_a_row_behind_an_aggregation(compiled):
         compiled(builder)
 
 
+def test_values_that_are_drawn_in_front_of_a_fork(compiled):
+    def topology(draw, between=lambda stream: stream):
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=String("user"), value=Json("amount int"))
+        drawn = between(draw(stream.where("amount > 1")))
+        drawn.where("r < '0.1'").to("sample", value=Json())
+        drawn.where("r >= '0.1'").to("rest", value=Json())
+        return builder
+
+    ways = [
+        lambda s: s.withColumn("r", F.expr("cast(rand() as string)")),
+        lambda s: s.selectExpr("*", "uuid() as r"),
+        lambda s: s.withColumn("r", F.udf(str, "string").asNondeterministic()("amount")),
+        lambda s: s.groupBy("user").count().to_stream().withColumn("r", F.expr("uuid()")),
+    ]
+    for draw in ways:
+        with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+: .*several ways out.*repartition\("):
+            compiled(topology(draw))
+        compiled(topology(draw, lambda stream: stream.repartition("user")))
+    # All legs of a job have one time.
+    compiled(topology(lambda s: s.withColumn("r", F.current_timestamp().cast("string"))))
+
+
 def test_rows_from_rows_are_fine(instance, topics, produce, wait_for_table):
     builder = StreamsBuilder()
     stream = builder.stream(topics[0], key=String("user"), value=Json("amounts array<int>"))

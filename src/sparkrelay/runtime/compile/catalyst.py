@@ -38,6 +38,9 @@ def as_column(column: Any) -> Column:
 
 def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     """Return the columns of ``source`` that ``plan``, built on it, really reads after optimisation."""
+    if lets_nothing_through(plan):
+        # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
+        return frozenset(source.columns)
     leaf = source._jdf.queryExecution().analyzed()
     names = {number_of(attribute): str(attribute.name()) for attribute in items(leaf.output())}
     optimized = plan._jdf.queryExecution().optimizedPlan()

@@ -59,6 +59,7 @@ from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settl
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.topology import Deduplication, Lookup
 from sparkrelay.topology.columns import quoted
+from sparkrelay.topology.forks import repeated_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,6 +104,7 @@ class LegCompiler:
         self._config = config
         self.writes_dead_letters = config.errors_dead_letter_queue_topic_name is not None
         self._legs = tuple(legs)
+        self._repeated = repeated_steps(legs)
         self._way: Way = BulkWay(target)
         self._resident = ResidentWay(target)
         self._names = names
@@ -241,9 +243,6 @@ class LegCompiler:
             rows = rows.select(*(quoted((name,)) for name in without_kafka(visible(rows)).names))
         elif leg.sink is not None:
             rows = self._written(leg, rows)[1]
-        if lets_nothing_through(rows):
-            # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
-            return frozenset(start.columns)
         return wanted_columns(rows, start)
 
     def _output(
@@ -262,9 +261,8 @@ class LegCompiler:
         columns = visible(rows)
         output = self._shipment(leg, columns) if leg.sink is not None and leg.sink.internal else columns
         spec = self._publish_spec(leg, columns, output)
-        headers = () if spec.headers is None else (spec.headers,)
         carried = (name for name in carried_columns(leg) if name != hidden_columns.PARTITION_TIME)
-        names = (*spec.columns, *spec.key_columns, *headers, *carried, *self._way.hidden)
+        names = (*spec.read, *carried, *self._way.hidden)
         return spec, rows.select(*(quoted((name,)) for name in dict.fromkeys(names))), columns
 
     def _shipment(self, leg: Leg, everything: StructType) -> StructType:
@@ -355,7 +353,8 @@ class LegCompiler:
         """
         rows, base, behind = start
         for some, cut in by_lookup(steps, collected=True):
-            rows = apply_steps(some, rows, (*carried, *self._way.hidden), tombstones_pass=passing)
+            hidden = (*carried, *self._way.hidden)
+            rows = apply_steps(some, rows, hidden, tombstones_pass=passing, repeated=self._repeated)
             if isinstance(cut, Lookup):
                 behind = computed_from(rows, base, visible(rows).names, behind)
                 rows = base = self._looked_up(leg, cut, rows)
@@ -503,11 +502,9 @@ class LegCompiler:
                 names = without_kafka(ends).names
             else:
                 internal = leg.sink is not None and leg.sink.internal
-                spec = self._publish_spec(leg, ends, self._shipment(leg, ends) if internal else ends)
-                names = [*spec.columns, *spec.key_columns, *(() if spec.headers is None else (spec.headers,))]
+                names = self._publish_spec(leg, ends, self._shipment(leg, ends) if internal else ends).read
             rows = rows.select(*(quoted((name,)) for name in dict.fromkeys(names)))
-            nothing = lets_nothing_through(rows)
-            self._read_behind_store[leg.store] = frozenset(columns.names) if nothing else wanted_columns(rows, start)
+            self._read_behind_store[leg.store] = wanted_columns(rows, start) & {*columns.names}
         return self._read_behind_store[leg.store]
 
     def _emitted(
@@ -565,7 +562,8 @@ class LegCompiler:
         for index, step in enumerate(leg.after):
             if step.is_union:
                 self._unions.check(step, apply_steps(leg.after[:index], updates, hidden))
-        rows = apply_steps(leg.after[: leg.table_steps], updates, hidden, table_steps=leg.table_steps)
+        of_table = leg.after[: leg.table_steps]
+        rows = apply_steps(of_table, updates, hidden, table_steps=len(of_table), repeated=self._repeated)
         base = updates
         if hidden_columns.CHANGE in emitted and not leg.sends_changes:
             made = computed_from(rows, updates, visible(rows).names, made)

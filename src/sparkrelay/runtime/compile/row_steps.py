@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
-from sparkrelay.runtime.compile.row_wise import differs_each_time, may_drop_rows, not_row_wise, reads_hidden
+from sparkrelay.runtime.compile.row_wise import differs_each_time, drawn, may_drop_rows, not_row_wise, reads_hidden
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.columns import is_star, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -40,6 +40,7 @@ def apply_steps(
     *,
     table_steps: int = 0,
     tombstones_pass: bool = False,
+    repeated: Collection[Step] = (),
 ) -> DataFrame:
     """Apply the user's steps in turn, keeping the hidden columns.
 
@@ -49,9 +50,11 @@ def apply_steps(
         carried: hidden columns.
         table_steps: how many of the first steps are a table's, of which only filters may drop rows.
         tombstones_pass: True in front of a table of newest rows: no filter keeps a deletion from it.
+        repeated: steps that other legs take the same rows through.
 
     Raises:
-        TopologyException: a step is not possible, not row-wise, or may drop a table's rows; names its line.
+        TopologyException: a step is not possible, not row-wise, may drop a table's rows, or draws in each leg anew;
+            names its line.
     """
     frames = [source]
     for step in steps:
@@ -74,6 +77,8 @@ def apply_steps(
     for index, (step, before, after) in enumerate(zip(steps, frames, frames[1:], strict=False)):
         if index < table_steps and hidden_columns.CHANGE in carried:
             _check_repeatable(step, before, after)
+        if step in repeated:
+            _check_drawn_once(step, before, after)
         of_table = index < table_steps or step.table_key is not None
         if of_table and step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
             raise TopologyException(
@@ -91,6 +96,17 @@ def _check_repeatable(step: Step, before: DataFrame, after: DataFrame) -> None:
             f"{step.call_site}: {step.text} of a table: {reason}. When a row changes, what was made of it before is "
             "taken back, and by then it would be something else. Compute it in front of the table, or put to_stream() "
             "before it"
+        )
+
+
+def _check_drawn_once(step: Step, before: DataFrame, after: DataFrame) -> None:
+    """Refuse a step in front of a fork whose values would not be the same on each way."""
+    expressions = drawn(after)
+    if len(expressions) > len(drawn(before)):
+        raise TopologyException(
+            f"{step.call_site}: {step.text}: the stream has several ways out behind this, each of them repeats the "
+            f"step, and {expressions[0]} is not deterministic: one row would have other values on each. Put "
+            'repartition("column") behind it and begin the ways there, or write it to a topic first'
         )
 
 

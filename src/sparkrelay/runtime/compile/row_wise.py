@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["differs_each_time", "may_drop_rows", "must_rebuild", "not_row_wise", "reads_hidden"]
+__all__ = ["differs_each_time", "drawn", "may_drop_rows", "must_rebuild", "not_row_wise", "reads_hidden"]
 
 #: What Catalyst marks as current_time() and its like, but which stays as it is.
 _NAMES_OF_NOW = frozenset({"CurrentCatalog", "CurrentDatabase", "CurrentUser"})
@@ -47,6 +47,18 @@ def differs_each_time(plan: DataFrame) -> str | None:
         if any(part.nodePatterns().contains(now) and kind(part) not in _NAMES_OF_NOW for part in nodes(expression)):
             return f"{expression.sql()} depends on the time"
     return None
+
+
+def drawn(plan: DataFrame) -> list[str]:
+    """Return the expressions of ``plan`` that give another answer each time that they are asked, the last step's first.
+
+    Not the current time: all legs of a job have the same one, which Spark looks up as it plans the job.
+    """
+    analyzed = plan._jdf.queryExecution().analyzed()
+    if analyzed.deterministic():
+        return []
+    expressions = (one for node in nodes(analyzed) for one in items(node.expressions()))
+    return [str(expression.sql()) for expression in expressions if not expression.deterministic()]
 
 
 #: Nodes of a logical plan that make what they make of each row by itself, and leave it where it is.

@@ -489,3 +489,8 @@ class PublishSpec(StepSpec):
     changelog: str | None = None
     event_time: str | None = None
     ahead_ms: int = 0
+
+    @property
+    def read(self) -> list[str]:
+        """The columns of its rows that it reads, but for hidden ones; some of them twice."""
+        return [*self.columns, *self.key_columns, *(() if self.headers is None else (self.headers,))]
