@@ -28,6 +28,7 @@ __all__ = [
     "is_star",
     "items_of",
     "kind_of",
+    "literal_of_now",
     "made_up_seed",
     "node_of",
     "output_name",
@@ -59,6 +60,11 @@ _LONG_SEED: Final = re.compile(r"-?\d{15,}L\b")
 #: that people write are shorter.
 _MADE_UP_SEED: Final = re.compile(
     r"\b(rand|randn|random|uuid)\(-?\d{10,}L\)|\b(shuffle|randstr|uniform)\(.*, -?\d{10,}L\)", re.DOTALL
+)
+#: Without a date, a time of day is one of the day on which it is read.
+_LITERAL_OF_NOW: Final = re.compile(
+    r"""\b(?:date|timestamp(?:_ltz|_ntz)?)\s*(['"])\s*(?:(?:now|today|tomorrow|yesterday)\b|T?\d{1,2}:)[^'"]*\1""",
+    re.IGNORECASE,
 )
 _UDF_ARGUMENT: Final = re.compile(
     r"columnnodeexpression\(UnresolvedAttribute\(List\(([^()]*)\),None,(?:true|false),?\)\)"
@@ -227,6 +233,15 @@ def made_up_seed(value: object) -> str | None:
     """
     match = _MADE_UP_SEED.search(_text(value)) if is_column(value) else None
     return None if match is None else match[1] or match[2]
+
+
+def literal_of_now(value: object) -> str | None:
+    """Return the literal in a Column or SQL text that is the time at which it is read, as ``date'today'`` is; or None.
+
+    Spark reads it with the text, so that no plan shows what it was.
+    """
+    match = _LITERAL_OF_NOW.search(value if isinstance(value, str) else _text(value) if is_column(value) else "")
+    return None if match is None else match[0]
 
 
 def stable_text(text: str) -> str:

@@ -11,7 +11,7 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, is_column
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
-from sparkrelay.topology.row_steps import check_seed, flat
+from sparkrelay.topology.row_steps import check_expression, flat
 from sparkrelay.topology.stateful_steps import NamedAggregate
 from sparkrelay.topology.transformations import check_unsupported, transform
 
@@ -88,7 +88,7 @@ class GroupedStream(Generic[TableT]):
                 raise TopologyException(
                     f'{call_site}: agg() takes Columns such as F.sum("amount").alias("total"), not {aggregate!r}'
                 )
-            check_seed("agg", aggregate, call_site)
+            check_expression("agg", aggregate, call_site)
         arguments = [a.name if isinstance(a, NamedAggregate) else argument_text(a) for a in aggregates]
         if retention is not None:
             if not isinstance(retention, str) or not retention.strip():

@@ -16,7 +16,7 @@ from sparkrelay.topology.columns import (
 )
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.nodes import RepartitionNode, StepNode, watermark_before
-from sparkrelay.topology.row_steps import check_seed, make_step
+from sparkrelay.topology.row_steps import check_expression, make_step
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -39,7 +39,7 @@ def grouping_columns(method: str, cols: tuple[Any, ...], call_site: CallSite) ->
         if not (is_column(col) or (isinstance(col, str) and col.strip() and col.strip() != "*")):
             hint = "; use partitions=" if isinstance(col, int) and method == "repartition" else ""
             raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}{hint}")
-        check_seed(method, col, call_site)
+        check_expression(method, col, call_site)
     return cols
 
 

@@ -10,7 +10,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import Arrow, Format, Json, JsonSchema, Protobuf
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.columns import argument_text, is_column, made_up_seed
+from sparkrelay.topology.columns import argument_text, is_column, literal_of_now, made_up_seed
 from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import ActionNode, SinkNode, StepNode
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN: Final = 1_000
 _SHOWN_WIDTH: Final = 20
 
-__all__ = ["RowSteps", "check_column_name", "check_seed", "flat", "make_step"]
+__all__ = ["RowSteps", "check_column_name", "check_expression", "flat", "make_step"]
 
 
 class RowSteps:
@@ -236,20 +236,27 @@ def flat(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], list | tuple) else args
 
 
-def check_seed(method: str, column: Any, call_site: CallSite) -> None:
-    """Raise TopologyException for a column that would draw the same random values in every micro-batch."""
-    function = made_up_seed(column)
+def check_expression(method: str, value: Any, call_site: CallSite) -> None:
+    """Raise TopologyException for a Column, or SQL text, that would stand still from micro-batch to micro-batch."""
+    function = made_up_seed(value)
     if function is not None:
         raise TopologyException(
-            f"{call_site}: {method}(): {argument_text(column)} would give the same values in every micro-batch: its "
+            f"{call_site}: {method}(): {argument_text(value)} would give the same values in every micro-batch: its "
             f'seed was made when the line ran; write it as SQL, F.expr("{function}(...)") without a seed, '
             "which gets a new one in each"
+        )
+    literal = literal_of_now(value)
+    if literal is not None:
+        raise TopologyException(
+            f"{call_site}: {method}(): {literal} is the time at which the text is read, and stays that; write "
+            "current_date() or current_timestamp(), which each micro-batch looks up, current_date() - 1 for yesterday, "
+            "and to_timestamp(concat(current_date(), ' 18:00')) for a time of today's"
         )
 
 
 def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
     if is_column(condition) or (isinstance(condition, str) and condition.strip()):
-        check_seed(method, condition, call_site)
+        check_expression(method, condition, call_site)
         return condition
     hint = "; for a Python function make a udf" if callable(condition) else ""
     raise TopologyException(f"{call_site}: {method}() takes SQL text or a Column, not {condition!r}{hint}")
@@ -261,7 +268,7 @@ def _columns(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[A
     for col in cols:
         if not (is_column(col) or (isinstance(col, str) and col.strip())):
             raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}")
-        check_seed(method, col, call_site)
+        check_expression(method, col, call_site)
     return cols
 
 
@@ -271,12 +278,13 @@ def _texts(method: str, texts: tuple[Any, ...], call_site: CallSite) -> tuple[st
     for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise TopologyException(f"{call_site}: {method}() takes SQL text, not {text!r}")
+        check_expression(method, text, call_site)
     return texts
 
 
 def _column(method: str, column: Any, call_site: CallSite) -> Any:
     if is_column(column):
-        check_seed(method, column, call_site)
+        check_expression(method, column, call_site)
         return column
     hint = f'F.col("{column}")' if isinstance(column, str) else "F.lit(...)"
     raise TopologyException(f"{call_site}: {method}() takes a Column such as {hint}, not {column!r}")

@@ -9,6 +9,8 @@ pytestmark = pytest.mark.integration
 
 NOW = ("current_timestamp()", "current_date()", "current_time()", "localtimestamp()", "now()", "unix_timestamp()")
 
+SAME_TEXTS = ("cast('2026-01-01 18:00' as timestamp)", "to_date('2026-01-01')", "'today'", "cast('12' as int)")
+
 
 @pytest.fixture
 def wide(spark):
@@ -28,6 +30,26 @@ def test_so_is_what_is_drawn(wide, drawn):
         assert must_rebuild(rows).endswith("is not deterministic")
 
 
-@pytest.mark.parametrize("same", ["current_user()", "current_database()", "column1 + 1", "date'2026-01-01'"])
+@pytest.mark.parametrize(
+    "now",
+    [
+        "cast('today' as date)",
+        "cast(' Yesterday UTC' as timestamp)",
+        "cast(concat('n', 'ow') as timestamp_ntz)",
+        "to_date('tomorrow')",
+        "to_timestamp('now')",
+        "cast('18:00' as timestamp)",
+        "date_add(date'2026-01-01', column1) = 'today'",
+    ],
+)
+def test_so_is_a_text_that_is_read_as_a_time(wide, now):
+    for rows in (wide.selectExpr("*", now), wide.selectExpr(f"struct(*, {now})"), wide.where(f"({now}) IS NOT NULL")):
+        assert must_rebuild(rows).endswith("depends on the time")
+    assert must_rebuild(wide.withColumn("now", F.lit("now").cast("timestamp"))).endswith("depends on the time")
+
+
+@pytest.mark.parametrize(
+    "same", ["current_user()", "current_database()", "column1 + 1", "date'2026-01-01'", *SAME_TEXTS]
+)
 def test_what_stays_as_it_is_stays(wide, same):
     assert must_rebuild(wide.selectExpr("*", same)) is None

@@ -11,6 +11,7 @@ from sparkrelay.topology.columns import (
     expression_path,
     is_column,
     is_star,
+    literal_of_now,
     made_up_seed,
     output_name,
     parse_path,
@@ -158,3 +159,23 @@ def test_a_seed_that_nobody_wrote(F):
     assert made_up_seed(F.function("brand")(made_up)) is None
     assert made_up_seed(F.expr("rand()")) is None
     assert made_up_seed("rand(5734387406330073174L)") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("day = date'today'", "date'today'"),
+        ("at > TIMESTAMP 'yesterday UTC' or a", "TIMESTAMP 'yesterday UTC'"),
+        ('at > timestamp_ntz"now"', 'timestamp_ntz"now"'),
+        ("at > timestamp'18:00'", "timestamp'18:00'"),
+        ("at > timestamp 'T8:00:00 UTC'", "timestamp 'T8:00:00 UTC'"),
+        ("day = date'2026-01-01'", None),
+        ("at = timestamp'2026-01-01 18:00'", None),
+        ("day = date'epoch'", None),
+        ("birthdate 'today'", None),
+        ("to_date(day) > current_date()", None),
+    ],
+)
+def test_literals_of_the_time_at_which_they_are_read(F, text, literal):
+    assert literal_of_now(text) == literal_of_now(F.expr(text)) == literal
+    assert literal_of_now(3) is None

@@ -342,3 +342,17 @@ def test_a_retention_needs_a_watermark(builder, flights, F, sink):
         table.to("out")
     with fails(f"{line}: agg(..., retention='1 day') needs to know when a window is over: put withWatermark"):
         builder.build()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, _: s.where("time > timestamp'yesterday'"),
+        lambda s, _: s.selectExpr("carrier", "date 'today' as day"),
+        lambda s, functions: s.withColumn("day", functions.expr("date'today'")),
+        lambda s, functions: s.groupBy(functions.expr("time > timestamp'18:00'")),
+    ],
+)
+def test_literals_that_would_stay_at_one_time(flights, F, step):
+    with pytest.raises(TopologyException, match=r"test_errors.py:\d+: .* is the time at which .* current_date\(\)"):
+        step(flights, F)

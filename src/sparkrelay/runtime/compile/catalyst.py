@@ -1,4 +1,4 @@
-"""What we read out of Catalyst through py4j: what plans and expressions are made of, and which columns a plan wants.
+"""What we read out of Catalyst through py4j: what plans and expressions are made of.
 
 Column expressions come from PySpark itself, so ``groupBy(F.window("ts", "10 minutes")).agg(F.sum(F.col("a") * 2))``
 means what it means there: grouping keys and aggregate arguments become an ordinary projection before the stateful
@@ -27,27 +27,13 @@ __all__ = [
     "number_of",
     "pattern",
     "projected_sql",
-    "wanted_columns",
+    "scala_object",
 ]
 
 
 def as_column(column: Any) -> Column:
     """Return ``column`` as a Column; a string names one."""
     return column if isinstance(column, Column) else F.col(column)
-
-
-def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
-    """Return the columns of ``source`` that ``plan``, built on it, really reads after optimisation."""
-    if lets_nothing_through(plan):
-        # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
-        return frozenset(source.columns)
-    leaf = source._jdf.queryExecution().analyzed()
-    names = {number_of(attribute): str(attribute.name()) for attribute in items(leaf.output())}
-    optimized = plan._jdf.queryExecution().optimizedPlan()
-    read = {number_of(attribute) for node in nodes(optimized) for attribute in items(node.references().toSeq())}
-    # The leaf's own output counts when nothing stands above it.
-    top = {number_of(attribute) for attribute in items(optimized.output())}
-    return frozenset(name for expression, name in names.items() if expression in read | top)
 
 
 def projected_sql(projection: DataFrame) -> dict[str, str]:
@@ -95,8 +81,13 @@ def number_of(attribute: Any) -> int:
 
 def pattern(name: str) -> Any:
     """Return one of Catalyst's tree patterns: every node knows which of them are below it."""
-    patterns = getattr(getattr(jvm().org.apache.spark.sql.catalyst.trees, "TreePattern$"), "MODULE$")
-    return getattr(patterns, name)()
+    return getattr(scala_object("trees.TreePattern"), name)()
+
+
+def scala_object(name: str) -> Any:
+    """Return an object of Scala's, by its name behind ``org.apache.spark.sql.catalyst``."""
+    package, _, name = name.rpartition(".")
+    return getattr(getattr(getattr(jvm().org.apache.spark.sql.catalyst, package), f"{name}$"), "MODULE$")
 
 
 def jvm() -> Any:

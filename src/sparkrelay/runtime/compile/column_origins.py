@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes, number_of
+from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes, number_of, scala_object
 from sparkrelay.topology.columns import stable_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["computed_from"]
+__all__ = ["computed_from", "made_by"]
 
 _ZONED: Final = "org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression"
 #: Any time will do, in microseconds since 1970; py4j makes a long of what has more than 32 bits.
@@ -50,12 +50,12 @@ def computed_from(
     plan = rows._jdf.queryExecution().analyzed()
     columns = {str(attribute.name()): attribute for attribute in items(plan.output())}
     wanted = {name: columns[name] for name in names}
-    made = _made(plan) if any(number_of(attribute) not in given for attribute in wanted.values()) else {}
+    made = made_by(plan) if any(number_of(attribute) not in given for attribute in wanted.values()) else {}
     texts = {name: _text(attribute, given, made) for name, attribute in wanted.items()}
     return {name: text for name, text in texts.items() if text != name}
 
 
-def _made(plan: Any) -> _Made:
+def made_by(plan: Any) -> _Made:
     """Return how the nodes of a plan make attributes."""
     made: _Made = {}
     for node in nodes(plan):
@@ -115,7 +115,7 @@ def _sql(expressions: list[Any]) -> str:
 def _zone(expressions: list[Any]) -> str:
     """Name the session's time zone if what the expressions compute depends on it, such as the date of a time."""
     zoned = jvm().java.lang.Class.forName(_ZONED)
-    needs_zone = getattr(getattr(jvm().org.apache.spark.sql.catalyst.expressions, "Cast$"), "MODULE$").needsTimeZone
+    needs_zone = scala_object("expressions.Cast").needsTimeZone
     for node in (node for one in expressions for node in nodes(one) if zoned.isInstance(node)):
         # Every cast has a zone, whether its types need one or not.
         if kind(node) != "Cast" or needs_zone(node.child().dataType(), node.dataType()):

@@ -28,7 +28,7 @@ from sparkrelay.runtime.compile.carried_columns import (
     joined_columns,
     keeps_newest,
 )
-from sparkrelay.runtime.compile.catalyst import lets_nothing_through, wanted_columns
+from sparkrelay.runtime.compile.catalyst import lets_nothing_through
 from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
@@ -36,6 +36,7 @@ from sparkrelay.runtime.compile.grouping import projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec, with_times
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import changes_spec, publish_spec, settle_spec, shared_changelog
+from sparkrelay.runtime.compile.read_columns import wanted_columns
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.row_wise import must_rebuild

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.runtime.compile.catalyst import items, kind, nodes, pattern
+from sparkrelay.runtime.compile.catalyst import items, kind, nodes, pattern, scala_object
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
@@ -13,10 +14,21 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["differs_each_time", "drawn", "may_drop_rows", "must_rebuild", "not_row_wise", "reads_hidden"]
+__all__ = [
+    "depends_on_time",
+    "differs_each_time",
+    "drawn",
+    "may_drop_rows",
+    "must_rebuild",
+    "not_row_wise",
+    "reads_hidden",
+]
 
 #: What Catalyst marks as current_time() and its like, but which stays as it is.
 _NAMES_OF_NOW = frozenset({"CurrentCatalog", "CurrentDatabase", "CurrentUser"})
+#: Types that such texts are read as; a time of day without a date is one of the day on which it is read.
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
+_NOW_AS_TEXT = re.compile(r"\s*(?:(?:now|today|tomorrow|yesterday)\b|T?\d{1,2}:)", re.IGNORECASE)
 
 
 def must_rebuild(plan: DataFrame) -> str | None:
@@ -35,18 +47,54 @@ def must_rebuild(plan: DataFrame) -> str | None:
 def differs_each_time(plan: DataFrame) -> str | None:
     """Return what makes ``plan`` give another answer for the same rows each time that it is planned, or None."""
     analyzed = plan._jdf.queryExecution().analyzed()
-    now, subquery = pattern("CURRENT_LIKE"), pattern("PLAN_EXPRESSION")
+    subquery = pattern("PLAN_EXPRESSION")
     # Few calls to the JVM; only a suspicion is worth a walk through the expressions.
-    if analyzed.deterministic() and not analyzed.containsPattern(now) and not analyzed.containsPattern(subquery):
-        return None
-    for expression in (one for node in nodes(analyzed) for one in items(node.expressions())):
-        if not expression.deterministic():
-            return f"{expression.sql()} is not deterministic"
-        if expression.containsPattern(subquery):
-            return f"{expression.sql()} holds a subquery"
-        if any(part.nodePatterns().contains(now) and kind(part) not in _NAMES_OF_NOW for part in nodes(expression)):
-            return f"{expression.sql()} depends on the time"
+    if not analyzed.deterministic() or analyzed.containsPattern(subquery):
+        for expression in _expressions(analyzed):
+            if not expression.deterministic():
+                return f"{expression.sql()} is not deterministic"
+            if expression.containsPattern(subquery):
+                return f"{expression.sql()} holds a subquery"
+    return depends_on_time(analyzed)
+
+
+def depends_on_time(analyzed: Any) -> str | None:
+    """Return what in an analysed plan is made of the time at which it is planned, or None."""
+    now = pattern("CURRENT_LIKE")
+    if analyzed.containsPattern(now):
+        for expression in (one for one in _expressions(analyzed) if one.containsPattern(now)):
+            if any(part.nodePatterns().contains(now) and kind(part) not in _NAMES_OF_NOW for part in nodes(expression)):
+                return f"{expression.sql()} depends on the time"
+    # Functions such as to_timestamp() are casts in the end, which their own children do not show.
+    replaced = scala_object("optimizer.ReplaceExpressions").apply(analyzed)
+    cast = pattern("CAST")
+    if replaced.containsPattern(cast):
+        for expression in _expressions(replaced):
+            if any(_reads_now(part, now) for part in _holding(expression, cast)):
+                return f"{expression.sql()} depends on the time"
     return None
+
+
+def _reads_now(part: Any, now: Any) -> bool:
+    """Return whether an expression reads a text such as ``'today'`` as a time, for which Spark puts a constant."""
+    if kind(part) != "Cast" or str(part.dataType().typeName()) not in _TIMES:
+        return False
+    text = part.child()
+    if not str(text.dataType().typeName()).startswith("string") or not text.foldable() or text.containsPattern(now):
+        return False
+    return (value := text.eval(None)) is not None and _NOW_AS_TEXT.match(str(value)) is not None
+
+
+def _holding(expression: Any, wanted: Any) -> Iterator[Any]:
+    """Yield an expression and what is below it, as far as there is the pattern in it."""
+    if expression.containsPattern(wanted):
+        yield expression
+        for child in items(expression.children()):
+            yield from _holding(child, wanted)
+
+
+def _expressions(analyzed: Any) -> Iterator[Any]:
+    return (one for node in nodes(analyzed) for one in items(node.expressions()))
 
 
 def drawn(plan: DataFrame) -> list[str]:
@@ -57,8 +105,7 @@ def drawn(plan: DataFrame) -> list[str]:
     analyzed = plan._jdf.queryExecution().analyzed()
     if analyzed.deterministic():
         return []
-    expressions = (one for node in nodes(analyzed) for one in items(node.expressions()))
-    return [str(expression.sql()) for expression in expressions if not expression.deterministic()]
+    return [str(expression.sql()) for expression in _expressions(analyzed) if not expression.deterministic()]
 
 
 #: Nodes of a logical plan that make what they make of each row by itself, and leave it where it is.
