@@ -280,6 +280,68 @@ def test_a_filter_in_front_of_a_table_lets_deletions_through(spark):
         assert (row["user"], row["page"], row["all"]) == ("bob", "b", {"page": "b", "n": 1})
 
 
+def test_filters_in_front_of_a_repartition_let_deletions_through_too(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("user"), value=CLICK)
+    clicks.where("n > 0").repartition("user").where("page != 'x'").to_table(name="last")
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2) as driver:
+        topic = driver.create_input_topic("clicks")
+        for user, page in (("ada", "a"), ("bob", "b"), ("cid", "x")):
+            topic.pipe_input(user, {"page": page, "n": 1})
+        topic.pipe_input("bob", {"page": "c", "n": 0})
+        topic.pipe_input("ada", None)
+        assert [(row["user"], row["page"]) for row in driver.store("last")] == [("bob", "b")]
+
+
+@pytest.mark.parametrize("column", ["page", "user"])
+@pytest.mark.parametrize("repartitioned", [True, False])
+def test_a_join_with_a_data_frame_lets_deletions_through(spark, column, repartitioned):
+    names = [("a", "A"), ("b", "B"), ("ada", "Ada"), ("bob", "Bob")]
+    frame = spark.createDataFrame(names, f"{column} string, name string")
+    builder = StreamsBuilder()
+    found = builder.stream("clicks", key=String("user"), value=CLICK).join(frame, column)
+    (found.repartition("user") if repartitioned else found).to_table(name="last")
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2) as driver:
+        topic = driver.create_input_topic("clicks")
+        for user, page in (("ada", "a"), ("bob", "b")):
+            topic.pipe_input(user, {"page": page, "n": 1})
+        topic.pipe_input("cid", {"page": "c", "n": 1})
+        topic.pipe_input("ada", None)
+        topic.pipe_input("cid", None)
+        (row,) = driver.store("last")
+        assert (row["user"], row["page"]) == ("bob", "b")
+        assert row["name"] == ("B" if column == "page" else "Bob")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda s: s.withColumn("item", F.explode(F.split("page", ","))),
+        lambda s: s.withColumn("w", F.window(F.timestamp_seconds("n"), "1 hour")),
+        lambda s: s.withColumn("item", F.explode(F.split("page", ","))).repartition("user"),
+        lambda s: s.transform(lambda rows: rows.where("n > 0")).repartition("user"),
+    ],
+)
+def test_steps_that_would_lose_deletions_are_refused(spark, made):
+    builder = StreamsBuilder()
+    made(builder.stream("clicks", key=String("user"), value=CLICK)).to_table()
+    with pytest.raises(
+        TopologyException, match=r"test_tables.py:\d+: .* may drop rows .*without a value.*to_table\(\)"
+    ):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_by_another_key_such_steps_lose_none(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("user"), value=CLICK)
+    clicks.withColumn("item", F.explode(F.split("page", ","))).repartition("item").to_table(name="last")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("clicks")
+        topic.pipe_input("ada", {"page": "a,b", "n": 1})
+        topic.pipe_input("ada", None)
+        assert sorted(row["item"] for row in driver.store("last")) == ["a", "b"]
+
+
 def test_a_tombstone_of_the_stream_moves_time_too(spark):
     """As in Kafka Streams, which takes the record behind it right after it, however early that one is."""
     builder = StreamsBuilder()

@@ -26,21 +26,21 @@ from sparkrelay.runtime.compile.carried_columns import (
     carried_columns,
     emitted_columns,
     joined_columns,
-    keeps_newest,
 )
 from sparkrelay.runtime.compile.catalyst import lets_nothing_through
 from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
+from sparkrelay.runtime.compile.deletions import Deletions
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec, with_times
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
-from sparkrelay.runtime.compile.publish_spec import changes_spec, publish_spec, settle_spec, shared_changelog
+from sparkrelay.runtime.compile.publish_spec import changes_spec, late_spec, publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.read_columns import wanted_columns
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.row_wise import must_rebuild
-from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields, without_kafka
+from sparkrelay.runtime.compile.schemas import hidden_fields, without_kafka
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, topics_read, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.step_fields import StepFields
@@ -50,7 +50,6 @@ from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import FetchSpec, LateSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.operators.collected_joins import collected_leg
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.compile.ways import Way
+    from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -106,6 +106,7 @@ class LegCompiler:
         self.writes_dead_letters = config.errors_dead_letter_queue_topic_name is not None
         self._legs = tuple(legs)
         self._repeated = repeated_steps(legs)
+        self._deletions = Deletions(self._legs)
         self._way: Way = BulkWay(target)
         self._resident = ResidentWay(target)
         self._names = names
@@ -323,7 +324,8 @@ class LegCompiler:
         """
         hidden = (*carried_columns(leg), *self._way.hidden)
         start = source, source, behind
-        rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=keeps_newest(leg))
+        passing = self._deletions.pass_through(leg)
+        rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=passing)
         if leg.emitting is not None:
             if leg.join is None:
                 behind = computed_from(rows, base, visible(rows).names, behind)
@@ -331,7 +333,9 @@ class LegCompiler:
         elif leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
-            rows = base = self._late(leg, with_window(leg.late_for, rows, hidden), leg.late_for.store)
+            rows = with_window(leg.late_for, rows, hidden)
+            spec, output = late_spec(leg, rows, leg.late_for.store, self._step(leg))
+            rows = base = self._way.between(leg.id, rows, functools.partial(late_leg, spec), output)
         return rows, base, behind
 
     def _applied(
@@ -387,18 +391,12 @@ class LegCompiler:
             self._read_behind[cut] = self._wanted_of(leg, steps, no_rows_of(self._way.placed(), behind))
         return self._read_behind[cut]
 
-    def _late(self, leg: Leg, rows: DataFrame, store: str) -> DataFrame:
-        """Return those of the rows that are late for a store's windows."""
-        output = StructType([*visible(rows), *hidden_fields(carried_columns(leg))])
-        spec = LateSpec(**self._step(leg), store=store, output=arrow_schema(output))
-        return self._way.between(leg.id, rows, functools.partial(late_leg, spec), output)
-
     def _in_words(self, leg: Leg, steps: Sequence[Step | Lookup], source: DataFrame) -> DataFrame:
         """Apply steps in front of a leg's stateful one for Catalyst to look at, with lookups that it sees through."""
         hidden = (*carried_columns(leg), *self._way.hidden)
         rows = source
         for some, lookup in by_lookup(steps, collected=False):
-            rows = apply_steps(some, rows, hidden, tombstones_pass=keeps_newest(leg))
+            rows = apply_steps(some, rows, hidden, tombstones_pass=self._deletions.pass_through(leg))
             if isinstance(lookup, Lookup):
                 rows = in_words(rows, lookup, behind_lookup(lookup, rows, self._table(lookup.store))[1])
         return rows

@@ -1,4 +1,4 @@
-"""What the last step of a leg needs to know to write its rows to a topic."""
+"""What steps of a leg need to know that write its rows to a topic, or stand right in front of that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType, TimestampType
 
 from sparkrelay.records.formats import Format, Json
-from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED
+from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
+from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import (
     SinkPlan,
     arrow_schema,
@@ -17,17 +18,19 @@ from sparkrelay.runtime.compile.schemas import (
     layout_number,
     plan_sink,
 )
-from sparkrelay.runtime.contract.specs import ChangesSpec, PublishSpec, SettleSpec
+from sparkrelay.runtime.contract.specs import ChangesSpec, LateSpec, PublishSpec, SettleSpec
 from sparkrelay.topology.event_times import shipped_event_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import DataFrame
+
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Sink
 
-__all__ = ["changes_spec", "publish_spec", "settle_spec", "shared_changelog"]
+__all__ = ["changes_spec", "late_spec", "publish_spec", "settle_spec", "shared_changelog"]
 
 
 def publish_spec(
@@ -123,3 +126,16 @@ def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple
     if leg.sink is not None and not leg.sink.internal and leg.table_steps == len(leg.after):
         keys = plan_sink(leg, leg.sink, columns).key
     return SettleSpec(**step, keys=keys, output=arrow_schema(output)), output
+
+
+def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) -> tuple[LateSpec, StructType]:
+    """Return the step that lets rows through which are late for a store's windows, and its output.
+
+    Args:
+        leg: the leg.
+        rows: in front of it.
+        store: the store.
+        step: what every step knows.
+    """
+    output = StructType([*visible(rows), *hidden_fields(carried_columns(leg))])
+    return LateSpec(**step, store=store, output=arrow_schema(output)), output

@@ -27,6 +27,10 @@ __all__ = ["apply_steps", "checked", "given_names", "joined", "refuse_hidden", "
 
 #: Steps of a table that may drop rows: what they once let through is deleted (``worker.table_changes``).
 _FILTERS = frozenset({"where", "filter"})
+#: Steps that see to it themselves that records without a value pass.
+_LET_DELETIONS_PASS = _FILTERS | {"join"}
+#: Marks the rows of a DataFrame in a join.
+_FOUND = "sparkrelay_found"
 _EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY_SIDES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 #: Our own columns among those that Spark suggests.
@@ -66,7 +70,7 @@ def apply_steps(
         elif tombstones_pass and step.kind in _FILTERS:
             frames.append(_filtered(step, frames[-1]))
         else:
-            frames.append(_apply(step, frames[-1], carried))
+            frames.append(_apply(step, frames[-1], carried, tombstones_pass=tombstones_pass))
     if steps and not_row_wise(frames[-1]) is not None:
         for step, frame in zip(steps, frames[1:], strict=True):
             if (reason := not_row_wise(frame)) is not None:
@@ -86,6 +90,8 @@ def apply_steps(
                 "through would stay in the sink when the group changes. Use where(...), or put to_stream() before it, "
                 "to change each update by itself"
             )
+        if tombstones_pass and not of_table and step.kind not in _LET_DELETIONS_PASS:
+            _check_deletions_pass(step, before, after)
     return frames[-1]
 
 
@@ -110,7 +116,17 @@ def _check_drawn_once(step: Step, before: DataFrame, after: DataFrame) -> None:
         )
 
 
-def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
+def _check_deletions_pass(step: Step, before: DataFrame, after: DataFrame) -> None:
+    """Refuse a step that may keep a record without a value from the table of newest rows that it deletes from."""
+    if (reason := may_drop_rows(before, after)) is not None:
+        raise TopologyException(
+            f"{step.call_site}: {step.text} in front of to_table() may drop rows ({reason}), and with them records "
+            "without a value, which delete their key's row. Use where(...), which lets them pass; or put to_table() "
+            "before this step, and to_stream() between both"
+        )
+
+
+def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_pass: bool) -> DataFrame:
     where = str(step.call_site)
     if step.kind in {"select", "selectExpr"}:
         arguments = step.args[0] if len(step.args) == 1 and isinstance(step.args[0], list | tuple) else step.args
@@ -121,7 +137,7 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
             # A star of another kind, such as "* except (a)", has brought them.
             after = checked(where, lambda: method(*chosen))
     elif step.kind == "join":
-        after = joined(step, rows)
+        after = joined(step, rows, tombstones_pass=tombstones_pass)
     elif step.is_union:
         # What is put together are the legs' ends; that they fit is for whoever builds both to see.
         return rows
@@ -169,8 +185,13 @@ def _deleting(step: Step, rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return checked(str(step.call_site), marked)
 
 
-def joined(step: Step, rows: DataFrame) -> DataFrame:
+def joined(step: Step, rows: DataFrame, *, tombstones_pass: bool = False) -> DataFrame:
     """Join with a DataFrame, whose rows are sent to wherever the stream's are: a task's rows stay where they are.
+
+    Args:
+        step: the join.
+        rows: of the stream.
+        tombstones_pass: True in front of a table of newest rows: those that delete stay though they find nothing.
 
     Raises:
         TopologyException: a column is missing, or stands on both sides; or the DataFrame is a stream.
@@ -191,7 +212,14 @@ def joined(step: Step, rows: DataFrame) -> DataFrame:
         )
     _have_streams_run(rows)
     names = [quoted((name,)) for name in (*rows.columns, *given_names(frame, on))]
-    return checked(where, lambda: rows.join(F.broadcast(frame), list(on), how).select(*names))
+
+    def found() -> DataFrame:
+        if not tombstones_pass or how != "inner":
+            return rows.join(F.broadcast(frame), list(on), how)
+        marked = F.broadcast(frame.withColumn(_FOUND, F.lit(True)))
+        return rows.join(marked, list(on), "left").where(F.col(hidden_columns.TOMBSTONE) | F.col(_FOUND).isNotNull())
+
+    return checked(where, lambda: found().select(*names))
 
 
 def _have_streams_run(rows: DataFrame) -> None:
