@@ -12,13 +12,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StringType, StructField, StructType, VariantType, _has_type
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkrelay.errors import SerializationException, StreamsException, TopologyException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.compile.catalyst import jvm, kind, nodes
 from sparkrelay.runtime.compile.row_steps import given_names, joined, visible
-from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
+from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields, lost_in_arrow
 from sparkrelay.runtime.contract.specs import CollectedSpec
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, JobFailed, collect_frame
@@ -192,15 +192,7 @@ def _is_key(field: StructField) -> bool:
 
 def _arrow(columns: StructType, where: str) -> pa.Schema:
     for field in columns:
-        reason = ""
-        try:
-            # To Arrow it is a struct of bytes, which would be read as one.
-            if _has_type(field.dataType, VariantType):
-                reason = "a variant"
-            arrow_schema(StructType([field]))
-        except PySparkException as error:
-            reason = str(error.getMessage() or error)
-        if reason:
+        if (reason := lost_in_arrow(field)) is not None:
             raise TopologyException(
                 f"{where} with refresh=: column {field.name!r} ({field.dataType.simpleString()}) cannot go through "
                 f"Arrow: {reason}; drop or cast it before the join, or leave refresh= out"

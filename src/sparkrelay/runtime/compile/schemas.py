@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     AtomicType,
     BinaryType,
     BooleanType,
+    CalendarIntervalType,
     DataType,
     DateType,
     DecimalType,
@@ -25,6 +26,7 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     ShortType,
+    SpatialType,
     StringType,
     StructField,
     StructType,
@@ -80,6 +82,7 @@ __all__ = [
     "format_fields",
     "hidden_fields",
     "layout_number",
+    "lost_in_arrow",
     "plain_format",
     "plan_sink",
     "unlike",
@@ -129,6 +132,17 @@ def hidden_fields(names: tuple[str, ...]) -> list[StructField]:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return a schema as Spark ships it to Python workers."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def lost_in_arrow(field: StructField) -> str | None:
+    """Return why the values of a column do not get through Arrow as what they are; None if they do."""
+    if _has_type(field.dataType, (VariantType, SpatialType)):
+        return f"to Arrow {field.dataType.simpleString()} is a struct of bytes, and would be taken for one"
+    try:
+        arrow_schema(StructType([field]))
+    except PySparkException as error:
+        return str(error.getMessage() or error)
+    return None
 
 
 def layout_number(schema: StructType) -> int:
@@ -210,11 +224,10 @@ def _check_readable(schema: StructType, where: str) -> None:
     for field in schema:
         kind = field.dataType.simpleString()
         try:
-            # To Arrow it is a struct of bytes, which would be read as one.
-            if _has_type(field.dataType, VariantType):
-                raise SerializationException(f"field {field.name} has type {kind}, to which JSON cannot be read")
+            if (reason := lost_in_arrow(field)) is not None:
+                raise SerializationException(reason)
             json_to_columns(pa.array([], pa.binary()), arrow_schema(StructType([field])))
-        except (PySparkException, SerializationException) as error:
+        except SerializationException as error:
             raise TopologyException(
                 f"{where}: Json() with field {field.name!r} ({kind}): {error}; declare it as a string, which takes any "
                 "JSON as its text"
@@ -417,6 +430,8 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     if isinstance(form, Arrow):
         one = form.column
     columns = StructType(written if one is None else [rows[one]])
+    if not sink.internal and not isinstance(form, OneColumn | Arrow):
+        _check_values(columns, form, where)
     return SinkPlan(form, columns, key, headers)
 
 
@@ -492,6 +507,32 @@ def _check_writable(rows: StructType, names: Sequence[str], form: RegistryFormat
         raise TopologyException(f"{where}: {error}") from error
 
 
+def _check_values(columns: StructType, form: Format, where: str) -> None:
+    """Refuse columns whose values a format cannot hold."""
+    for field in columns:
+        reason = lost_in_arrow(field)
+        if reason is None and isinstance(form, Json):
+            try:
+                columns_to_format(_no_rows(arrow_schema(StructType([field]))), form)
+            except (SerializationException, pa.ArrowException) as error:
+                reason = str(error)
+        if reason is not None:
+            raise TopologyException(
+                f"{where} writes column {field.name!r} ({field.dataType.simpleString()}), which "
+                f'{type(form).__name__}() cannot hold: {reason}. Write it as text, withColumn("{field.name}", {_as_text(field)}), or drop() it'
+            )
+
+
+def _as_text(field: StructField) -> str:
+    """Return what to write instead of a column that a format cannot hold."""
+    name, kind = field.name, field.dataType
+    if isinstance(kind, SpatialType):
+        return f'F.st_asbinary("{name}")'
+    if isinstance(kind, VariantType) or not isinstance(kind, AtomicType | CalendarIntervalType):
+        return f'F.to_json("{name}")'
+    return f'F.col("{name}").cast("string")'
+
+
 def _check_rows_column(rows: StructType, name: str, where: str) -> None:
     kind = rows[name].dataType if name in rows.names else None
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
@@ -521,13 +562,16 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
 
 def check_packable(visible: StructType, where: str, what: str = "go through a repartition topic") -> None:
     """Raise TopologyException for a column whose rows cannot be packed, as they are on their way or in a table."""
-    for field, column in zip(visible, arrow_schema(visible), strict=True):
+    for field in visible:
         try:
+            if (reason := lost_in_arrow(field)) is not None:
+                raise SerializationException(reason)
+            column = arrow_schema(StructType([field])).field(0)
             key_bytes([pa.array([], column.type), pa.array([], pa.bool_())], normal=False)
         except SerializationException as error:
             raise TopologyException(
-                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}: {error}. "
-                "select() the columns that are needed before this step"
+                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}: {error}. Make it "
+                f'withColumn("{field.name}", {_as_text(field)}) before this step, or select() the columns that it needs'
             ) from error
 
 

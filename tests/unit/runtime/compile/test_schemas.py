@@ -113,7 +113,13 @@ def test_rows_may_have_arrays_and_maps_and_keys_may_not(kind):
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(nested(17), "nested deeper than 16 levels"), (t.ArrayType(t.DayTimeIntervalType()), "of type duration")],
+    [
+        (nested(17), "nested deeper than 16 levels"),
+        (t.ArrayType(t.DayTimeIntervalType()), "of type duration"),
+        (t.YearMonthIntervalType(), r"not supported.*F.col\(\"x\"\).cast\(\"string\"\)"),
+        (t.VariantType(), r"a struct of bytes.*F.to_json\(\"x\"\)"),
+        (t.GeometryType(4326), r"a struct of bytes.*F.st_asbinary\(\"x\"\)"),
+    ],
 )
 def test_what_rows_cannot_have_is_refused_with_its_reason(kind, reason):
     with pytest.raises(TopologyException, match=rf"^here: column 'x' .* cannot be kept in a table: .*{reason}"):

@@ -1,6 +1,7 @@
 """What of a leg's last rows becomes key and value, and what is refused."""
 
 import pytest
+from pyspark.sql import types as t
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -94,3 +95,34 @@ def test_a_repartition_topic_carries_a_column_called_value_whatever_it_is():
     builder.stream("in").repartition("value").to("out")
     first, _ = (subtopology.legs[0] for subtopology in builder.build().subtopologies)
     assert plan_sink(first, first.sink, StructType(fields(key="binary", value="int"))).key == ("value",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (t.VariantType(), r'F.to_json\("c"\)'),
+        (t.GeometryType(4326), r'F.st_asbinary\("c"\)'),
+        (t.GeographyType(4326), r'F.st_asbinary\("c"\)'),
+        (t.ArrayType(t.VariantType()), r'F.to_json\("c"\)'),
+        (t.DayTimeIntervalType(), r'F.col\("c"\).cast\("string"\)'),
+        (t.YearMonthIntervalType(), r'F.col\("c"\).cast\("string"\)'),
+        (t.CalendarIntervalType(), r'F.col\("c"\).cast\("string"\)'),
+        (t.TimeType(), r'F.col\("c"\).cast\("string"\)'),
+        (t.StructType([StructField("inner", t.TimeType())]), r'F.to_json\("c"\)'),
+        (t.MapType(t.StructType([StructField("a", IntegerType())]), IntegerType()), r'F.to_json\("c"\)'),
+    ],
+)
+def test_json_does_not_hold_such_a_column(kind, remedy):
+    with pytest.raises(TopologyException, match=rf"'c' \(.*\), which Json\(\) cannot hold: .*{remedy}\), or drop"):
+        plan_of(fields(k="string", c=kind))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        t.ByteType(), t.NullType(), t.DateType(), t.TimestampNTZType(), t.DecimalType(10, 2),
+        t.MapType(IntegerType(), IntegerType()), t.ArrayType(t.StructType([StructField("b", BinaryType())])),
+    ],
+)  # fmt: skip
+def test_json_holds_the_others(kind):
+    assert plan_of(fields(k="string", c=kind)).columns.names == ["k", "c"]
