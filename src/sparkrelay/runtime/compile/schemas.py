@@ -519,7 +519,8 @@ def _check_values(columns: StructType, form: Format, where: str) -> None:
         if reason is not None:
             raise TopologyException(
                 f"{where} writes column {field.name!r} ({field.dataType.simpleString()}), which "
-                f'{type(form).__name__}() cannot hold: {reason}. Write it as text, withColumn("{field.name}", {_as_text(field)}), or drop() it'
+                f"{type(form).__name__}() cannot hold: {reason}. Write it as text, "
+                f'withColumn("{field.name}", {_as_text(field)}), or drop() it'
             )
 
 
