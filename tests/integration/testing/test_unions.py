@@ -50,6 +50,25 @@ def test_rows_of_both_streams_are_counted_once(spark, batch):
         }
 
 
+@pytest.mark.parametrize("first", ["web", "app"])
+def test_nulls_inside_of_a_column_come_through_though_the_other_stream_has_none(spark, first):
+    builder = StreamsBuilder()
+    web = builder.stream("web", key=String("k"), value=Json("n int"))
+    app = builder.stream("app", key=String("k"), value=Json("n int"))
+    streams = [
+        web.select("k", F.struct(F.array(F.lit(1)).alias("ns"), F.lit(1).alias("n")).alias("of")),
+        app.select("k", F.struct(F.array("n").alias("ns"), F.col("n")).alias("of")),
+    ]
+    both = streams[0].unionByName(streams[1]) if first == "web" else streams[1].unionByName(streams[0])
+    missing = F.exists("of.ns", lambda n: n.isNull()).alias("missing")
+    both.repartition("k").select("k", missing, F.col("of.n").isNull().alias("null")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        for name, n in (("web", None), ("app", None), ("app", 2)):
+            driver.create_input_topic(name).pipe_input(name, {"n": n})
+        found = [(row["k"], row["missing"], row["null"]) for row in driver.create_output_topic("out").read_rows()]
+        assert found == [("web", False, False), ("app", True, True), ("app", False, False)]
+
+
 def test_a_stream_can_be_put_together_with_itself_and_nulls_come_through(spark):
     builder = StreamsBuilder()
     numbers = builder.stream("numbers", key=String("k"), value=Json("n int"))

@@ -274,7 +274,7 @@ class LegCompiler:
         if topic not in self._shipped:
             if any(step.is_union for step in (*leg.before, *leg.after)):
                 # The other stream may have nulls where this one has none.
-                everything = StructType([StructField(field.name, field.dataType) for field in everything])
+                everything = StructType([StructField(field.name, field.dataType) for field in everything]).toNullable()
             self._ended[topic] = self._shipped[topic] = everything
             needed: set[str] = set()
             for reader in self._legs:
