@@ -307,7 +307,7 @@ class BatchRunner:
             command = BatchCommand(commands, partitions, self._global_tables, kept)
             if self._skipped_records is not None:
                 skipped = f"{self._skipped_records}-{self._number}"
-                command = replace(command, skipped_records=skipped, skips_of=plans.skips_of)
+                command = replace(command, skipped_records=skipped, skips_of=plans.skips_of(legs))
             description = f"batch {self._number} of {name_tasks(work)}"
             if job is None:
                 if residency is not None:

@@ -23,7 +23,7 @@ from sparkrelay.runtime.contract.specs import SourceChangelog
 from sparkrelay.topology import ForeachBatch, Show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -87,9 +87,10 @@ class PreparedLegs:
         #: The version of what each leg's plan knows of the schemas of its records.
         self._known_schemas = {leg.id: _known_schemas(leg) for leg in legs}
         self._plans: dict[str, PreparedLeg] = {leg.id: compiler.build(leg) for leg in legs}
-        #: Which leg speaks for the records that are skipped of a topic.
-        self.skips_of = frozenset(self._speaking())
-        writing = {leg for leg, _ in self.skips_of} if compiler.writes_dead_letters else set[str]()
+        self._speakers = self._may_speak()
+        writing = (
+            {leg for may in self._speakers.values() for leg in may} if compiler.writes_dead_letters else set[str]()
+        )
         self._waves = assign_waves([plan.leg for plan in self._plans.values()], writing)
         self._unions: dict[tuple[str, ...], DataFrame] = {}
         self._resident: ResidentLegs | None = None
@@ -98,20 +99,30 @@ class PreparedLegs:
         self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
         self._building = threading.Lock()
 
-    def _speaking(self) -> Iterator[tuple[str, str]]:
-        """Yield, for each input topic, one leg of those that read it and let something through, and the topic."""
-        found: set[Any] = set()
-        # Whether those that are built anew for each micro-batch let something through is seen then.
+    def _may_speak(self) -> dict[Any, list[str]]:
+        """Return, for each input topic, the legs that may speak for what is skipped of it: the first that runs does.
+
+        One that always lets something through is alone. Whether those do that are built anew for each micro-batch is
+        seen then: a leg through which nothing gets at this hour is not passed over for good.
+        """
+        found: dict[Any, list[PreparedLeg]] = {}
         for plan in sorted(self._plans.values(), key=lambda plan: plan.rebuild is not None):
             leg, source = plan.leg, plan.leg.source
-            if plan.idle or leg.goes_on:
+            if leg.goes_on or (plan.idle and plan.rebuild is None):
                 continue
             for topic in self._compiler.source_topics(leg):
                 # What one of two formats cannot read the other may.
                 key = leg.subtopology, topic, str(source.key), str(source.value), source.timestamp
-                if key not in found:
-                    found.add(key)
-                    yield leg.id, topic
+                found.setdefault(key, []).append(plan)
+        return {
+            key: [plan.leg.id for plan in (plans if plans[0].rebuild is not None else plans[:1])]
+            for key, plans in found.items()
+        }
+
+    def skips_of(self, legs: Collection[str]) -> frozenset[tuple[str, str]]:
+        """Return which of the legs that run in a micro-batch speaks for the skipped records of each topic."""
+        speaking = ((key[1], next((leg for leg in may if leg in legs), None)) for key, may in self._speakers.items())
+        return frozenset((leg, topic) for topic, leg in speaking if leg is not None)
 
     def state(self, store: str) -> StateSpec | None:
         """Return what the stateful step does that keeps a store; None if there is no such store."""

@@ -80,8 +80,26 @@ def test_one_leg_speaks_for_what_is_skipped_of_a_topic(compiler):
     compiler.idle, compiler.rebuild = {"idle"}, {"by-time"}
     legs = [made_leg(name, "orders") for name in ("idle", "by-time", "a", "b")]
     plans = plans_of(compiler, *legs, made_leg("c", "shops"), made_leg("d", "orders", subtopology=1))
-    assert plans.skips_of == {("a", "orders"), ("c", "shops"), ("d", "orders")}
-    assert plans_of(compiler, *legs[:2]).skips_of == {("by-time", "orders")}
+    running = {"by-time", "a", "b", "c", "d"}
+    assert plans.skips_of(running) == {("a", "orders"), ("c", "shops"), ("d", "orders")}
+    assert plans.skips_of({"by-time", "a"}) == {("a", "orders")}
+    assert plans_of(compiler, *legs[:2]).skips_of(running) == {("by-time", "orders")}
+
+
+def test_which_leg_speaks_may_depend_on_the_time(compiler):
+    compiler.rebuild, compiler.idle = {"mornings", "evenings"}, {"evenings"}
+    plans = plans_of(compiler, *(made_leg(name, "orders") for name in ("mornings", "evenings")))
+    assert plans.skips_of({"mornings"}) == {("mornings", "orders")}
+    assert plans.skips_of({"evenings"}) == {("evenings", "orders")}
+    assert plans.skips_of({"mornings", "evenings"}) == {("mornings", "orders")}
+    assert plans.skips_of(set()) == set()
+
+
+def test_all_that_may_write_dead_letters_run_one_after_the_other(compiler):
+    compiler.rebuild, compiler.idle, compiler.writes_dead_letters = {"mornings", "evenings"}, {"evenings"}, True
+    plans = plans_of(compiler, *(made_leg(name, "orders") for name in ("mornings", "evenings")))
+    compiler.idle.clear()
+    assert [list(wave.legs) for wave in plans.waves({0}, {"orders"})] == [["mornings"], ["evenings"]]
 
 
 def test_legs_of_a_task_that_write_dead_letters_run_one_after_the_other(compiler):
