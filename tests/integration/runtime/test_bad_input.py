@@ -291,6 +291,45 @@ def test_sessions_need_a_watermark(compiled):
         compiled(builder)
 
 
+@pytest.mark.parametrize(
+    ("keys", "made"),
+    [
+        (lambda: [F.window("created", "1 hour")], lambda s: s),
+        (lambda: ["user", F.window("created", "1 hour", "30 minutes")], lambda s: s),
+        (lambda: [F.expr("window(created, '1 hour')")], lambda s: s),
+        (lambda: ["user", "w"], lambda s: s.withColumn("w", F.window("created", "1 hour"))),
+        (lambda: ["page", "w"], lambda s: s.withColumn("w", F.window(F.col("created").cast("timestamp"), "1 hour"))),
+        (lambda: ["page", "w"], lambda s: s.withColumn("w", F.window("kafka.timestamp", "1 hour"))),
+    ],
+)
+def test_windows_of_another_time_than_the_watermarks(compiled, keys, made):
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("user"), value=Json("page string, created timestamp, received timestamp"))
+    made(stream).withWatermark("received", "1 minute").groupBy(*keys()).count().to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+: .*'received': windows end by their own time"):
+        compiled(builder)
+
+
+@pytest.mark.parametrize(
+    ("time", "window", "made"),
+    [
+        ("created", lambda: F.expr("window(created, '1 hour')"), lambda s: s),
+        ("created", lambda: F.window(F.col("created") + F.expr("interval 1 hour"), "1 hour"), lambda s: s),
+        ("at", lambda: F.window("created", "1 hour"), lambda s: s.withColumn("at", F.col("created").cast("date"))),
+        (
+            "at",
+            lambda: "w",
+            lambda s: s.withColumn("w", F.window("created", "1 hour")).withColumnRenamed("created", "at"),
+        ),
+    ],
+)
+def test_windows_of_what_the_watermark_is_made_of(compiled, time, window, made):
+    builder = StreamsBuilder()
+    stream = made(builder.stream("a", key=String("user"), value=Json("page string, created timestamp")))
+    stream.withWatermark(time, "1 minute").groupBy("page", window()).count().to("b", value=Json())
+    compiled(builder)
+
+
 def test_a_key_column_that_would_hide_a_field(compiled):
     builder = StreamsBuilder()
     builder.stream("a", key=String("user"), value=Json("user int, amount int")).where("amount > 1").to(

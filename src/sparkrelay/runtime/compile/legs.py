@@ -208,6 +208,7 @@ class LegCompiler:
             store = leg.aggregation.store
             if store not in self._computed_keys:
                 keys = self._aggregates[store].results.names[: len(leg.aggregation.keys)]
+                keys += [hidden_columns.EVENT_TIME] if leg.keeps_watermark else []
                 self._computed_keys[store] = computed_from(rows, base, keys, behind)
             computed = self._computed_keys[store]
             reports, output = self._stateful(leg, leg.aggregation, rows, computed)

@@ -56,7 +56,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         taken: the rows that it takes in.
         rows: their columns that reach it.
         aggregates: what it makes of them.
-        computed: what its keys are computed from.
+        computed: what its keys, and the rows' event times, are computed from.
         legs: of the topology.
         names: Kafka's names of its topics.
         config: the instance's settings.
@@ -95,7 +95,9 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
     _warn_of_lists(aggregation, states)
     limited = leg.source.internal and not shipped_event_times(legs).keys().isdisjoint(leg.source.topics)
-    watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources, limited=limited)
+    watermark = watermark_spec(
+        aggregation, taken, keys, config.event_time_after_max_ms, sources, computed=computed, limited=limited
+    )
     spec = StateSpec(
         **step,
         store=aggregation.store,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, cast
+import re
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, functions as F
+from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType, TimestampType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import as_column, items, jvm, kind
+from sparkrelay.runtime.compile.catalyst import as_column, jvm
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
@@ -17,12 +18,12 @@ from sparkrelay.runtime.contract.emitting_specs import TimedSource
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology import RECORD_TIME, Delay
-from sparkrelay.topology.columns import argument_text, parse_path, quoted, session_gap
+from sparkrelay.topology.columns import argument_text, quoted, session_gap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
     from sparkrelay.config import StreamsConfig
@@ -46,6 +47,12 @@ log = logging.getLogger(__name__)
 _WINDOW = "spark.timeWindow"
 #: The same of ``F.session_window``.
 _SESSION = "spark.sessionWindow"
+#: In words for what is computed: texts, the time zone, how long windows are, and words of SQL.
+_NO_COLUMNS = re.compile(
+    r"'(?:[^'\\]|\\.)*'| in [\w/:+-]+(?=, | with |$)|(?:, -?\d+ days?)?, \d+:\d\d:\d\d[^)]*"
+    r"|\b(?:CAST|AS|TIMESTAMP|TIMESTAMP_NTZ|DATE|BIGINT|STRING|INTERVAL|CASE|WHEN|THEN|ELSE|END|AND|OR|NOT|IS|NULL)\b"
+)
+_COLUMN = re.compile(r"(?:`[^`]+`|\b[A-Za-z_]\w*)(?:\.(?:`[^`]+`|\w+))*(?![\w.(])")
 _ALONE = "F.session_window() stands by itself among the columns of groupBy(), and with no other window"
 
 
@@ -56,6 +63,7 @@ def watermark_spec(
     ahead_ms: int,
     sources: int = 0,
     *,
+    computed: Mapping[str, str],
     limited: bool = False,
 ) -> WatermarkSpec | None:
     """Return when the windows of a grouping are over; None if they never are.
@@ -66,6 +74,7 @@ def watermark_spec(
         keys: its keys.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
         sources: how many source topics have a watermark of their own; 0 where none has.
+        computed: what its keys, and the rows' event times, are computed from.
         limited: True where tasks that write a source topic may be behind: then it has a watermark of its own too.
 
     Raises:
@@ -84,7 +93,7 @@ def watermark_spec(
             f"here; write F.session_window() in groupBy(), or group by {sessions[0]}.start and {sessions[0]}.end"
         )
     if aggregation.watermark is not None and windows:
-        _require_same_time(aggregation, where)
+        _require_same_time(aggregation, windows, computed, where)
     if not windows:
         if aggregation.final:
             raise TopologyException(
@@ -262,30 +271,30 @@ def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Co
     return F.col(name).cast("timestamp")
 
 
-def _require_same_time(aggregation: Aggregation, where: str) -> None:
-    """Refuse a window of another column than the watermark's: it would end by a time that is not its own."""
+def _require_same_time(
+    aggregation: Aggregation, windows: Sequence[str], computed: Mapping[str, str], where: str
+) -> None:
+    """Refuse a window of another column than the watermark's: it would end by a time that is not its own.
+
+    What both are computed from is compared, wherever that was: one of the two has to be made of the other's column.
+    """
     assert aggregation.watermark is not None
-    wanted = parse_path(aggregation.watermark[0])
-    for key in aggregation.keys:
-        if not isinstance(key, Column):
-            continue
-        node: Any = cast("Any", key)._jc.node()
-        while kind(node) == "Alias":
-            node = node.child()
-        if kind(node) != "UnresolvedFunction" or node.functionName().lower() not in {
-            "window",
-            "session_window",
-        }:
-            continue
-        argument = items(node.arguments())[0]
-        if kind(argument) != "UnresolvedAttribute":
-            continue
-        found = [str(part) for part in items(argument.nameParts())]
-        if wanted is not None and [part.lower() for part in found] != [part.lower() for part in wanted]:
+    time, all_of_time = _columns_in(computed.get(hidden_columns.EVENT_TIME, ""))
+    for name in windows:
+        window, all_of_window = _columns_in(text := computed.get(name, ""))
+        if window and time and all_of_time.isdisjoint(window) and all_of_window.isdisjoint(time):
             raise TopologyException(
-                f"{where}: F.window() is of {'.'.join(found)!r}, and the watermark before it of "
-                f"{aggregation.watermark[0]!r}: windows end by their own time; use one column for both"
+                f"{where}: {name!r} is {text}, and the watermark before it of {aggregation.watermark[0]!r}: windows "
+                "end by their own time; use one column for both"
             )
+
+
+def _columns_in(text: str) -> tuple[set[str], set[str]]:
+    """Return the columns that words of ``computed_from`` name for what is computed, and those behind ``with`` too."""
+    text = _NO_COLUMNS.sub("", text)
+    head, _, rest = text.partition(" with ")
+    first = set(_COLUMN.findall(head))
+    return first, first | set(_COLUMN.findall(rest))
 
 
 def interval_ms(rows: DataFrame, interval: str, where: str) -> int:
