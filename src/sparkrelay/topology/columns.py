@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "Path",
@@ -36,6 +36,7 @@ __all__ = [
     "plain_name",
     "quoted",
     "session_gap",
+    "stable_alternatives",
     "stable_text",
     "without_alias",
 ]
@@ -54,8 +55,13 @@ _SHOWN_OTHERWISE: Final = frozenset(
 )
 _WINDOWS: Final = frozenset({"window", "session_window"})
 
-_SEED: Final = re.compile(r"\b(rand|randn|random|uuid|shuffle|randstr|uniform)\(([^()]*?)-?\d+L\)")
-_LONG_SEED: Final = re.compile(r"-?\d{15,}L\b")
+#: What users wrote, and what stays as it is: texts, and names in backticks.
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`""", re.DOTALL)
+_KEPT: Final = re.compile(r"\0(\d+)\0")
+_SEEDED: Final = re.compile(r"\b(?:rand|randn|random|uuid|shuffle|randstr|uniform)\(")
+#: A seed of PySpark's has 64 random bits. Behind an argument with brackets a shorter one stays.
+_SEED: Final = re.compile(r"-?\b\d+L$")
+_LONG_SEED: Final = re.compile(r"-?\b\d{15,}L$")
 #: A seed that PySpark has made up: 64 random bits, so ten digits or more but for one in thousands of millions. Seeds
 #: that people write are shorter.
 _MADE_UP_SEED: Final = re.compile(
@@ -70,7 +76,11 @@ _UDF_ARGUMENT: Final = re.compile(
     r"columnnodeexpression\(UnresolvedAttribute\(List\(([^()]*)\),None,(?:true|false),?\)\)"
 )
 _HASH: Final = re.compile(r"@[0-9a-f]+\b|\bat 0x[0-9a-f]+|#\d+L?\b")
+#: The names on the left of ``->``, and one of them with the number that PySpark has given it.
+_LAMBDA_NAMES: Final = re.compile(r"(?:\(([^()]*)\)|\b(\w+))\s*->")
 _LAMBDA_VARIABLE: Final = re.compile(r"\b([A-Za-z]\w*?)_\d+\b")
+#: Membership, as a Column shows it and as Catalyst does.
+_IN: Final = re.compile(r"(?<![\w.])in\(|\bIN \(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +228,9 @@ def argument_text(value: object) -> str:
         return stable_text(_text(value))
     if isinstance(value, dict):
         return "{" + ", ".join(f"{argument_text(key)}: {argument_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, set | frozenset):
+        # Texts come out of a set in another order in each process.
+        return "{" + ", ".join(sorted(map(argument_text, value))) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(argument_text(item) for item in value) + "]"
     if callable(value):
@@ -245,15 +258,82 @@ def literal_of_now(value: object) -> str | None:
 
 
 def stable_text(text: str) -> str:
-    """Take out of an expression's text what differs from process to process: seeds, addresses, counters, lines."""
-    text = "".join(_without_origins(text))
+    """Take out of an expression's text what differs from process to process: seeds, addresses, counters, lines.
+
+    What stands in quotes is the user's, and stays.
+    """
+    if "columnnodeexpression(" in text:
+        text = "".join(_without_origins(text))
+    text, kept = _aside(text)
     text = _HASH.sub("", text)
     text = _UDF_ARGUMENT.sub(r"\1", text)
-    text = _SEED.sub(r"\1(\2seed)", text)
-    text = _LONG_SEED.sub("seed", text)
-    if "->" in text:
-        text = _LAMBDA_VARIABLE.sub(r"\1", text)
+    text = _without_seeds(text)
+    bound = {name.strip() for names in _LAMBDA_NAMES.findall(text) for name in ",".join(names).split(",")}
+    text = _LAMBDA_VARIABLE.sub(lambda match: match[1] if match[0] in bound else match[0], text)
+    return _put_back(_sorted_alternatives(text, kept), kept)
+
+
+def stable_alternatives(text: str) -> str:
+    """Have what ``isin`` names in one order: that of a Python set is another in each process."""
+    text, kept = _aside(text)
+    return _put_back(_sorted_alternatives(text, kept), kept)
+
+
+def _aside(text: str) -> tuple[str, list[str]]:
+    """Return a text with marks in the place of what stands in quotes, and that."""
+    kept: list[str] = []
+
+    def mark(match: re.Match[str]) -> str:
+        kept.append(match[0])
+        return f"\0{len(kept) - 1}\0"
+
+    return _QUOTED.sub(mark, text), kept
+
+
+def _put_back(text: str, kept: Sequence[str]) -> str:
+    return _KEPT.sub(lambda match: kept[int(match[1])], text)
+
+
+def _without_seeds(text: str) -> str:
+    # From the last one on, so that those inside of others are done first.
+    for match in reversed(list(_SEEDED.finditer(text))):
+        end = _closing(text, match.end())
+        arguments = text[match.end() : end]
+        seed = _LONG_SEED if "(" in arguments else _SEED
+        text = text[: match.end()] + seed.sub("seed", arguments) + text[end:]
     return text
+
+
+def _sorted_alternatives(text: str, kept: Sequence[str]) -> str:
+    for match in reversed(list(_IN.finditer(text))):
+        end = _closing(text, match.end())
+        alternatives = _split(text[match.end() : end])
+        # As a Column shows it, the first one is what is looked for.
+        first = alternatives[:1] if match[0] == "in(" else []
+        rest = sorted(alternatives[len(first) :], key=lambda one: _put_back(one, kept))
+        text = text[: match.end()] + ", ".join([*first, *rest]) + text[end:]
+    return text
+
+
+def _split(arguments: str) -> list[str]:
+    """Split arguments at the commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for one in arguments.split(", "):
+        parts[-1] += one if not parts[-1] else f", {one}"
+        depth += one.count("(") - one.count(")")
+        if depth == 0:
+            parts.append("")
+    return [part for part in parts if part]
+
+
+def _closing(text: str, begin: int) -> int:
+    """Return where the bracket is closed whose content begins there; the end, if it is not."""
+    depth = 1
+    for at in range(begin, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        if depth == 0:
+            return at
+    return len(text)
 
 
 def _without_origins(text: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ def salted(rows):
     return rows.withColumn("k", F.expr("cast(rand() * 10 as int)"))
 
 
+LARGE = "(CAST(n AS BIGINT) > 1234567890123456789L)"
 HOUR = "window(at, 1:00:00)"
 CASES = {
     "as it is": (lambda s: s.where("n > 1").select("shop", F.col("n").alias("m")), "shop", None),
@@ -29,6 +30,12 @@ CASES = {
     "under the name of another": (lambda s: s.withColumn("shop", F.col("user")), "shop", "user"),
     "a field": (lambda s: s.select("place.city"), "city", "place.`city`"),
     "computed": (lambda s: s.withColumn("k", F.upper("shop")), "k", "upper(shop)"),
+    "looked for in a set": (
+        lambda s: s.withColumn("k", F.col("shop").isin({"b #1", "a", "c"})),
+        "k",
+        "(shop IN ('a', 'b #1', 'c'))",
+    ),
+    "a large number": (lambda s: s.withColumn("k", F.expr("n > 1234567890123456789L")), "k", LARGE),
     "as SQL": (lambda s: s.selectExpr("lower(shop) as k", "n"), "k", "lower(shop)"),
     "in a function": (lambda s: s.transform(lambda rows: rows.withColumn("k", F.upper("shop"))), "k", "upper(shop)"),
     "over itself": (lambda s: s.withColumn("shop", F.upper("shop")), "shop", "upper(shop)"),

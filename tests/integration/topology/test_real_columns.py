@@ -89,6 +89,7 @@ def test_names_of_results_are_sparks_or_unknown(spark, rows):
 COLUMNS = """
 half = F.udf(lambda x: x / 2, "double")
 columns = [F.rand(), F.uuid(), F.shuffle("a"), F.transform("a", lambda x: x + 1), half("x"), half(F.upper("x"))]
+columns += [F.col("a").isin({"some", "of", "these", "texts"}), F.transform("b", lambda x: x == F.lit("y_1 #2"))]
 """
 
 

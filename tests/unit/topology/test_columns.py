@@ -16,6 +16,7 @@ from sparkrelay.topology.columns import (
     output_name,
     parse_path,
     quoted,
+    stable_alternatives,
     stable_text,
 )
 
@@ -179,3 +180,49 @@ def test_a_seed_that_nobody_wrote(F):
 def test_literals_of_the_time_at_which_they_are_read(F, text, literal):
     assert literal_of_now(text) == literal_of_now(F.expr(text)) == literal
     assert literal_of_now(3) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=(ref, 'order #17')",
+        "concat(a, 'user@cafe at 0x12')",
+        ">(id, 1234567890123456789L)",
+        "(id > -1234567890123456789L)",
+        "shuffle(split(a), 42L)",
+        "brand(2528231429131301907L)",
+        "=(a, 'rand(2528231429131301907L)')",
+        "=(a, 'Origin(x)')",
+        "=(a, 'x_1 -> y')",
+        "`a#1`",
+        "=(a, 'it\\'s #1')",
+        '=(a, "it\'s #1")',
+    ],
+)
+def test_what_users_wrote_stays(text):
+    assert stable_text(text) == text
+
+
+def test_only_names_of_lambdas_lose_their_numbers():
+    text = "aggregate(arr_1, n_2, (x_17, y_18) -> +(x_17, *(y_18, rate_3)), acc_19 -> acc_19)"
+    assert stable_text(text) == "aggregate(arr_1, n_2, (x, y) -> +(x, *(y, rate_3)), acc -> acc)"
+    assert (
+        stable_text("transform(shuffle(arr_1, 2915496114871525745L), x_2 -> x_2)")
+        == "transform(shuffle(arr_1, seed), x -> x)"
+    )
+
+
+@pytest.mark.parametrize("stable", [stable_text, stable_alternatives])
+def test_what_is_looked_for_in_a_set_comes_in_one_order(stable):
+    assert stable("in(x, 'b', 'a, c', 'a')") == stable("in(x, 'a', 'b', 'a, c')") == "in(x, 'a', 'a, c', 'b')"
+    assert stable("(upper(x) IN ('b', 'a')) AND (n IN (3, 1))") == "(upper(x) IN ('a', 'b')) AND (n IN (1, 3))"
+    assert stable("in(in(x, 2, 1), f(2, 1), a)") == "in(in(x, 1, 2), a, f(2, 1))"
+    assert stable("(x IN (')', '('))") == "(x IN ('(', ')'))"
+    assert stable("min(b, a)") == "min(b, a)"
+    assert stable("in(x") == "in(x"
+
+
+def test_sets_are_written_in_one_order(F):
+    words = {"b", "a", "c"}
+    assert argument_text(words) == argument_text(frozenset(words)) == '{"a", "b", "c"}'
+    assert argument_text([{2, 1}, set()]) == "[{1, 2}, {}]"

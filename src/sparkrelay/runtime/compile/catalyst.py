@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, functions as F
 
+from sparkrelay.topology.columns import stable_alternatives
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -44,7 +46,7 @@ def projected_sql(projection: DataFrame) -> dict[str, str]:
     texts = {}
     for expression in items(projection._jdf.queryExecution().analyzed().expressions()):
         source = expression.child() if kind(expression) == "Alias" else expression
-        texts[str(expression.name())] = str(source.sql())
+        texts[str(expression.name())] = stable_alternatives(str(source.sql()))
     return texts
 
 
