@@ -90,3 +90,42 @@ def test_what_is_computed_in_front_of_a_topic_goes_on_behind_it(source):
         (lambda s: s.withColumn("k", F.col("n") * 2), "k", "(n * 2) with n = count(*)"),
     ]:
         assert computed_from(step(rows), rows, [name, "user"], behind) == {name: text}
+
+
+def of_json(schema="a string, n int", of="shop", column=None, **options):
+    def read(rows):
+        return rows.withColumn("j", F.from_json(of, schema, options)).withColumn("k", F.expr(column or "j.a"))
+
+    return read
+
+
+def of_csv(schema):
+    return lambda rows: rows.select(F.from_csv("shop", schema).alias("j")).withColumn("k", F.expr("j.a"))
+
+
+NUMBER = "cast(j.n as string)"
+MAP = {"schema": "map<string, int>", "column": "element_at(j, 'a')"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (of_json(), of_json(of="user")),
+        (of_json(), of_json(mode="FAILFAST")),
+        (of_json(column=NUMBER), of_json("a string, n string", column=NUMBER)),
+        (of_json(column="j is null"), of_json("a string, n long", column="j is null")),
+        (of_json(**MAP), of_json(**MAP, of="user")),
+        (of_json(**MAP), of_json(**{**MAP, "schema": "map<string, bigint>"})),
+        (of_csv("a string, b string"), of_csv("b string, a string")),
+    ],
+)
+def test_what_is_read_from_a_text_in_another_way_is_another_column(source, first, second):
+    rows = source()
+    assert computed_from(first(rows), rows, ["k"], {}) != computed_from(second(rows), rows, ["k"], {})
+
+
+@pytest.mark.parametrize("column", ["j.a", NUMBER, "upper(j.a)"])
+def test_more_fields_of_json_make_no_difference_to_the_others(source, column):
+    rows = source()
+    few, more = of_json(column=column), of_json("x int, n int, a string, y array<string>", column=column)
+    assert computed_from(few(rows), rows, ["k"], {}) == computed_from(more(rows), rows, ["k"], {})

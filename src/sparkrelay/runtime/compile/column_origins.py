@@ -6,7 +6,9 @@ So the words for what a store holds say how each grouping column was made.
 
 Catalyst is asked, not the user's text: it alone knows what a ``selectExpr`` or a ``transform(fn)`` makes. Its numbers
 of attributes (``origin#12``) and seeds are left out. Time windows are described by their lengths, because Spark has
-replaced them by arithmetic, which is long and may be another in its next release.
+replaced them by arithmetic, which is long and may be another in its next release. Of ``from_json`` and its like,
+Catalyst leaves out by which options and to which types a text is read; that is said behind them, as far as it makes a
+difference to the column: a schema may get more fields.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes, number_
 from sparkrelay.topology.columns import stable_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -28,6 +30,9 @@ _ZONED: Final = "org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpressi
 #: Any time will do, in microseconds since 1970; py4j makes a long of what has more than 32 bits.
 _SOME_TIME: Final = 10**15
 
+_FIELD: Final = "GetStructField"
+#: What reads texts by a schema: ``from_json`` and its like.
+_PARSERS: Final = frozenset({"CsvToStructs", "JsonToStructs", "XmlToStructs"})
 #: Number of an attribute -> the expression that makes it; several for a hopping window, one a window that a row is in.
 _Made = dict[int, list[Any]]
 
@@ -75,6 +80,8 @@ def _text(attribute: Any, given: Mapping[int, str], made: _Made) -> str:
     """Describe how an attribute is made, and behind ``with`` how those are that it is made of, and so on."""
     parts: dict[int, str] = {}
     todo = [attribute]
+    #: Attributes of which more is read than some of their fields.
+    whole: set[int] = set()
     while todo:
         name, at = str(todo[0].name()), _renamed(todo.pop(0), made)
         number = number_of(at)
@@ -82,11 +89,54 @@ def _text(attribute: Any, given: Mapping[int, str], made: _Made) -> str:
             continue
         text = given.get(number, name)
         if number not in given and number in made:
-            text = _sql(made[number]) + _zone(made[number])
+            below = list(_below(made[number][0]))
+            text = _sql(made[number]) + _zone(made[number]) + _parsed(below, made, whole=number in whole)
             todo += [read for expression in made[number] for read in items(expression.references().toSeq())]
+            read_whole = (one for one, what, above in below if what == "AttributeReference" and above != _FIELD)
+            whole |= {number_of(_renamed(one, made)) for one in read_whole}
         parts[number] = f"{name} = {text}" if parts else text
     first, *others = parts.values()
     return stable_text(f"{first} with {', '.join(others)}" if others else first)
+
+
+def _below(node: Any, above: str = "") -> Iterator[tuple[Any, str, str]]:
+    """Yield an expression and all that is below it, each with its kind and that of what is right above it."""
+    what = kind(node)
+    yield node, what, above
+    for child in items(node.children()):
+        yield from _below(child, what)
+
+
+def _parsed(below: Sequence[tuple[Any, str, str]], made: _Made, *, whole: bool) -> str:
+    """Describe how an attribute's expression reads texts, beyond what Catalyst says of it.
+
+    Args:
+        below: the expression, and all that is below it.
+        made: how attributes are made.
+        whole: True where more is read of the attribute than some of its fields.
+    """
+    words: list[str] = []
+    for node, what, above in below:
+        # The type of a column that is a field by itself is known.
+        if what == _FIELD and above and above != _FIELD and _is_parsed(node, made):
+            words.append(f"{node.sql()} {node.dataType().catalogString()}")
+        if what in _PARSERS:
+            # In CSV, the place of a field is that in the schema.
+            if what == "CsvToStructs" or above not in {"", _FIELD} or (not above and whole):
+                words.append(str(node.schema().catalogString()))
+            if str(node.schema().typeName()) == "map":
+                words.append(str(node.child().sql()))
+            words += sorted(str(option) for option in items(node.options().toSeq()))
+    return f" reading {', '.join(words)}" if words else ""
+
+
+def _is_parsed(field: Any, made: _Made) -> bool:
+    """Return whether a field is one of what is read from a text."""
+    while kind(field) == _FIELD:
+        field = field.child()
+    if kind(field) == "AttributeReference":
+        field = made.get(number_of(_renamed(field, made)), [field])[0]
+    return kind(field) in _PARSERS
 
 
 def _renamed(attribute: Any, made: _Made) -> Any:
