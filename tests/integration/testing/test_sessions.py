@@ -239,7 +239,7 @@ def test_no_session_is_made_before_its_rows_are_in_one_task(spark, group):
         (
             lambda s: (
                 s.withWatermark("time", "0 seconds")
-                .withColumn("other", F.col("time"))
+                .withColumn("other", F.timestamp_millis(F.lit(0)))
                 .groupBy("user", F.session_window("other", "5 seconds"))
                 .count()
             ),
