@@ -399,7 +399,7 @@ def test_a_date_is_a_time_too(spark):
         ("ms", r"takes a timestamp or a date, and 'ms' is bigint.*F.timestamp_millis\(\"ms\"\)"),
         ("ntz", r"'ntz' is timestamp_ntz; make one of it first.*cast\(\"timestamp\"\)"),
         ("s", "'s' is string"),
-        ("other", "F.window\\(\\) is of 'time', and the watermark before it of 'other'"),
+        ("other", r"'window' is window\(time, 0:01:00\), and the watermark before it of 'other'"),
         ("gone", "gone"),
     ],
 )
