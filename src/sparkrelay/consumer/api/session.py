@@ -191,6 +191,8 @@ class Session:
         self.config.require_group("subscribe()")
         if pattern is not None and self.config.group_protocol == "consumer":
             pattern_for_broker(pattern)  # refused here, where the caller is
+        if not self.subscription.subscribed:
+            self.network.polled_at = time.monotonic()  # from now on the group waits for polls
         self.subscription.subscribe(wanted, pattern)
         self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
         self.network.submit(Subscribe(wanted, pattern))
@@ -325,9 +327,14 @@ class Session:
     def _announce_poll(self) -> None:
         """Let the network thread know that the application lives: when it looks, which does not cost us a thread.
 
-        It is a value and not an event, so that there is never more than one (KAFKA-18376).
+        It is a value and not an event, so that there is never more than one (KAFKA-18376). When it comes too late,
+        others may have what we hold, even if the network thread had no time to notice: both were stopped, say.
         """
-        self.network.polled_at = time.monotonic()
+        now = time.monotonic()
+        if now - self.network.polled_at >= self.config.max_poll_interval_ms / 1000:
+            self.subscription.lose()
+            self.network.polls_missed += 1
+        self.network.polled_at = now
         self.network.check()
         if self.network.core.awaits_poll:
             self.network.wake()

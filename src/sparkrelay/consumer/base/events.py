@@ -174,9 +174,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """``poll`` was called: the application is alive, and positions may be needed. At most one is under way."""
+    """``poll`` was called: the application is alive, and positions may be needed. At most one is under way.
+
+    Attributes:
+        time: when, monotonic seconds.
+        missed: whether it had not been called for ``max.poll.interval.ms`` before.
+    """
 
     time: float
+    missed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

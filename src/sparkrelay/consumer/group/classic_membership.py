@@ -261,7 +261,7 @@ class ClassicMembership(Membership):
             return PollResult()
         left = self._polled_at + self._settings.max_poll_interval - now
         if left <= 0:
-            return self._give_up_polling()
+            return PollResult(self._give_up_polling())
         if self.state is MemberState.STABLE:
             if changed := self._watch.changed():
                 self._again = self._again or f"partitions changed of {', '.join(changed[:5])}"
@@ -455,11 +455,14 @@ class ClassicMembership(Membership):
 
     # -- going -------------------------------------------------------------------------------------------------------
 
-    def _give_up_polling(self) -> PollResult:
-        """Leave, because the application does not poll any more: others can do its work."""
+    def poll_missed(self) -> None:
+        """Leave; the poll that comes behind it joins again."""
+        if self.active:
+            self._parting += self._give_up_polling()
+
+    def _give_up_polling(self) -> tuple[Unsent, ...]:
         _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
-        requests = self._go("poll() was not called for max.poll.interval.ms")
-        return PollResult(requests)
+        return self._go("poll() was not called for max.poll.interval.ms")
 
     def _step_out(self, now: float, why: str) -> None:
         """Leave, so that the group does not wait for us, and join again when polled again."""

@@ -419,14 +419,18 @@ class ConsumerMembership(Membership):
         if self._released and self._polled_again:
             self._join("the application polls again")
 
-    def _give_up_polling(self) -> PollResult:
-        """Leave, because the application does not poll any more: others can do its work."""
+    def poll_missed(self) -> None:
+        """Leave; what comes behind it joins again, once the application has dropped its partitions."""
+        if self.state in _INSIDE:
+            self._parting += self._give_up_polling()
+
+    def _give_up_polling(self) -> tuple[Unsent, ...]:
         _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
         leave = self._leave_group(None)
         self._end_life()
         self._machine.move(MemberState.STALE, "poll() was not called")
         self._release()
-        return PollResult(leave)
+        return leave
 
     def _leave_group(self, call: Call | None, *, for_good: bool = False) -> tuple[Unsent, ...]:
         """Return the leave heartbeat; nothing if the coordinator does not know us, or there is none."""
@@ -463,7 +467,7 @@ class ConsumerMembership(Membership):
             return PollResult()
         left = self._polled_at + self._settings.max_poll_interval - now
         if left <= 0:
-            return self._give_up_polling()
+            return PollResult(self._give_up_polling())
         if self._frees_name:
             if self._coordinator.need() is None:
                 return PollResult(wait=left)

@@ -182,6 +182,10 @@ class Membership(abc.ABC):
             self._join_again()
 
     @abc.abstractmethod
+    def poll_missed(self) -> None:
+        """Leave, because the application did not poll for ``max.poll.interval.ms``: others can do its work."""
+
+    @abc.abstractmethod
     def rejoin(self, reason: str) -> None:
         """Ask for a rebalance: now, or after the one that is under way."""
 

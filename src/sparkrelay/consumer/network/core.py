@@ -171,8 +171,10 @@ class ConsumerCore:
         """Take an event of the application to its manager."""
         self.now = now
         match event:
-            case Polled(time):
+            case Polled(time, missed):
                 if self.membership is not None:
+                    if missed:
+                        self.membership.poll_missed()
                     if self._story is not None and self.awaits_poll:
                         self._story.returned(now)
                     self.membership.polled(time)

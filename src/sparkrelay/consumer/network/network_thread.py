@@ -243,6 +243,8 @@ class ConsumerHandle:
         core: the consumer's managers.
         polled_at: when the application last polled, monotonic: set by its thread, read at each turn. Not an event, so
             that an idle ``poll`` does not wake the thread.
+        polls_missed: how often it had not polled for ``max.poll.interval.ms`` when it did; counted up before
+            ``polled_at`` is set.
         owns_thread: whether the thread ends with it.
         listed: whether it is in the thread's queue of consumers with news.
         started: whether client and managers were made.
@@ -275,6 +277,7 @@ class ConsumerHandle:
         self._gone = False
         self.polled_at = -math.inf
         self._polled_announced = -math.inf
+        self.polls_missed = self._misses_announced = 0
         self.owns_thread = False
         self.listed = False
         self.started = False
@@ -378,7 +381,8 @@ class ConsumerHandle:
         # Last: an event may lead to a state that only a poll ends, and this poll is not announced twice.
         if (polled_at := self.polled_at) != self._polled_announced:
             self._polled_announced = polled_at
-            core.process(Polled(polled_at), now)
+            missed, self._misses_announced = self._misses_announced, self.polls_missed
+            core.process(Polled(polled_at, missed != self._misses_announced), now)
         wait = math.inf
         for manager in core.managers:
             result = manager.poll(now)

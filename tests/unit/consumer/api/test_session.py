@@ -9,6 +9,7 @@ import time
 
 import pytest
 from tests.unit.consumer.silent_group import LeavingCore, sessions
+from tests.waiting import wait_until
 
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
@@ -175,6 +176,34 @@ def test_a_poll_whose_callbacks_took_long_counts_from_their_end(make_session):
     session.mailbox.put(adopt_needed(T0, T1))
     run(session, session.poll(0, None, None))
     assert session.network.polled_at > received[0]
+
+
+def test_a_poll_that_comes_too_late_holds_back_what_others_may_have(make_session):
+    """Also if the network thread did not notice, because the whole process was stopped: KAFKA-20321."""
+    session = make_session()
+    become_member(session)
+    run(session, session.poll(0, None, None))
+    assert session.subscription.may_return(T0)
+    session.network.polled_at -= session.config.max_poll_interval_ms / 1000
+    run(session, session.poll(0, None, None))
+    assert not session.subscription.may_return(T0)
+    session.network.wake()
+    polls = lambda: [event for event in session.network.core.events if isinstance(event, Polled)]  # noqa: E731
+    wait_until(lambda: any(event.missed for event in polls()), "the membership was not asked to leave")
+    run(session, session.poll(0, None, None))
+    session.network.wake()
+    wait_until(lambda: not polls()[-1].missed, "one miss counts twice")
+
+
+def test_a_group_waits_for_polls_from_the_moment_of_the_subscription(make_session):
+    session = make_session()
+    become_member(session)
+    run(session, session.poll(0, None, None))
+    run(session, session.unsubscribe())
+    session.network.polled_at -= session.config.max_poll_interval_ms / 1000
+    become_member(session)
+    run(session, session.poll(0, None, None))
+    assert session.subscription.may_return(T0)
 
 
 class Interrupt:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.unit.consumer.classic_group import T0, T1, Group
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import LeaveGroupResponse
 from sparkrelay.consumer.base.assignor import MemberAssignment, MemberSubscription
-from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.base.events import (
+    Adopted,
+    AdoptNeeded,
+    Assigned,
+    AssignNeeded,
+    Call,
+    Hold,
+    JoinNeeded,
+    Prepared,
+)
 from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.consumer.group.wire import decode_subscription
 
@@ -96,6 +107,19 @@ def test_a_leader_whose_assignor_fails_leaves_and_joins_when_polled(group):
     assert group.driver.pass_time(10) == []
     group.membership.polled(group.driver.now)
     assert group.step(JoinNeeded).hold is Hold.LOSE
+
+
+def test_a_member_whose_poll_came_too_late_leaves_and_joins_again_by_that_poll(group):
+    """The process was stopped, so nobody noticed in time: its partitions may be others' by now."""
+    group.become_stable()
+    group.membership.poll_missed()
+    assert group.membership.metadata.generation == -1
+    group.membership.polled(group.driver.now)
+    assert group.step(JoinNeeded).hold is Hold.LOSE
+    assert group.driver.poll() == ["LeaveGroup"]
+    group.membership.leave(Call("leave", math.inf), "enough")
+    group.membership.poll_missed()  # it has left
+    assert group.state is not MemberState.STALE
 
 
 def test_a_heartbeats_news_begin_a_rebalance_and_cooperative_members_keep_what_they_have(group):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.unit.consumer.consumer_group import NAME, T0, T1, Group, response
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.consumer.base.events import Adopted, AdoptNeeded
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Call
 from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
@@ -123,6 +125,20 @@ def test_a_member_that_does_not_poll_leaves_and_returns_when_polled(driver, inst
     group.lose()
     assert group.state is MemberState.JOINING
     assert group.beat([T1], 9).member_epoch == 0
+
+
+def test_a_member_whose_poll_came_too_late_leaves_and_joins_again_by_that_poll(driver):
+    """The process was stopped, so nobody noticed in time: its partitions may be others' by now."""
+    group = Group(driver)
+    group.become_stable([T0])
+    group.membership.poll_missed()
+    group.membership.polled(group.driver.now)
+    assert group.beat().member_epoch == -1
+    group.lose()
+    assert group.state is MemberState.JOINING
+    group.membership.leave(Call("leave", math.inf), "enough")
+    group.membership.poll_missed()  # it has left
+    assert group.state is not MemberState.STALE
 
 
 def test_a_stale_member_that_dropped_its_partitions_waits_for_poll(driver):
