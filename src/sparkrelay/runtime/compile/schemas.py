@@ -266,11 +266,18 @@ def check_groupable(keys: StructType, where: str) -> None:
 
 
 def _as_key(field: StructField) -> str:
-    """Return what to write instead of a column that cannot be a key."""
+    """Return what to write instead of a column that cannot be a key: what is equal in equal values."""
+    if isinstance(field.dataType, MapType):
+        return f'F.to_json(F.array_sort(F.map_entries("{field.name}")))'
+    return _as_plain(field)
+
+
+def _as_plain(field: StructField) -> str:
+    """Return what to write instead of a column that a format cannot hold."""
     name, kind = field.name, field.dataType
-    if isinstance(kind, MapType):
-        return f'F.to_json(F.array_sort(F.map_entries("{name}")))'
-    if isinstance(kind, ArrayType | StructType):
+    if isinstance(kind, SpatialType):
+        return f'F.st_asbinary("{name}")'
+    if isinstance(kind, VariantType) or not isinstance(kind, AtomicType | CalendarIntervalType):
         return f'F.to_json("{name}")'
     return f'F.col("{name}").cast("string")'
 
@@ -520,18 +527,8 @@ def _check_values(columns: StructType, form: Format, where: str) -> None:
             raise TopologyException(
                 f"{where} writes column {field.name!r} ({field.dataType.simpleString()}), which "
                 f"{type(form).__name__}() cannot hold: {reason}. Write it as text, "
-                f'withColumn("{field.name}", {_as_text(field)}), or drop() it'
+                f'withColumn("{field.name}", {_as_plain(field)}), or drop() it'
             )
-
-
-def _as_text(field: StructField) -> str:
-    """Return what to write instead of a column that a format cannot hold."""
-    name, kind = field.name, field.dataType
-    if isinstance(kind, SpatialType):
-        return f'F.st_asbinary("{name}")'
-    if isinstance(kind, VariantType) or not isinstance(kind, AtomicType | CalendarIntervalType):
-        return f'F.to_json("{name}")'
-    return f'F.col("{name}").cast("string")'
 
 
 def _check_rows_column(rows: StructType, name: str, where: str) -> None:
@@ -571,8 +568,9 @@ def check_packable(visible: StructType, where: str, what: str = "go through a re
             key_bytes([pa.array([], column.type), pa.array([], pa.bool_())], normal=False)
         except SerializationException as error:
             raise TopologyException(
-                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}: {error}. Make it "
-                f'withColumn("{field.name}", {_as_text(field)}) before this step, or select() the columns that it needs'
+                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}: {error}. Make "
+                f'it withColumn("{field.name}", {_as_plain(field)}) before this step, or select() the columns that it '
+                "needs"
             ) from error
 
 
