@@ -87,7 +87,7 @@ def test_what_cannot_work_is_refused():
 )
 def test_slots_are_of_as_many_cores_as_a_task_takes(master, cpus, slots):
     conf = {} if cpus is None else {"spark.task.cpus": cpus}
-    assert local_slots(SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))) == slots
+    assert local_slots(SimpleNamespace(sparkContext=SimpleNamespace(master=master, _conf=conf))) == slots
 
 
 def test_spark_connect_is_refused():
