@@ -300,6 +300,18 @@ def test_a_sum_of_decimals_beyond_its_precision_names_the_group():
         codec.merge(codec.partial(rows.slice(1), ["key"]), state)
 
 
+def test_an_average_of_decimals_beyond_its_precision_names_the_group():
+    """Spark gives it four digits more behind the point, and they are taken from those in front of it."""
+    kind, result = pa.decimal128(38, 2), pa.decimal128(38, 6)
+    codec = AggregateCodec([AggregateSpec("avg", "x", kind, result, "mean")])
+    rows = pa.table({"key": ["a", "b"], "x": pa.array([D(1), D(-(10**32))], kind)})
+    partial = codec.partial(rows, ["key"])
+    with pytest.raises(SerializationException, match=r"mean leaves the range of decimal\(38,6\): .*\{'key': 'b'\}"):
+        codec.merge(partial, pa.nulls(2, pa.binary()))
+    rows = pa.table({"key": ["a"], "x": pa.array([D(10**32 - 1)], kind)})
+    assert codec.merge(codec.partial(rows, ["key"]), pa.nulls(1, pa.binary()))[1][0].to_pylist() == [10**32 - 1]
+
+
 def test_doubles_that_are_no_numbers_go_through():
     codec = AggregateCodec(
         [AggregateSpec(f, "x", pa.float64(), pa.float64()) for f in ("var_pop", "product", "max")]

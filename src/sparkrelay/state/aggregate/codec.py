@@ -143,10 +143,10 @@ class AggregateCodec:
             added = [field_of(column, kind) for column, kind in zip(columns, aggregate.kinds, strict=True)]
             try:
                 new = aggregate.combine(fields, added)
+                results.append(aggregate.result(new))
             except OutOfRange as error:
                 raise _overflow(aggregate.spec, error, partial) from None
             merged += new
-            results.append(aggregate.result(new))
         return self._layout.encode(merged, len(old)), results
 
     @np.errstate(all="ignore")
@@ -217,8 +217,19 @@ class AggregateCodec:
 
     @np.errstate(all="ignore")
     def results(self, states: pa.Array) -> list[pa.Array]:
-        """Return the result columns of stored states, as for a query."""
-        return [aggregate.result(fields) for aggregate, fields in self._each(self._layout.decode(states))]
+        """Return the result columns of stored states, as for a query.
+
+        Raises:
+            SerializationException: an average leaves the range of its type.
+            StoreCorruptedException: a state is not of these aggregates.
+        """
+        results: list[pa.Array] = []
+        for aggregate, fields in self._each(self._layout.decode(states)):
+            try:
+                results.append(aggregate.result(fields))
+            except OutOfRange as error:
+                raise _overflow(aggregate.spec, error) from None
+        return results
 
     def _check_combines(self) -> None:
         for spec in self.specs:

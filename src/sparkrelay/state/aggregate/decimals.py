@@ -88,13 +88,16 @@ class DecimalAverage(DecimalSum):
         totals, counts = array_of(state[0], self._total).to_pylist(), state[1].values.tolist()
         kind = self.spec.result_type
         first, last = decimal.Decimal(1).scaleb(-_QUOTIENT_SCALE), decimal.Decimal(1).scaleb(-kind.scale)
+        most = decimal.Decimal(10) ** (kind.precision - kind.scale)
         averages: list[decimal.Decimal | None] = []
-        for total, count in zip(totals, counts, strict=True):
+        for row, (total, count) in enumerate(zip(totals, counts, strict=True)):
             if not count or total is None:
                 averages.append(None)
                 continue
-            average = _EXACT.divide(total, decimal.Decimal(count))
-            averages.append(_EXACT.quantize(_EXACT.quantize(average, first), last))
+            average = _EXACT.quantize(_EXACT.quantize(_EXACT.divide(total, decimal.Decimal(count)), first), last)
+            if average.copy_abs() >= most:
+                raise OutOfRange(row, f"decimal({kind.precision},{kind.scale})", str(average))
+            averages.append(average)
         return pa.array(averages, kind)
 
 
