@@ -437,7 +437,7 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     if isinstance(form, Arrow):
         one = form.column
     columns = StructType(written if one is None else [rows[one]])
-    if not sink.internal and not isinstance(form, OneColumn | Arrow):
+    if not sink.internal and not isinstance(form, OneColumn):
         _check_values(columns, form, where)
     return SinkPlan(form, columns, key, headers)
 

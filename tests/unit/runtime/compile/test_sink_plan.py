@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Boolean, Double, Integer, Json, Long, Raw, String
+from sparkrelay.records.formats import Arrow, Boolean, Double, Integer, Json, Long, Raw, String
 from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, plan_sink
 from sparkrelay.topology import StreamsBuilder
 
@@ -115,6 +115,13 @@ def test_a_repartition_topic_carries_a_column_called_value_whatever_it_is():
 def test_json_does_not_hold_such_a_column(kind, remedy):
     with pytest.raises(TopologyException, match=rf"'c' \(.*\), which Json\(\) cannot hold: .*{remedy}\), or drop"):
         plan_of(fields(k="string", c=kind))
+
+
+def test_arrow_does_not_hold_a_variant():
+    """A reader would find a struct of bytes there."""
+    with pytest.raises(TopologyException, match=r"'c' \(variant\), which Arrow\(\) cannot hold: .*F.to_json\(\"c\"\)"):
+        plan_of(fields(k="string", c=t.VariantType()), value=Arrow())
+    assert plan_of(fields(k="string", c=t.TimeType()), value=Arrow()).columns.names == ["k", "c"]
 
 
 @pytest.mark.parametrize(
