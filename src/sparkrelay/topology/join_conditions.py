@@ -17,7 +17,7 @@ from sparkrelay.topology.columns import argument_text, parse_path, quoted
 from sparkrelay.topology.conditions import Comparison, is_condition, terms_of
 from sparkrelay.topology.known_names import known_names
 from sparkrelay.topology.lookups import shared_columns
-from sparkrelay.topology.row_steps import flat
+from sparkrelay.topology.row_steps import check_expression, flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,6 +87,7 @@ def join_terms(on: Any, sides: tuple[Node, Node], times: tuple[str, str], how: s
     most: list[int] = []
     further: list[tuple[Any, str]] = []
     for condition in conditions:
+        check_expression("join", condition, call_site)
         for term in terms_of(condition):
             text = argument_text(term.written if term.written is not None else condition)
             if not isinstance(term, Comparison):

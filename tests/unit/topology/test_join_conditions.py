@@ -113,6 +113,7 @@ def test_what_remains_is_a_where_behind_an_inner_join(builder, streams):
         ),
         ("ad = clicked_ad and seen - at < interval 1 hour", "inner", 'takes within=.*Not read .*"seen - at < interval'),
         ("ad = clicked_ad and seen > at and seen <= at + interval 1 hour", "left", "has equal times in it too"),
+        ("ad = clicked_ad and at = seen and seen > date'today'", "inner", "date'today' is the time at which"),
         ("what = ever and at = seen", "inner", "which stream has which is not known"),
         ("ad = page and at = seen", "inner", "which stream has which is not known|both streams have"),
     ],
