@@ -19,9 +19,9 @@ def repeated_steps(legs: Iterable[Leg]) -> frozenset[Step]:
     """Return the steps that several legs take the same rows through.
 
     Behind a union a step is in several legs too, and each has rows of its own there: it is repeated where all that
-    leads to it is.
+    leads to it is. A leg of late rows repeats the steps of their grouping, but a row goes one of the two ways only.
     """
-    counts = Counter(way for leg in legs for way in _ways_to_steps(leg))
+    counts = Counter(way for leg in legs if leg.late_for is None for way in _ways_to_steps(leg))
     return frozenset(way[-1] for way, count in counts.items() if count > 1 and isinstance(way[-1], Step))
 
 

@@ -272,6 +272,29 @@ def test_values_that_are_drawn_in_front_of_a_fork(compiled):
     compiled(topology(lambda s: s.withColumn("r", F.current_timestamp().cast("string"))))
 
 
+def test_late_rows_whose_window_is_drawn(compiled):
+    """A row would be in one window where it counts and in another one where it is late: in both, or in none."""
+
+    def topology(draw, between=lambda stream: stream):
+        builder = StreamsBuilder()
+        stream = between(draw(builder.stream("a", key=String("user"), value=Json("t timestamp"))))
+        timed = stream.withWatermark("t", "1 minute")
+        timed.groupBy("user", F.window("t", "1 hour")).agg(F.count("*").alias("n"), late_to="late").to(
+            "b", value=Json()
+        )
+        return builder
+
+    ways = [
+        lambda s: s.where("rand() < 0.5"),
+        lambda s: s.withColumn("t", F.expr("timestamp_seconds(unix_seconds(t) + rand() * 10)")),
+    ]
+    for draw in ways:
+        with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+: .*late_to=.* is not deterministic"):
+            compiled(topology(draw))
+        compiled(topology(draw, lambda stream: stream.repartition("user")))
+    compiled(topology(lambda s: s.selectExpr("*", "uuid() as id")))
+
+
 def test_rows_from_rows_are_fine(instance, topics, produce, wait_for_table):
     builder = StreamsBuilder()
     stream = builder.stream(topics[0], key=String("user"), value=Json("amounts array<int>"))

@@ -35,6 +35,12 @@ def test_behind_a_union_each_stream_has_its_own_rows(builder, flights):
     assert 'selectExpr("*", "uuid() as id")' in repeated(builder)
 
 
+def test_late_rows_are_not_those_that_count(builder, flights, F):  # noqa: N803 - as everybody names it
+    drawn = flights.selectExpr("*", "uuid() as id").withWatermark("time", "1 hour")
+    drawn.groupBy(F.window("time", "1 hour")).agg(F.count("*").alias("n"), late_to="late").to("out")
+    assert repeated(builder) == set()
+
+
 def test_a_stream_that_is_put_together_with_itself_forks(builder, flights):
     drawn = flights.selectExpr("*", "rand() as r")
     drawn.where("r < 0.1").unionByName(drawn.where("r > 0.9")).to("ends", value=Json())

@@ -167,7 +167,7 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
         hidden: the hidden columns that they carry.
 
     Raises:
-        TopologyException: it has no window.
+        TopologyException: it has no window, or one that is another each time that it is asked for.
     """
     where = str(aggregation.call_site)
     keys = [as_column(key) for key in aggregation.keys]
@@ -180,7 +180,14 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
         )
     names = [*without_kafka(visible(rows)).names, *hidden]
     columns = (quoted((name,)) for name in names)
-    return checked(where, lambda: rows.select(*columns, found[0].alias(hidden_columns.WINDOW)))
+    timed = checked(where, lambda: rows.select(*columns, found[0].alias(hidden_columns.WINDOW)))
+    # Catalyst leaves out what the window is not made of, unless it decides which rows there are.
+    if not timed.select(hidden_columns.WINDOW)._jdf.queryExecution().optimizedPlan().deterministic():
+        raise TopologyException(
+            f"{where}: late_to=: a row's window, or whether there is a row, is not deterministic, so that it could be "
+            "late in one leg and not in the other. Put repartition(...) behind the step that draws"
+        )
+    return timed
 
 
 def timed_sources(
@@ -291,7 +298,7 @@ def _require_same_time(
 
 def _columns_in(text: str) -> tuple[set[str], set[str]]:
     """Return the columns that words of ``computed_from`` name for what is computed, and those behind ``with`` too."""
-    text = _NO_COLUMNS.sub("", text)
+    text = _NO_COLUMNS.sub("", text).lower()
     head, _, rest = text.partition(" with ")
     first = set(_COLUMN.findall(head))
     return first, first | set(_COLUMN.findall(rest))
