@@ -21,7 +21,8 @@ def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     analyzed = plan._jdf.queryExecution().analyzed()
     if depends_on_time(analyzed) is not None:
         # Once it is optimised, the time is a constant, and what would be read at another hour may be gone.
-        read = _reached(analyzed)
+        reached = _reached(analyzed)
+        read = set(names) if reached is None else reached
     elif lets_nothing_through(plan):
         # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
         read = set(names)
@@ -33,11 +34,17 @@ def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     return frozenset(name for number, name in names.items() if number in read)
 
 
-def _reached(analyzed: Any) -> set[int]:
-    """Return the attributes that the output of a plan, and which rows are in it, are made of by its expressions."""
+def _reached(analyzed: Any) -> set[int] | None:
+    """Return the attributes that the output of a plan, and which rows are in it, are made of by its expressions.
+
+    None where it is not known what makes one of them.
+    """
     made = made_by(analyzed)
     todo = items(analyzed.output())
+    begins: set[int] = set()
     for node in nodes(analyzed):
+        if kind(node) == "MapInArrow" or not items(node.children()):
+            begins.update(map(number_of, items(node.output())))
         # These two make columns, which count where they are read.
         if kind(node) not in {"Project", "Expand"}:
             todo += items(node.references().toSeq())
@@ -45,5 +52,7 @@ def _reached(analyzed: Any) -> set[int]:
     while todo:
         if (number := number_of(todo.pop())) not in read:
             read.add(number)
+            if number not in made and number not in begins:
+                return None
             todo += [one for expression in made.get(number, ()) for one in items(expression.references().toSeq())]
     return read

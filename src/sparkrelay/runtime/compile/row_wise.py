@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+
 from sparkrelay.runtime.compile.catalyst import items, kind, nodes, pattern, scala_object
 from sparkrelay.runtime.contract import hidden_columns
 
@@ -24,8 +26,8 @@ __all__ = [
     "reads_hidden",
 ]
 
-#: What Catalyst marks as current_time() and its like, but which stays as it is.
-_NAMES_OF_NOW = frozenset({"CurrentCatalog", "CurrentDatabase", "CurrentUser"})
+#: What Catalyst marks as current_time() and its like, but which is no time and stays as it is.
+_SETTINGS = frozenset({"CurrentCatalog", "CurrentDatabase", "CurrentPath", "CurrentTimeZone", "CurrentUser"})
 #: Types that such texts are read as; a time of day without a date is one of the day on which it is read.
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 _NOW_AS_TEXT = re.compile(r"\s*(?:(?:now|today|tomorrow|yesterday)\b|T?\d{1,2}:)", re.IGNORECASE)
@@ -63,7 +65,7 @@ def depends_on_time(analyzed: Any) -> str | None:
     now = pattern("CURRENT_LIKE")
     if analyzed.containsPattern(now):
         for expression in (one for one in _expressions(analyzed) if one.containsPattern(now)):
-            if any(part.nodePatterns().contains(now) and kind(part) not in _NAMES_OF_NOW for part in nodes(expression)):
+            if any(part.nodePatterns().contains(now) and kind(part) not in _SETTINGS for part in nodes(expression)):
                 return f"{expression.sql()} depends on the time"
     # Functions such as to_timestamp() are casts in the end, which their own children do not show.
     replaced = scala_object("optimizer.ReplaceExpressions").apply(analyzed)
@@ -82,7 +84,11 @@ def _reads_now(part: Any, now: Any) -> bool:
     text = part.child()
     if not str(text.dataType().typeName()).startswith("string") or not text.foldable() or text.containsPattern(now):
         return False
-    return (value := text.eval(None)) is not None and _NOW_AS_TEXT.match(str(value)) is not None
+    try:
+        value = text.eval(None)
+    except Py4JError:
+        return False  # that it cannot be computed is for Spark to say, with its own words
+    return value is not None and _NOW_AS_TEXT.match(str(value)) is not None
 
 
 def _holding(expression: Any, wanted: Any) -> Iterator[Any]:
@@ -170,7 +176,9 @@ def _is_broadcast(side: Any) -> bool:
     strategy = side.hints().strategy()
     if not strategy.isDefined() or strategy.get().displayName() != "broadcast":
         return False
-    columns = (str(attribute.name()) for node in nodes(side) for attribute in items(node.output()))
+    # Where the stream's rows come in; each name takes a call to the JVM, and a plan may be built in each micro-batch.
+    begins = (node for node in nodes(side) if kind(node) == "MapInArrow" or not items(node.children()))
+    columns = (str(attribute.name()) for node in begins for attribute in items(node.output()))
     return not any(name.startswith(hidden_columns.PREFIX) for name in columns)
 
 
