@@ -214,7 +214,12 @@ class ListCells:
 
     def load(self, groups: Iterable[Group]) -> None:
         """Read how long the lists of groups are that will be asked for."""
-        self._places.load([variable_key(group.part, self._name) for group in groups])
+        variables = [variable_key(group.part, self._name) for group in groups]
+        self._places.load(variables)
+        if self._expires:
+            # Whoever appends looks whether the first one is still there.
+            spans = ((key, self._places.get(key)) for key in variables)
+            self._elements.load([element_key(key, span[0]) for key, span in spans if span is not None])
 
     def exists(self) -> bool:
         """Return whether the group has any element."""
