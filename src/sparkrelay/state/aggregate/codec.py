@@ -216,8 +216,12 @@ class AggregateCodec:
         raise IndexError(index)
 
     @np.errstate(all="ignore")
-    def results(self, states: pa.Array) -> list[pa.Array]:
+    def results(self, states: pa.Array, groups: pa.Table | None = None) -> list[pa.Array]:
         """Return the result columns of stored states, as for a query.
+
+        Args:
+            states: one by one; null is no state.
+            groups: the key columns of the groups, which errors name.
 
         Raises:
             SerializationException: an average leaves the range of its type.
@@ -228,7 +232,7 @@ class AggregateCodec:
             try:
                 results.append(aggregate.result(fields))
             except OutOfRange as error:
-                raise _overflow(aggregate.spec, error) from None
+                raise _overflow(aggregate.spec, error, groups) from None
         return results
 
     def _check_combines(self) -> None:

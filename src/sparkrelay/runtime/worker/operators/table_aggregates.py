@@ -77,7 +77,7 @@ class TableAggregates:
         wide = self._changes.combine(self._changes.states_of(states, self._rows), added)
         named = partial.select([name for name in partial.column_names if not name.startswith(hidden_columns.PREFIX)])
         states = self._rows.states_of(self._changes.subtract(wide, gone), self._changes, named)
-        left = pc.not_equal(self._rows.results(states)[-1], 0)
+        left = pc.not_equal(self._rows.results(states, named)[-1], 0)
         newest = pc.max_element_wise(times, whole(partial.column(_TIME)))
         values = _joined(newest, pc.if_else(left, states, pa.scalar(None, pa.binary())))
         there = pc.is_valid(old)

@@ -49,6 +49,12 @@ def sums(codec, values):
     return [column[0].as_py() for column in codec.results(values)[:2]]
 
 
+def test_an_average_beyond_its_type_names_the_group():
+    average = AggregateSpec("avg", "price", PRICE, pa.decimal128(38, 6), "mean", subtracts=True)
+    with pytest.raises(SerializationException, match=r"mean leaves the range of decimal\(38,6\): .*\{'k': 'g'\}"):
+        changed(TableAggregates([average, *SPECS[-2:]]), NOTHING, new=[(1, MOST_CENTS)])
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_row_that_changes_may_pass_the_range_in_between(sign):
     codec = TableAggregates(SPECS)
