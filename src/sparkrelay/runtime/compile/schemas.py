@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     IntegralType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     SpatialType,
     StringType,
@@ -277,7 +278,7 @@ def _as_plain(field: StructField) -> str:
     name, kind = field.name, field.dataType
     if isinstance(kind, SpatialType):
         return f'F.st_asbinary("{name}")'
-    if isinstance(kind, VariantType) or not isinstance(kind, AtomicType | CalendarIntervalType):
+    if isinstance(kind, VariantType) or not isinstance(kind, AtomicType | CalendarIntervalType | NullType):
         return f'F.to_json("{name}")'
     return f'F.col("{name}").cast("string")'
 

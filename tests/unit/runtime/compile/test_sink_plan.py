@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Arrow, Boolean, Double, Integer, Json, Long, Raw, String
-from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, plan_sink
+from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_packable, plan_sink
 from sparkrelay.topology import StreamsBuilder
 
 TYPES = {
@@ -115,6 +115,11 @@ def test_a_repartition_topic_carries_a_column_called_value_whatever_it_is():
 def test_json_does_not_hold_such_a_column(kind, remedy):
     with pytest.raises(TopologyException, match=rf"'c' \(.*\), which Json\(\) cannot hold: .*{remedy}\), or drop"):
         plan_of(fields(k="string", c=kind))
+
+
+def test_what_no_row_has_a_value_of_is_sent_on_as_text():
+    with pytest.raises(TopologyException, match=r"cannot go through .*withColumn\(\"c\", F.col\(\"c\"\).cast"):
+        check_packable(StructType(fields(c=t.NullType())), "here")
 
 
 def test_arrow_does_not_hold_a_variant():
