@@ -319,7 +319,7 @@ def test_sessions_need_a_watermark(compiled):
     [
         (lambda: [F.window("created", "1 hour")], lambda s: s),
         (lambda: ["user", F.window("created", "1 hour", "30 minutes")], lambda s: s),
-        (lambda: [F.expr("window(created, '1 hour')")], lambda s: s),
+        (lambda: [F.expr("window(created, '1 hour')").alias("w")], lambda s: s),
         (lambda: ["user", "w"], lambda s: s.withColumn("w", F.window("created", "1 hour"))),
         (lambda: ["page", "w"], lambda s: s.withColumn("w", F.window(F.col("created").cast("timestamp"), "1 hour"))),
         (lambda: ["page", "w"], lambda s: s.withColumn("w", F.window("kafka.timestamp", "1 hour"))),
