@@ -180,7 +180,7 @@ def test_the_doctor_finds_that_nothing_is_missing(application, tmp_path, capsys)
     application.grant()
     code, found = doctor(application, tmp_path, capsys)
     assert code == 0, found
-    assert found[f"group {application.id}"] == ("ok", "Dead, 0 members; READ is permitted", "")
+    assert found[f"group {application.id}"] == ("ok", "not there yet, 0 members; READ is permitted", "")
     assert found[f"transactional ids {application.id}-*"][0] == "ok"
     assert found[f"topics {application.id}-*"] == ("ok", "CREATE, READ, WRITE, DELETE are permitted", "")
     for name in (f"source {application.source}", f"sink {application.sink}", f"dead letters {application.letters}"):

@@ -26,11 +26,13 @@ __all__ = ["query_errors_unlogged", "quiet_executors", "silence_failed_tasks"]
 
 log = logging.getLogger(__name__)
 
-#: Messages of Spark's Executor, TaskSetManager, DAGScheduler and Python runner that it keeps to itself. The last two
-#: come for a task that begins, or ends, after its script has: nobody is there any more to whom Spark could report it.
+#: Messages of Spark's Executor, TaskSetManager, DAGScheduler and Python runner that it keeps to itself. The Python
+#: runner takes an error of a step in front of a worker's for the worker's end. The last two come for a task that
+#: begins, or ends, after its script has: nobody is there any more to whom Spark could report it.
 _SILENCED: Final = (
     r"(?s)(Exception in task|Executor (interrupted and )?killed task|Lost task|Task \d+\S* in stage \S+ failed"
     r"|Failed to cancel job group|Incomplete task interrupted"
+    r"|Python worker exited unexpectedly \(crashed\)|This may have been caused by a prior exception"
     r"|Executor launch task task \S+ in stage \S+ \(TID \d+\) failed, reason: Task \S+ rejected"
     r"|Failed to update accumulator \d+ \(org\.apache\.spark\.api\.python\.PythonAccumulatorV2\)).*"
 )

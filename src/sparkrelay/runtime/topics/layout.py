@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException, UnknownTopicException
 from sparkrelay.protocol import LONG_MAX
-from sparkrelay.runtime.topics.partition_counts import count_partitions, missing
+from sparkrelay.runtime.topics.partition_counts import absent, count_partitions, missing
 from sparkrelay.runtime.topics.writers import writers_of
 from sparkrelay.topology import ForeachBatch, Transformation
 from sparkrelay.types import TaskId, TopicPartition
@@ -273,8 +273,9 @@ def _sinks(
         name = names(leg.sink.topic, leg.sink.internal)
         count = planned[name].partitions if leg.sink.internal else partitions.get(name)
         if not count:
-            what = f"{leg.sink.call_site}: topic {leg.sink.topic!r} of to()"
-            raise UnknownTopicException(missing(what, leg.sink.topic))
+            how = "to()" if leg.late_for is None else "late_to="
+            what = f"{leg.sink.call_site}: topic {leg.sink.topic!r} of {how}"
+            raise UnknownTopicException(missing(what, leg.sink.topic, absent(topology, partitions)))
         found[name] = count
     return found
 

@@ -14,12 +14,12 @@ from sparkrelay.errors import MissingSourceTopicException, StreamsException
 from sparkrelay.topology import StreamJoin, TableJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Lookup, Topology
 
-__all__ = ["count_partitions", "missing"]
+__all__ = ["absent", "count_partitions", "missing"]
 
 
 def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> dict[str, int]:
@@ -37,13 +37,15 @@ def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[
     for leg in topology.global_tables:
         for topic in leg.source.topics:
             if not partitions.get(topic):
-                raise MissingSourceTopicException(missing(f"topic {topic!r} of a global table", topic))
+                others = absent(topology, partitions)
+                raise MissingSourceTopicException(missing(f"topic {topic!r} of a global table", topic, others))
     counts: dict[str, int] = {}
     for leg in topology.legs:
         for topic in () if leg.source.internal else leg.source.topics:
             found = partitions.get(topic)
             if not found:
-                raise MissingSourceTopicException(missing(f"source topic {topic!r}", topic))
+                others = absent(topology, partitions)
+                raise MissingSourceTopicException(missing(f"source topic {topic!r}", topic, others))
             counts[topic] = found
     exact: dict[str, int] = {}
     tied = _tied(topology, names)
@@ -62,11 +64,21 @@ def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[
         exact = said
 
 
-def missing(what: str, topic: str) -> str:
-    """Return what to say of a topic that does not exist."""
+def absent(topology: Topology, partitions: Mapping[str, int]) -> list[str]:
+    """Return the topics that a user has to create and has not."""
+    read = (topic for leg in topology.legs if not leg.source.internal for topic in leg.source.topics)
+    looked_up = (topic for leg in topology.global_tables for topic in leg.source.topics)
+    written = (leg.sink.topic for leg in topology.legs if leg.sink is not None and not leg.sink.internal)
+    return [topic for topic in dict.fromkeys([*read, *looked_up, *written]) if not partitions.get(topic)]
+
+
+def missing(what: str, topic: str, absent: Sequence[str] = ()) -> str:
+    """Return what to say of a topic that does not exist, and of others that do not."""
+    others = [other for other in absent if other != topic]
+    more = f", nor {'do' if others[1:] else 'does'} {', '.join(map(repr, others))}" if others else ""
     return (
-        f"{what} does not exist; create it (kafka-topics.sh --create --topic {topic} ..., or on the development Kafka "
-        f"sparkrelay broker create-topic {topic}) and start again"
+        f"{what} does not exist{more}; create {'them' if others else 'it'} (kafka-topics.sh --create --topic {topic} "
+        f"..., or on the development Kafka sparkrelay broker create-topic {topic}) and start again"
     )
 
 

@@ -73,6 +73,8 @@ def test_executors_log_as_the_session_says_or_from_warnings_on(conf, level):
         ("Failed to update accumulator 7 (org.apache.spark.util.LongAccumulator) for task 0", False),
         ("Lost task 0.0 in stage 1.0 (TID 1) (vm executor driver): TaskKilled (cancelled)\n\tat x", True),
         ("Lost executor 1 on vm: worker lost", False),
+        ("Python worker exited unexpectedly (crashed) - task 2.0 in stage 16 (TID 46)", True),
+        ("This may have been caused by a prior exception:", True),
     ],
 )
 def test_what_spark_keeps_to_itself(message, silent):

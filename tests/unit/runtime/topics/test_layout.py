@@ -47,7 +47,12 @@ def test_a_store_without_changelog_has_no_topic():
 @pytest.mark.parametrize(
     ("partitions", "error", "message"),
     [
-        ({"carriers": 1, "origins": 1}, MissingSourceTopicException, "source topic 'flights' does not exist"),
+        ({"carriers": 1, "origins": 1}, MissingSourceTopicException, "topic 'flights' does not exist; create it"),
+        (
+            {"origins": 1},
+            MissingSourceTopicException,
+            "topic 'flights' does not exist, nor does 'carriers'; create them",
+        ),
         (
             {"flights": 2, "carriers": 1},
             UnknownTopicException,

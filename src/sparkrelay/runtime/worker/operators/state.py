@@ -255,7 +255,7 @@ def warn_of_late(store: str, count: int, how: str, remedy: str = "a longer delay
     if count and now >= _warned.get(store, 0.0) + _WARN_SECONDS:
         _warned[store] = now
         log.warning(
-            "store %r: %d rows of a micro-batch came %s, and were left out; %s lets them in",
+            "store %r left out %d rows of a micro-batch, which came %s; %s lets them in",
             store,
             count,
             how,
