@@ -7,6 +7,7 @@ subtractor. The rows of each group are counted beside what the user asked for: a
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.errors import SerializationException
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.row_numbers import by_number, numbered
@@ -30,6 +32,8 @@ __all__ = ["TableAggregates"]
 
 _ADDED: Final = f"{hidden_columns.PREFIX}added"
 _GONE: Final = f"{hidden_columns.PREFIX}gone"
+#: Whether these two are states of wide sums.
+_WIDE: Final = f"{hidden_columns.PREFIX}wide"
 _TIME: Final = f"{hidden_columns.PREFIX}time"
 
 
@@ -41,26 +45,32 @@ class TableAggregates:
         *own, newest = (replace(spec, subtracts=True) for spec in specs)
         counted = [*own, AggregateSpec("count_all", None, pa.int64(), pa.int64())]
         self._rows = AggregateCodec(counted)
-        #: Of rows that come while others go: the way to what a group holds in the end may leave a sum's range.
-        self._changes = AggregateCodec(counted, make=wide_aggregate_of)
+        #: The way to what a group holds in the end may leave a sum's range, while rows come and others are still to go:
+        #: then it is gone once more with wider sums, which take several times as long.
+        self._wide = AggregateCodec(counted, make=wide_aggregate_of)
         self._times = AggregateCodec([newest])
         #: What computes each of what the user asked for.
         self.specs, self.aggregates = tuple(own), self._rows.aggregates[:-1]
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return each group's key columns, the state of its new rows, that of those that are no more, and its time."""
-        changes = self._changes.partial(rows, [*keys, hidden_columns.CHANGE])
+        by, wide = [*keys, hidden_columns.CHANGE], False
+        try:
+            changes = self._rows.partial(rows, by)
+            states = self._rows.states(changes)
+        except SerializationException:
+            changes, wide = self._wide.partial(rows, by), True
+            states = self._wide.states(changes)
         times = self._times.partial(rows, [*keys, hidden_columns.CHANGE])
         which, firsts = numbered(changes.select(list(keys)))
-        states, change = self._changes.states(changes), whole(changes.column(hidden_columns.CHANGE))
+        change = whole(changes.column(hidden_columns.CHANGE))
         columns = {name: whole(changes.column(name)).take(pa.array(firsts)) for name in keys}
         for name, kind in ((_ADDED, NEW), (_GONE, OLD)):
             here = pc.equal(change, kind)
             columns[name] = by_number(states.filter(here), which[here.to_numpy(zero_copy_only=False)], len(firsts))
         newest = np.full(len(firsts), np.iinfo(np.int64).min)
         np.maximum.at(newest, which, self._times.results(self._times.states(times))[0].to_numpy(zero_copy_only=False))
-        columns[_TIME] = pa.array(newest)
-        return pa.table(columns)
+        return pa.table({**columns, _TIME: pa.array(newest), _WIDE: pa.repeat(pa.scalar(wide), len(firsts))})
 
     def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
         """Add what is new to the states of groups, and take out what is no more.
@@ -73,16 +83,23 @@ class TableAggregates:
             SerializationException: a sum leaves the range of its type; the message has the group's key.
         """
         times, states = _parted(old)
-        added, gone = (whole(partial.column(name)) for name in (_ADDED, _GONE))
-        wide = self._changes.combine(self._changes.states_of(states, self._rows), added)
         named = partial.select([name for name in partial.column_names if not name.startswith(hidden_columns.PREFIX)])
-        states = self._rows.states_of(self._changes.subtract(wide, gone), self._changes, named)
+        states = self._changed(partial, states, named)
         left = pc.not_equal(self._rows.results(states, named)[-1], 0)
         newest = pc.max_element_wise(times, whole(partial.column(_TIME)))
         values = _joined(newest, pc.if_else(left, states, pa.scalar(None, pa.binary())))
         there = pc.is_valid(old)
         *results, _ = self.results(pc.if_else(left, values, old))
         return values, [*results, newest, pc.and_not(there, left), pc.or_(there, left)]
+
+    def _changed(self, partial: pa.Table, states: pa.Array, named: pa.Table) -> pa.Array:
+        added, gone = (whole(partial.column(name)) for name in (_ADDED, _GONE))
+        if not pc.any(partial.column(_WIDE)).as_py():
+            with contextlib.suppress(SerializationException):
+                return self._rows.subtract(self._rows.combine(states, added), gone)
+            added, gone = (self._wide.states_of(some, self._rows) for some in (added, gone))
+        wide = self._wide.combine(self._wide.states_of(states, self._rows), added)
+        return self._rows.states_of(self._wide.subtract(wide, gone), self._wide, named)
 
     def counts(self, values: pa.Array, index: int) -> NDArray[np.int64]:
         """Return how many values each stored value has of an aggregate that collects them."""
