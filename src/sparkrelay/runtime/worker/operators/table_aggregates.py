@@ -61,7 +61,7 @@ class TableAggregates:
         except SerializationException:
             changes, wide = self._wide.partial(rows, by), True
             states = self._wide.states(changes)
-        times = self._times.partial(rows, [*keys, hidden_columns.CHANGE])
+        times = self._times.partial(rows, by)
         which, firsts = numbered(changes.select(list(keys)))
         change = whole(changes.column(hidden_columns.CHANGE))
         columns = {name: whole(changes.column(name)).take(pa.array(firsts)) for name in keys}
