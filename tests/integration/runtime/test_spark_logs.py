@@ -13,13 +13,24 @@ import threading
 import time
 from sparkrelay import spark_session
 
-spark = spark_session("quiet", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
+# Without a period the status store has each task that begins or ends as soon as the bus has said so.
+settings = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.ui.liveUpdate.period": "0"}
+spark = spark_session("quiet", **settings)
+
+def wait_until_tasks_run(expected):
+    context = spark.sparkContext._jsc.sc()
+    while True:
+        context.listenerBus().waitUntilEmpty()
+        if any(one.numRunningTasks() for one in context.statusTracker().getExecutorInfos()) == expected:
+            return
+        time.sleep(0.05)
+
 spark.sparkContext._jvm.org.slf4j.LoggerFactory.getLogger("org.apache.spark.scheduler.TaskSetManager").warn("logged")
 try:
     spark.range(2).selectExpr("raise_error('a' || id)")._jdf.collect()
 except Exception as error:
     print(str(error).splitlines()[0])
-began = threading.Event()
+wait_until_tasks_run(False)
 
 def sleep():
     spark.sparkContext.setJobGroup("sleeping", "sleeping", True)
@@ -30,14 +41,12 @@ def sleep():
 
 sleeping = threading.Thread(target=sleep)
 sleeping.start()
-while not spark.sparkContext.statusTracker().getActiveJobsIds():
-    pass
+wait_until_tasks_run(True)
 spark.sparkContext.cancelJobGroup("sleeping")
 spark.sparkContext.cancelJobGroup("nothing")
 sleeping.join()
 # Its job is over at once, its task a moment later; in a session that is gone by then, its end is an error.
-while any(one.numRunningTasks() for one in spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()):
-    time.sleep(0.05)
+wait_until_tasks_run(False)
 spark.stop()
 """
 
