@@ -28,7 +28,7 @@ __all__ = ["known_names"]
 #: The first word of each field of a DDL schema, at its top level.
 _FIELD: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))[\s:]")
 #: Steps that leave every column there.
-_KEEPING: Final = frozenset({"where", "filter", "withWatermark", "join"})
+_KEEPING: Final = frozenset({"where", "filter", "dropna", "fillna", "withWatermark", "join"})
 
 
 def known_names(node: AnyNode | None) -> frozenset[str]:

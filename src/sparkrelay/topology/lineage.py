@@ -104,7 +104,7 @@ class Lineage:
     def after(self, step: Step) -> Lineage:
         """Return the lineage behind ``step``."""
         match step.kind:
-            case "where" | "filter" | "withWatermark" | "join":
+            case "where" | "filter" | "dropna" | "withWatermark" | "join":
                 # A join with a DataFrame adds columns of other names.
                 return self
             case "withColumn":
@@ -115,6 +115,8 @@ class Lineage:
                 return self._renamed(*step.args)
             case "drop":
                 return self._without(step.args)
+            case "fillna" if (filled := _filled(step.args[0], step.kwargs.get("subset"))) is not None:
+                return self._without(filled)
             case "select":
                 return self._selected(step.args)
             case "selectExpr":
@@ -174,6 +176,11 @@ class Lineage:
         for path, part in self.held:
             if path[: len(old)] == old and (new or len(path) > len(old)):
                 yield (*new, *path[len(old) :]), part
+
+
+def _filled(value: Any, subset: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the columns whose nulls ``fillna`` fills; None: every one that such a value can stand in."""
+    return tuple(value) if isinstance(value, dict) else subset
 
 
 def _key_columns(held: Iterable[tuple[Path, str]], parts: frozenset[str]) -> tuple[str, ...] | None:

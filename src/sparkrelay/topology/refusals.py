@@ -20,7 +20,6 @@ _NOT_HERE: Final = "a topology is a description and holds no rows; write with to
 _ONE_TOPIC: Final = "tables have groups of their own; put the streams together before groupBy()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
 _GROUPED: Final = 'groupBy("a") and agg(...) are there'
-_NULLS: Final = 'say it per column, such as withColumn("a", F.coalesce("a", F.lit(0))) or where("a is not null")'
 
 _REMEDIES: Final = {
     **dict.fromkeys(("orderBy", "sort", "sortWithinPartitions", "rank"), _NO_ORDER),
@@ -50,7 +49,8 @@ _REMEDIES: Final = {
     ),
     **dict.fromkeys(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint"), _CACHE),
     **dict.fromkeys(("rollup", "cube", "groupingSets", "pivot"), _GROUPED),
-    **dict.fromkeys(("fillna", "dropna", "na", "replace"), _NULLS),
+    "na": 'dropna(subset=["a"]) and fillna({"a": 0}) are there',
+    "replace": 'say it per column: withColumn("a", F.when(F.col("a") == "old", "new").otherwise(F.col("a")))',
     **dict.fromkeys(("limit", "offset", "sample"), "a stream has no end to count from; use where(...)"),
     **dict.fromkeys(("coalesce", "repartitionByRange"), 'use repartition("column", partitions=N)'),
     **dict.fromkeys(

@@ -18,7 +18,7 @@ from sparkrelay.topology.refusals import remedy
 from sparkrelay.topology.structure import Show, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.lineage import Lineage
@@ -106,6 +106,38 @@ class RowSteps:
         """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
         call_site = find_call_site()
         return self._step("filter", (_condition("filter", condition, call_site),), call_site)
+
+    def dropna(self, how: str = "any", thresh: int | None = None, subset: str | Sequence[str] | None = None) -> Self:
+        """Leave out rows with nulls (or NaN), as ``DataFrame.dropna``.
+
+        Args:
+            how: ``any``: of one null; ``all``: only if all are null.
+            thresh: keep rows with at least so many values that are not null, whatever ``how`` says.
+            subset: the columns that are looked at; without it all but Kafka's own.
+        """
+        call_site = find_call_site()
+        if how not in {"any", "all"}:
+            raise TopologyException(f"{call_site}: how={how!r} of dropna() must be 'any' or 'all'")
+        if thresh is not None and (isinstance(thresh, bool) or not isinstance(thresh, int)):
+            raise TopologyException(f"{call_site}: thresh={thresh!r} of dropna() must be a number of columns")
+        given = {"how": how, "thresh": thresh, "subset": _subset("dropna", subset, call_site)}
+        return self._step("dropna", (), call_site, {name: value for name, value in given.items() if value is not None})
+
+    def fillna(self, value: float | str | bool | dict[str, Any], subset: str | Sequence[str] | None = None) -> Self:
+        """Put a value where columns are null (or NaN), as ``DataFrame.fillna``.
+
+        Args:
+            value: a number, a text or a boolean, for every column whose type it fits; or a dict of column to value.
+            subset: the columns that are filled; without it all but Kafka's own. Name them where the message key's
+                column is among the others: else rows may go through a repartition topic that they need not.
+        """
+        call_site = find_call_site()
+        if not isinstance(value, bool | int | float | str | dict) or value == {}:
+            raise TopologyException(
+                f"{call_site}: fillna() takes a number, a text, a boolean, or a dict of column to one, not {value!r}"
+            )
+        names = _subset("fillna", subset, call_site)
+        return self._step("fillna", (value,), call_site, {} if names is None else {"subset": names})
 
     def to(
         self,
@@ -288,6 +320,17 @@ def _column(method: str, column: Any, call_site: CallSite) -> Any:
         return column
     hint = f'F.col("{column}")' if isinstance(column, str) else "F.lit(...)"
     raise TopologyException(f"{call_site}: {method}() takes a Column such as {hint}, not {column!r}")
+
+
+def _subset(method: str, subset: Any, call_site: CallSite) -> tuple[str, ...] | None:
+    if subset is None:
+        return None
+    names = (subset,) if isinstance(subset, str) else subset
+    if not isinstance(names, list | tuple) or not names:
+        raise TopologyException(
+            f"{call_site}: subset={subset!r} of {method}() must be a column's name, or a list of them"
+        )
+    return tuple(check_column_name(method, name, call_site) for name in names)
 
 
 def check_column_name(method: str, name: Any, call_site: CallSite) -> str:

@@ -128,8 +128,7 @@ def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> Aggreg
     lineage = Lineage.of_repartition(key_of(table))
     for step in steps:
         key = lineage.key()
-        filters = step.kind in {"where", "filter"}
-        text = f"{step.text} of the table" if filters else step.text
+        text = f"{step.text} of the table" if step.is_filter else step.text
         rows = record.add(StepNode(rows, replace(step, table_key=key, text=text), step.call_site))
         lineage = lineage.after(step)
         if lineage.key() is None:

@@ -52,6 +52,8 @@ _ROW_STEPS: Final = frozenset(
         "transform",
         "where",
         "filter",
+        "dropna",
+        "fillna",
         "show",
         "to",
     }

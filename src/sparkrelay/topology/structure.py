@@ -39,7 +39,7 @@ class Step:
     Attributes:
         kind: the DataFrame method: ``select``, ``where``, ``withColumn``, ...
         args: its positional arguments, as written.
-        kwargs: its keyword arguments (``transform`` only).
+        kwargs: its keyword arguments (of ``transform`` and ``dropna``).
         call_site: the line that wrote it.
         text: the step as people read it; the same in every process that runs the same program.
         table_key: of a table's step that stands in front of another table, which holds the rows behind it: the columns
@@ -58,6 +58,11 @@ class Step:
     def is_union(self) -> bool:
         """True where another stream comes in; it stands in the legs of both, and changes no row."""
         return self.kind in {"union", "unionByName"}
+
+    @property
+    def is_filter(self) -> bool:
+        """True if it lets some rows through and others not, and changes none."""
+        return self.kind in {"where", "filter", "dropna"}
 
     @property
     def refresh(self) -> str | None:
@@ -280,7 +285,7 @@ class Leg:
     @property
     def filters_table(self) -> bool:
         """True if a step of its table lets some rows through and others not."""
-        return any(step.kind in {"where", "filter"} for step in self.after[: self.table_steps])
+        return any(step.is_filter for step in self.after[: self.table_steps])
 
     @property
     def reads_stores(self) -> frozenset[str]:

@@ -35,6 +35,19 @@ def test_a_source_is_located_by_its_key():
     assert not kept(KEYED, "CARRIER")
 
 
+def test_filling_nulls_loses_the_columns_that_are_filled():
+    def filled(value, subset=None):
+        step = make_step("fillna", (value,), HERE, {} if subset is None else {"subset": subset})
+        return kept(KEYED.after(step), "carrier")
+
+    assert filled(0, ("origin",))
+    assert filled({"origin": "x"})
+    assert not filled("x", ("Carrier",))
+    assert not filled({"carrier": "x"})
+    assert not filled("x")
+    assert kept(after(KEYED, ("dropna",)), "carrier")
+
+
 def test_a_source_without_formats_has_kafkas_own_columns():
     raw = Lineage.of_source(None, None)
     assert kept(raw, "key")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime.compile.row_wise import differs_each_time, drawn, may_drop_rows, not_row_wise, reads_hidden
@@ -19,16 +21,12 @@ from sparkrelay.topology.columns import is_star, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from sparkrelay.topology import Step
 
 __all__ = ["apply_steps", "checked", "given_names", "joined", "refuse_hidden", "visible"]
 
-#: Steps of a table that may drop rows: what they once let through is deleted (``worker.table_changes``).
-_FILTERS = frozenset({"where", "filter"})
-#: Steps that see to it themselves that records without a value pass.
-_LET_DELETIONS_PASS = _FILTERS | {"join"}
 #: Marks the rows of a DataFrame in a join.
 _FOUND = "sparkrelay_found"
 _EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
@@ -65,9 +63,9 @@ def apply_steps(
         if step.table_key is not None:
             # What a table holds of a row has no columns of Kafka's own.
             frames[-1] = frames[-1].select(*(quoted((name,)) for name in without_kafka(frames[-1].schema).names))
-        if step.table_key is not None and step.kind in _FILTERS:
+        if step.table_key is not None and step.is_filter:
             frames.append(_deleting(step, frames[-1], step.table_key))
-        elif tombstones_pass and step.kind in _FILTERS:
+        elif tombstones_pass and step.is_filter:
             frames.append(_filtered(step, frames[-1]))
         else:
             frames.append(_apply(step, frames[-1], carried, tombstones_pass=tombstones_pass))
@@ -84,13 +82,15 @@ def apply_steps(
         if step in repeated:
             _check_drawn_once(step, before, after)
         of_table = index < table_steps or step.table_key is not None
-        if of_table and step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
+        # What a table's filter once let through is deleted (``worker.table_changes``).
+        if of_table and not step.is_filter and (reason := may_drop_rows(before, after)) is not None:
             raise TopologyException(
                 f"{step.call_site}: {step.text} of a table may drop rows or repeat them ({reason}): what it once let "
                 "through would stay in the sink when the group changes. Use where(...), or put to_stream() before it, "
                 "to change each update by itself"
             )
-        if tombstones_pass and not of_table and step.kind not in _LET_DELETIONS_PASS:
+        # Filters and joins see to it themselves that records without a value pass.
+        if tombstones_pass and not of_table and not step.is_filter and step.kind != "join":
             _check_deletions_pass(step, before, after)
     return frames[-1]
 
@@ -138,6 +138,11 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_
             after = checked(where, lambda: method(*chosen))
     elif step.kind == "join":
         after = joined(step, rows, tombstones_pass=tombstones_pass)
+    elif step.is_filter:
+        after = checked(where, lambda: rows.where(_condition(step, rows)))
+    elif step.kind == "fillna":
+        # Beside a dict, which names them itself, columns have no effect.
+        after = checked(where, lambda: rows.fillna(step.args[0], _looked_at(step, rows)))
     elif step.is_union:
         # What is put together are the legs' ends; that they fit is for whoever builds both to see.
         return rows
@@ -165,19 +170,37 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_
 
 def _filtered(step: Step, rows: DataFrame) -> DataFrame:
     """Keep the rows that the user wants, and those that delete: of those only the key is there to be looked at."""
-    condition = step.args[0]
-    wanted = F.expr(condition) if isinstance(condition, str) else condition
-    return checked(str(step.call_site), lambda: rows.where(F.col(hidden_columns.TOMBSTONE) | wanted))
+    return checked(str(step.call_site), lambda: rows.where(F.col(hidden_columns.TOMBSTONE) | _condition(step, rows)))
+
+
+def _looked_at(step: Step, rows: DataFrame) -> list[str]:
+    """Return the columns whose nulls a step looks for."""
+    return list(step.kwargs.get("subset") or (quoted((name,)) for name in without_kafka(visible(rows)).names))
+
+
+def _condition(step: Step, rows: DataFrame) -> Column:
+    """Return what a filter lets through."""
+    if step.kind != "dropna":
+        (condition,) = step.args
+        return F.expr(condition) if isinstance(condition, str) else condition
+    how, thresh = step.kwargs["how"], step.kwargs.get("thresh")
+    names = _looked_at(step, rows)
+    there = []
+    for name, field in zip(names, rows.select(*names).schema, strict=True):
+        present = F.col(name).isNotNull()
+        if isinstance(field.dataType, FloatType | DoubleType):
+            present &= ~F.isnan(F.col(name))
+        there.append(F.when(present, 1).otherwise(0))
+    least = thresh if thresh is not None else len(there) if how == "any" else 1
+    return functools.reduce(operator.add, there, F.lit(0)) >= least
 
 
 def _deleting(step: Step, rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Have rows that do not pass delete what their key has in the table: of them only the key is left."""
-    condition = step.args[0]
-    wanted = F.expr(condition) if isinstance(condition, str) else condition
     others = [name for name in visible(rows).names if name not in key]
 
     def marked() -> DataFrame:
-        passes = ~F.col(hidden_columns.TOMBSTONE) & F.coalesce(wanted, F.lit(False))
+        passes = ~F.col(hidden_columns.TOMBSTONE) & F.coalesce(_condition(step, rows), F.lit(False))
         deleting = rows.withColumn(hidden_columns.TOMBSTONE, ~passes)
         left = {name: F.when(~F.col(hidden_columns.TOMBSTONE), F.col(quoted((name,)))) for name in others}
         return deleting.withColumns(left) if left else deleting

@@ -1,0 +1,106 @@
+"""``dropna`` and ``fillna``, beside Spark batch over the same rows; what is left out of a table is deleted."""
+
+import random
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = "a int, b double, c string, d boolean, `e.f` float"
+VALUES = {
+    "a": (1, 2, None),
+    "b": (0.5, float("nan"), None),
+    "c": ("x", "", None),
+    "d": (True, False, None),
+    "e.f": (2.5, float("nan"), None),
+}
+STEPS = {
+    # Spark's own knows no dots where it takes all columns.
+    "any": lambda rows, _: rows.withColumnRenamed("e.f", "e").dropna().withColumnRenamed("e", "e.f"),
+    "all": lambda rows, names: rows.dropna("all", subset=names),
+    "thresh": lambda rows, names: rows.dropna(thresh=3, subset=names),
+    "none needed": lambda rows, names: rows.dropna(thresh=0, subset=names),
+    "one": lambda rows, _: rows.dropna(subset="b"),
+    "dotted": lambda rows, _: rows.dropna(subset=["`e.f`", "c"]),
+    "number": lambda rows, names: rows.fillna(7, names),
+    "everywhere": lambda rows, _: rows.fillna(7.9),
+    "text": lambda rows, _: rows.fillna("none"),
+    "boolean": lambda rows, _: rows.fillna(True),
+    "of one": lambda rows, _: rows.fillna(3, subset="b"),
+    "of each": lambda rows, _: rows.fillna({"a": 0, "c": "none"}),
+}
+
+
+def made(count):
+    chosen = random.Random(3)
+    return [{name: chosen.choice(of) for name, of in VALUES.items()} for _ in range(count)]
+
+
+@pytest.mark.parametrize("what", sorted(STEPS))
+def test_rows_are_those_of_spark_batch(spark, what):
+    rows, names = made(60), [f"`{name}`" for name in VALUES]
+    builder = StreamsBuilder()
+    stream = builder.stream("in", value=Json(SCHEMA))
+    STEPS[what](stream, names).select(*names).to("out", value=Json())
+    frame = spark.createDataFrame([tuple(row.values()) for row in rows], SCHEMA)
+    # JSON has no NaN: both are written, and read, as Spark does it.
+    wanted = [row[0] for row in STEPS[what](frame, names).select(F.to_json(F.struct(*names))).collect()]
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        topic = driver.create_input_topic("in")
+        for row in rows:
+            topic.pipe_input(None, row)
+        text = driver.create_output_topic("out", value=String())
+        assert text.read_rows() == wanted
+
+
+def test_a_group_whose_value_becomes_null_is_deleted(spark):
+    builder = StreamsBuilder()
+    newest = builder.stream("in", key=String("k"), value=Json("x int")).groupBy("k").agg(F.last("x").alias("last"))
+    newest.dropna().to("out", value=Json())
+    newest.fillna(0).select("k", F.col("last").alias("filled")).to("filled", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("in")
+        out, filled = driver.create_output_topic("out"), driver.create_output_topic("filled")
+        for x in (None, 3, None):
+            topic.pipe_input("a", {"x": x})
+        assert [record.value for record in out.read_records()] == [{"k": "a", "last": 3}, None]
+        assert [row["filled"] for row in filled.read_rows()] == [0, 3, 0]
+
+
+def test_a_row_with_a_null_is_gone_from_a_table_that_is_looked_into(spark):
+    builder = StreamsBuilder()
+    prices = builder.table("prices", key=String("item"), value=Json("price double")).dropna(subset=["price"])
+    orders = builder.stream("orders", key=String("item"), value=Json("n int"))
+    orders.join(prices, "item", "left").select("n", "price").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topics = {name: driver.create_input_topic(name) for name in ("prices", "orders")}
+        for price in (2.5, None, float("nan"), 4.5):
+            topics["prices"].pipe_input("tea", {"price": price})
+            topics["orders"].pipe_input("tea", {"n": 1})
+        rows = driver.create_output_topic("out").read_rows()
+        assert [row.get("price") for row in rows] == [2.5, None, None, 4.5]
+
+
+def test_a_deletion_passes_in_front_of_a_table(spark):
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=String("k"), value=Json("x int")).dropna(subset=["x"])
+    stream.to_table(name="kept").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("a", {"x": 1})
+        topic.pipe_input("b", {"x": 2})
+        topic.pipe_input("a", None)
+        assert driver.store("kept") == [{"k": "b", "x": 2}]
+
+
+@pytest.mark.parametrize("step", [lambda rows: rows.dropna(subset=["gone"]), lambda rows: rows.fillna(0, "gone")])
+def test_a_column_that_is_missing_is_named_with_the_line(spark, step):
+    builder = StreamsBuilder()
+    step(builder.stream("in", value=Json("x int"))).to("out", value=Json())
+    with pytest.raises(TopologyException, match=r"test_nulls\.py:\d+: .*`gone`"):
+        TopologyTestDriver(builder.build(), spark=spark)
