@@ -148,9 +148,9 @@ def _failed(task: Any) -> bool:
 
 
 def read_input(command: BatchCommand, partitions: tuple[int, ...]) -> str:
-    """Return what the given Spark partitions of a batch read: tasks, topics and offsets."""
+    """Return what the given Spark partitions of a batch read: tasks, topics and offsets; tasks without input aside."""
     shares = [command.spark_partitions[partition % len(command.spark_partitions)] for partition in partitions]
-    tasks = {task.task: task for share in shares for task in share}
+    tasks = {task.task: task for share in shares for task in share if _ranges(task)}
     named = [f"task {id_} ({_ranges(task)})" for id_, task in sorted(tasks.items())[:_MOST_NAMED]]
     return ", ".join(named) + (f" and {len(tasks) - _MOST_NAMED} more" if len(tasks) > _MOST_NAMED else "")
 
@@ -159,4 +159,5 @@ def _ranges(task: TaskCommand) -> str:
     return ", ".join(
         f"topic {p.topic}, partition {p.partition}, offsets {start} to {end - 1}"
         for p, (start, end) in sorted(task.ranges.items())
+        if start < end
     )

@@ -28,6 +28,17 @@ def test_input_of_failed_partitions_is_named():
     assert both.startswith("task 0_0 (topic orders, partition 0, offsets 10 to 19), task 0_2 (")
 
 
+def test_what_has_no_input_is_not_named():
+    identity = ProducerIdentity("id", 1, 0, 2, 60_000)
+    ranges = {TopicPartition("orders", 3): (10, 20), TopicPartition("users", 3): (7, 7)}
+    tasks = [
+        TaskCommand(TaskId(0, 3), 1, 0, 5, None, identity, ranges, {}),
+        TaskCommand(TaskId(0, 4), 1, 0, 5, None, identity, {TopicPartition("orders", 4): (0, 0)}, {}),
+    ]
+    batch = BatchCommand((tuple(tasks),), {})
+    assert read_input(batch, (0,)) == "task 0_3 (topic orders, partition 3, offsets 10 to 19)"
+
+
 def test_partitions_of_later_legs_are_those_of_the_same_tasks():
     assert read_input(command([0], [1]), (3, 5)) == read_input(command([0], [1]), (1,))
 
