@@ -44,8 +44,9 @@ class Member:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
 
     def story(self):
-        lines = self.log.read_text().splitlines()
-        for line in lines[: None if self.log.read_bytes().endswith(b"\n") else -1]:
+        # Read once: it is being written, and the last line may be half of one.
+        written = self.log.read_bytes()
+        for line in written[: written.rfind(b"\n") + 1].decode().splitlines():
             yield from java_line(line) if self.client == "java" else plain_line(line)
 
     def reads(self):

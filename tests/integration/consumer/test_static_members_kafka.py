@@ -29,14 +29,16 @@ def test_a_restart_within_the_session_causes_no_rebalance(members, make_topic, w
     b = members([topic], group_instance_id="b", **settings)
     wait_until(lambda: shared(5, a, b), "a and b")
     gone, stays, name = (a, b, "a") if who == "leader" else (b, a, "b")
-    held, generation, reported = gone.held.copy(), place(stays).generation, len(stays.story)
+    held, generation = gone.held.copy(), place(stays).generation
+    # Who keeps what it has adopts a generation with nothing new, perhaps a moment after the others.
+    moves = [event for event in stays.story if event[1]]
 
     gone.stop()
     back = members([topic], group_instance_id=name, **settings)
     wait_until(lambda: back.held == held, "it is back with what it had")
     assert place(back).generation == place(stays).generation == generation
     assert place(back).member_id != place(gone).member_id
-    assert len(stays.story) == reported
+    assert [event for event in stays.story if event[1]] == moves
     assert members.owners.clashes == []
 
 

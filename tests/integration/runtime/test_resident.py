@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.batch import residency
 
+from .conftest import wait_for_every_job
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
@@ -93,7 +95,7 @@ def test_both_ways_in_turn_give_what_spark_gives(
     assert ways(streams)[-1], "small micro-batches pass through a job that stays"
     produce(source, rows[8:100])
     wait_until(lambda: latest(sink) == first or streams.exception(), "not Spark's answer")
-    assert not all(ways(streams)[8:]), "a backlog gets a job of its own"
+    wait_until(lambda: not all(ways(streams)[8:] or [True]), "a backlog gets a job of its own")
     trickle(source, rows[100:108], streams)
     assert ways(streams)[-1], "and so it goes on"
     produce(source, rows[108:])
@@ -239,8 +241,10 @@ def test_a_stop_ends_it(instance, make_topic, trickle, spark):
     trickle(source, [("a", "x")] * 5, streams)
     tracker = spark.sparkContext.statusTracker()
     assert ways(streams)[-1]
+    wait_for_every_job(spark)
     assert tracker.getActiveJobsIds()
     assert streams.stop(60)
+    wait_for_every_job(spark)
     assert not tracker.getActiveJobsIds()
 
 

@@ -104,6 +104,8 @@ def test_the_endpoint_counts_what_was_processed(
         samples = scraped(port)
         assert asked(port, "/health") == (200, "RUNNING\n")
         process = streams.metadata_for_local_threads()[0].process_id
+        # A batch is reported a moment after it is counted.
+        wait_until(lambda: sum(report["numInputRows"] for report in streams.recentProgress) == 200, "one is missing")
         batches = [report for report in streams.recentProgress if report["numInputRows"]]
     assert samples["sparkrelay_rows_written_total",] == len(consumed(topics[1]))
     assert samples["sparkrelay_batches_total",] == len(batches) >= 200 / 40

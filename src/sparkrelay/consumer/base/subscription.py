@@ -313,6 +313,9 @@ class SubscriptionState:
             standing = self._standings.get(partition)
             if standing is None or standing.position != expected or standing.validating or standing.recreated:
                 return False
+            # Others may have it, though its records were being decoded when it was lost.
+            if standing.lost:
+                return False
             standing.position = offset
             if leader_epoch >= 0:
                 standing.leader_epoch = leader_epoch

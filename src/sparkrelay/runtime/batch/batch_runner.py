@@ -29,7 +29,7 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.batch.shown_rows import print_rows
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
-from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
+from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ class AnotherTaskFailed(StreamsException):
 
 class _SchemaFetched(StreamsException):
     """The batch had records of schemas that were not known, and are now."""
+
+
+#: What is no failure of a batch: its steps have not run, or run again with what is known now. None comes for ever.
+_NO_FAILURES: Final = (ClosedWorkerLent, JobCancelled, _SchemaFetched)
 
 
 @dataclass(slots=True)
@@ -402,7 +406,7 @@ class BatchRunner:
                 fatal = reason
             elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
                 outcome.reinitialize[id_] = reason
-            elif reason is bystander or isinstance(reason, JobCancelled | _SchemaFetched) or _passes(reason):
+            elif reason is bystander or isinstance(reason, _NO_FAILURES) or _passes(reason):
                 outcome.again[id_] = reason
             elif self._expects(reason) or task.failed() > self._retries or not _worth_another_try(reason):
                 fatal = reason

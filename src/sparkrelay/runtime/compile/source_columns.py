@@ -164,9 +164,11 @@ def with_unread(source: DataFrame, full: StructType) -> DataFrame:
     there = set(source.columns)
     if len(there) == len(full):
         return source
+    # Each call to the JVM takes its time, and a wide row has few types.
+    nulls = {of: F.lit(None).cast(of) for of in {field.dataType for field in full if field.name not in there}}
     return source.select(
         *(
-            F.col(quoted((field.name,))) if field.name in there else F.lit(None).cast(field.dataType).alias(field.name)
+            F.col(quoted((field.name,))) if field.name in there else nulls[field.dataType].alias(field.name)
             for field in full
         )
     )

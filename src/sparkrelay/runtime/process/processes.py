@@ -140,7 +140,7 @@ class DriverProcess:
             ended = all(process.ended for process in self.all)
             if ended:
                 for process in self.all:
-                    process.release()
+                    _release(process)
             return ended
 
     def give_up_unstarted(self) -> None:
@@ -305,10 +305,7 @@ class ExecutorProcesses:
             for process in self.all:
                 if process.ended:
                     # Watched until then: giving the slot back is a job on the executor.
-                    try:
-                        process.release()
-                    except Exception:
-                        log.exception("%s could not be released", process.target.description)
+                    _release(process)
                     with self._lock:
                         self._processes.remove(process)
             with self._lock:
@@ -426,7 +423,7 @@ class ExecutorProcesses:
         thread.start()
 
     def _make(self, target: ExecutorTarget, executor: Executor) -> None:
-        process = None
+        process = failure = None
         try:
             config = self._context.config
             slot = ExecutorSlot.claim(target, config.state_dir, config.application_id)
@@ -444,9 +441,11 @@ class ExecutorProcesses:
                 self._failed_alone = 0
                 self._processes.append(process)
                 if self._running:
-                    process.start()
+                    failure = _started(process)
         if process is not None and not welcome:
             process.discard()
+        if failure is not None:
+            self._on_failure(failure)
         self._on_change()
 
     def _making_failed(self, executor: Executor, error: Exception) -> None:
@@ -486,6 +485,26 @@ class ExecutorProcesses:
         for target, thread in late:
             target.lose()
             thread.join()
+
+
+def _started(process: ProcessThreads) -> Exception | None:
+    """Start a process; return what has kept it from that, once what had begun is told to end."""
+    try:
+        process.start()
+    except Exception as error:  # noqa: BLE001 - it ends the instance
+        # Some of its threads may run: without the others it would never be over.
+        process.stop()
+        process.give_up_unstarted()
+        return error
+    return None
+
+
+def _release(process: ProcessThreads) -> None:
+    """Release a process; what fails of it keeps nobody from ending."""
+    try:
+        process.release()
+    except Exception:
+        log.exception("%s could not be released", process.target.description)
 
 
 def _overdue(targets: Iterable[ExecutorTarget], config: StreamsConfig) -> str:

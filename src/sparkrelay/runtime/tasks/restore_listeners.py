@@ -168,5 +168,6 @@ class RestoreNotices:
             return
         try:
             getattr(listener, method)(*about)
-        except Exception:
+        except BaseException:
+            # Also sys.exit(), which would end a thread of the instance's without a word.
             log.exception("%s of a listener has failed; the instance goes on", method)

@@ -124,8 +124,9 @@ class StateUpdater:
         self._interrupt = interrupt
         self._wake = threading.Condition()
         self._work: dict[TaskId, RestoreWork] = {}
-        #: Where each copy stands, of what is complete until that is taken.
-        self._copies: dict[TaskId, RestoreProgress] = {}
+        #: Where each copy stands, of what is complete until that is taken. Replaced as a whole, never changed: whoever
+        #: asks waits for nobody, or the listeners of two threads that ask about all would wait for each other.
+        self._copies: Mapping[TaskId, RestoreProgress] = {}
         self._restored: dict[TaskId, RestoreReport] = {}
         #: The tasks whose stores the Spark job under way may touch, and whether that was cancelled.
         self._touched: frozenset[TaskId] = frozenset()
@@ -163,7 +164,7 @@ class StateUpdater:
             for work in works:
                 self._work[work.task] = work
                 self._restored.pop(work.task, None)
-                self._copies[work.task] = work.progress({})
+            self._copies = {**self._copies, **{work.task: work.progress({}) for work in works}}
             self._wake.notify_all()
 
     def release(self, tasks: list[TaskId]) -> None:
@@ -180,7 +181,7 @@ class StateUpdater:
             for task in tasks:
                 self._work.pop(task, None)
                 self._restored.pop(task, None)
-                self._copies.pop(task, None)
+            self._forget_copies(tasks)
             self._leave(tasks)
             if self._notices is not None:
                 self._notices.left(tasks)
@@ -214,22 +215,25 @@ class StateUpdater:
             if self._failure is not None:
                 raise self._failure
             restored, self._restored = self._restored, {}
-            for task in restored:
-                del self._copies[task]
+            self._forget_copies(restored)
             return restored
 
     def copies(self) -> dict[TaskId, RestoreProgress]:
         """Return where each copy stands that is being restored. Any thread may call it."""
-        with self._wake:
-            return dict(self._copies)
+        return dict(self._copies)
+
+    def _forget_copies(self, tasks: Collection[TaskId]) -> None:
+        self._copies = {task: copy for task, copy in self._copies.items() if task not in tasks}
 
     def _run(self) -> None:
         try:
             while self._turn():
                 pass
-        except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
+        except BaseException as error:  # noqa: BLE001 - the stream thread rethrows it
+            # An exit would end this thread alone, and nobody would know.
+            failure = error if isinstance(error, Exception) else StreamsException(f"{self._thread.name}: {error!r}")
             with self._wake:
-                self._failure = error
+                self._failure = failure
                 self._wake.notify_all()
 
     def _turn(self) -> bool:
@@ -379,7 +383,7 @@ class StateUpdater:
                 current = self._work.get(report.task)
                 if current is not None and current is ordered[report.task]:
                     self._take(current, report, current.goal(ends))
-                    self._copies[report.task] = current.progress(ends)
+                    self._copies = {**self._copies, report.task: current.progress(ends)}
             copies = [copy for task, copy in self._copies.items() if task in self._work]
             if self._notices is not None:
                 # Under the lock: who is released meanwhile was moved before.

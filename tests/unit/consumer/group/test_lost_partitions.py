@@ -49,3 +49,9 @@ def test_what_is_given_again_after_it_was_dropped_may_be_returned(subscription):
 def test_partitions_assigned_by_hand_are_nobody_elses(subscription):
     LostPartitions(lambda: None, subscription).poll(0.0)
     assert subscription.may_return(T0)
+
+
+def test_what_was_being_decoded_when_it_was_lost_is_not_returned(subscription):
+    assert subscription.may_return(T0)
+    LostPartitions(lambda: GroupMetadata("g", -1, "m"), subscription).poll(0.0)
+    assert not subscription.advance(T0, 5, 9)

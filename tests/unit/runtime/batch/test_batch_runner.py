@@ -24,7 +24,7 @@ from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.compile.prepared_legs import Wave
 from sparkrelay.runtime.spark.job_errors import JobError
-from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed, UserCodeFailed
+from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed, UserCodeFailed
 from sparkrelay.runtime.tasks.batch_notes import read_batch
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
@@ -277,10 +277,11 @@ def test_tries_that_an_outage_took_are_not_missing_afterwards(how):
         run(dying, work=work)
 
 
-def test_a_batch_that_was_cancelled_for_those_who_leave_uses_up_no_try():
+@pytest.mark.parametrize("reason", [JobCancelled("cancelled"), ClosedWorkerLent("its channel is closed")])
+def test_a_batch_whose_steps_did_not_run_or_that_was_cancelled_uses_up_no_try(reason):
     work = tasks()
     for _ in range(5):
-        outcome, _ = run(Jobs(raised=JobCancelled("cancelled")), work=work)
+        outcome, _ = run(Jobs(raised=reason), work=work)
         assert set(outcome.again) == {ONE, OTHER}
     assert [task.attempt.failures for task, _ in work.values()] == [0, 0]
 

@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -41,6 +42,8 @@ class Process:
     """Doubles ProcessThreads: one thread, which ends when it is stopped, or when its executor is gone."""
 
     made = ()
+    #: What the next starts raise.
+    unstartable: ClassVar[list] = []
 
     def __init__(self, context, target, slot, cleaner, host_metadata):
         self.target, self.slot, self.threads = target, slot, [object()]
@@ -55,7 +58,12 @@ class Process:
         return self.stopped or self.target.lost
 
     def start(self):
+        if type(self).unstartable:
+            raise type(self).unstartable.pop()
         self.started = True
+
+    def give_up_unstarted(self):
+        self.given_up = True
 
     def stop(self):
         self.stopped = True
@@ -169,6 +177,18 @@ def test_who_comes_later_gets_a_process_once_spark_can_describe_it(watch, wait_u
     executors.undescribed.clear()
     wait_until(lambda: ids(watched) == ["0", "1"], "no process for executor 1")
     assert all(process.started for process in watched.all)
+
+
+def test_a_process_that_cannot_start_ends_the_instance(watch, wait_until, monkeypatch):
+    """It was left half begun, and a stop waited for it without end."""
+    executors, _ = started(watch, "0")
+    monkeypatch.setattr(Process, "unstartable", [RuntimeError("can't start new thread")])
+    executors.there.add("1")
+    wait_until(lambda: watch.failures, "nobody is told")
+    assert [str(error) for error in watch.failures] == ["can't start new thread"]
+    late = Process.made[1]
+    wait_until(lambda: late.released, "the process is still there")
+    assert (late.stopped, late.given_up) == (True, True)
 
 
 def test_a_lost_executor_takes_its_process_only(watch, wait_until):

@@ -2,6 +2,7 @@
 
 import logging
 
+import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.runtime.tasks.restore_listeners import (
@@ -116,10 +117,11 @@ def test_what_was_begun_is_ended_once_and_counts_add_up(steps):
             assert about == [total]
 
 
-def test_what_a_listener_raises_is_logged(caplog):
+@pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(1)])
+def test_what_a_listener_raises_is_logged(raised, caplog):
     class Raising(StateRestoreListener):
         def on_restore_start(self, *about):
-            raise ValueError("no")
+            raise raised
 
     made = RestoreNotices(RestoreListeners(Raising()))
     with caplog.at_level(logging.ERROR):

@@ -1,6 +1,7 @@
 """The state updater without Spark: what it does with failures, and when it lets go of a task."""
 
 import dataclasses
+import sys
 import threading
 from collections import Counter
 
@@ -19,6 +20,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.contract.commands import RestoreReport
 from sparkrelay.runtime.spark.jobs import JobFailed
+from sparkrelay.runtime.tasks.restore_listeners import RestoreListeners, RestoreNotices, StateRestoreListener
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
 from sparkrelay.types import TaskId, TopicPartition
@@ -89,6 +91,33 @@ def test_a_complete_copy_is_shown_until_its_task_is_taken(state_updater_of, wait
     assert slices == [[]]
     assert list(state_updater.take_restored()) == [TASK]
     assert state_updater.copies() == {}
+
+
+def test_listeners_of_two_threads_may_ask_where_all_copies_stand(state_updater_of, wait_until):
+    """Each was called under its thread's lock, and waited for the other's."""
+    both, met = [], threading.Barrier(2)
+
+    class Asking(StateRestoreListener):
+        def on_batch_restored(self, *about):
+            met.wait(10)
+            assert all(state_updater.copies() is not None for state_updater in both)
+
+    both += [state_updater_of(Jobs(), notices=RestoreNotices(RestoreListeners(Asking()))) for _ in range(2)]
+    for state_updater in both:
+        state_updater.assign([restore()])
+    for state_updater in both:
+        restored(state_updater, wait_until)
+
+
+def test_an_exit_in_what_is_called_reaches_the_stream_thread(state_updater_of, wait_until):
+    def leave(copies, records):
+        sys.exit("enough")
+
+    state_updater = state_updater_of(Jobs(), on_slice=leave)
+    state_updater.assign([restore()])
+    wait_until(lambda: state_updater._failure is not None, "nobody knows that the thread has ended")
+    with pytest.raises(StreamsException, match="restore: SystemExit"):
+        state_updater.take_restored()
 
 
 @pytest.mark.parametrize("failure", [JobFailed("a worker died"), DisconnectException("the broker went away")])
