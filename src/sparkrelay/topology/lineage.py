@@ -54,11 +54,13 @@ class Lineage:
         held: column and the part it holds.
         sufficient: sets of parts, each of which decides the partition alone.
         named: the names that the key's columns had where it was read.
+        key_type: of what a key of one column is, as Python has it; None where that is not known.
     """
 
     held: frozenset[tuple[Path, str]] = frozenset()
     sufficient: tuple[frozenset[str], ...] = ()
     named: tuple[str, ...] = ()
+    key_type: type[str | int | bytes] | None = None
 
     @classmethod
     def of_source(cls, key: Format | None, value: Format | None) -> Lineage:
@@ -71,7 +73,9 @@ class Lineage:
             held.add(((key.column_name("key"),), _KEY))
         named = tuple(path[0] for path, _ in held)
         held |= {((*prefix, "key"), _KEY), ((*prefix, "partition"), _PARTITION)}
-        return cls(frozenset(held), (frozenset({_KEY}), frozenset({_PARTITION})), named or ("key",))
+        numbers, texts = isinstance(key, Integer | Long), isinstance(key, String | Uuid)
+        type_ = int if numbers else str if texts else bytes
+        return cls(frozenset(held), (frozenset({_KEY}), frozenset({_PARTITION})), named or ("key",), type_)
 
     @classmethod
     def of_repartition(cls, columns: Iterable[str]) -> Lineage:
@@ -115,14 +119,22 @@ class Lineage:
                 return self._renamed(*step.args)
             case "drop":
                 return self._without(step.args)
-            case "fillna" if (filled := _filled(step.args[0], step.kwargs.get("subset"))) is not None:
-                return self._without(filled)
+            case "fillna":
+                return self._filled(step.args[0], step.kwargs.get("subset"))
             case "select":
                 return self._selected(step.args)
             case "selectExpr":
                 return self._selected_by_text(step.args)
             case _:
                 return replace(self, held=frozenset())
+
+    def _filled(self, value: Any, subset: tuple[str, ...] | None) -> Lineage:
+        """Return the lineage behind ``fillna``, which changes columns that may be null and are of the value's type."""
+        if isinstance(value, dict) or subset is not None:
+            return self._without(tuple(value) if isinstance(value, dict) else subset or ())
+        kind = type(value) if isinstance(value, bool | str) else int
+        # Kafka's own columns are left alone; of others the type is not known here.
+        return self if self.key_type not in {None, kind} else replace(self, held=frozenset())
 
     def _with_columns(self, columns: dict[str, Any]) -> Lineage:
         made = {(name,): column_path(column) for name, column in columns.items()}
@@ -176,11 +188,6 @@ class Lineage:
         for path, part in self.held:
             if path[: len(old)] == old and (new or len(path) > len(old)):
                 yield (*new, *path[len(old) :]), part
-
-
-def _filled(value: Any, subset: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the columns whose nulls ``fillna`` fills; None: every one that such a value can stand in."""
-    return tuple(value) if isinstance(value, dict) else subset
 
 
 def _key_columns(held: Iterable[tuple[Path, str]], parts: frozenset[str]) -> tuple[str, ...] | None:

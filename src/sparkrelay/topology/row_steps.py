@@ -128,14 +128,17 @@ class RowSteps:
 
         Args:
             value: a number, a text or a boolean, for every column whose type it fits; or a dict of column to value.
-            subset: the columns that are filled; without it all but Kafka's own. Name them where the message key's
-                column is among the others: else rows may go through a repartition topic that they need not.
+            subset: the columns that are filled; without it all but Kafka's own. Behind ``repartition()`` name them if
+                rows are to stay where they are: a key that is filled may belong elsewhere.
         """
         call_site = find_call_site()
-        if not isinstance(value, bool | int | float | str | dict) or value == {}:
+        given = list(value.values()) if isinstance(value, dict) else [value]
+        if not given or not all(isinstance(one, bool | int | float | str) for one in given):
             raise TopologyException(
                 f"{call_site}: fillna() takes a number, a text, a boolean, or a dict of column to one, not {value!r}"
             )
+        for name in value if isinstance(value, dict) else ():
+            check_column_name("fillna", name, call_site)
         names = _subset("fillna", subset, call_site)
         return self._step("fillna", (value,), call_site, {} if names is None else {"subset": names})
 
@@ -326,9 +329,10 @@ def _subset(method: str, subset: Any, call_site: CallSite) -> tuple[str, ...] | 
     if subset is None:
         return None
     names = (subset,) if isinstance(subset, str) else subset
-    if not isinstance(names, list | tuple) or not names:
+    if not isinstance(names, list | tuple) or not names or any(str(name).strip().endswith("*") for name in names):
         raise TopologyException(
-            f"{call_site}: subset={subset!r} of {method}() must be a column's name, or a list of them"
+            f"{call_site}: subset={subset!r} of {method}() must be a column's name, or a list that names at least one; "
+            "without subset all are looked at"
         )
     return tuple(check_column_name(method, name, call_site) for name in names)
 

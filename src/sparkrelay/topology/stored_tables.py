@@ -130,11 +130,14 @@ def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> Aggreg
         key = lineage.key()
         text = f"{step.text} of the table" if step.is_filter else step.text
         rows = record.add(StepNode(rows, replace(step, table_key=key, text=text), step.call_site))
-        lineage = lineage.after(step)
+        # A table's key of one column is never null: there is nothing to fill.
+        if step.kind != "fillna" or key is None or len(key) > 1:
+            lineage = lineage.after(step)
         if lineage.key() is None:
             raise TopologyException(
                 f"{step.call_site}: behind {step.text} no column holds the key of the table of {table.call_site} "
                 f"unchanged, {', '.join(map(repr, key_of(table)))}, and it is looked into, or joined, by that: keep it"
+                + (", and name the columns to fill, subset=[...]" if step.kind == "fillna" else "")
             )
     names = lineage.key()
     assert names is not None, "each step was looked at"

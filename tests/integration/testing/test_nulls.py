@@ -98,6 +98,72 @@ def test_a_deletion_passes_in_front_of_a_table(spark):
         assert driver.store("kept") == [{"k": "b", "x": 2}]
 
 
+def test_hundreds_of_columns(spark):
+    builder = StreamsBuilder()
+    wide = builder.stream("in", key=String("k"), value=Json(", ".join(f"c{number} int" for number in range(400))))
+    wide.dropna(thresh=3).select("k", "c0").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("a", {"c0": 1})
+        topic.pipe_input("b", {"c0": 1, "c399": 2})
+        assert driver.create_output_topic("out").read_rows() == [{"k": "b", "c0": 1}]
+
+
+def test_a_record_without_headers_is_no_record_with_a_null(spark):
+    builder = StreamsBuilder()
+    builder.stream("in").dropna().to("out")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input(b"a", b"x")
+        topic.pipe_input(None, b"y")
+        assert [record.value for record in driver.create_output_topic("out").read_records()] == [b"x"]
+
+
+@pytest.mark.parametrize("value", [0, "none"])
+def test_a_table_whose_nulls_are_filled_is_looked_into(spark, value):
+    builder = StreamsBuilder()
+    filled = builder.table("t", key=String("k"), value=Json("v int, w string")).fillna(value)
+    builder.stream("in", key=String("k"), value=Json("p int")).join(filled, "k", "left").to("out", value=Json())
+    builder.stream("in", key=String("k"), value=Json("p int")).fillna(0).to_table(name="kept").to("kept", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("t").pipe_input("a", {})
+        driver.create_input_topic("in").pipe_input("a", {})
+        (row,) = driver.create_output_topic("out").read_rows()
+        assert row == {"k": "a", **({"v": 0} if value == 0 else {"w": "none"})}
+        assert driver.store("kept") == [{"k": "a", "p": 0}]
+
+
+KEYS = {
+    "filled": lambda rows: rows.fillna({"v": "x"}),
+    "computed": lambda rows: rows.withColumn("v", F.coalesce("v", F.lit("x"))),
+    "constant": lambda rows: rows.withColumn("v", F.lit("x")),
+}
+
+
+@pytest.mark.parametrize("how", sorted(KEYS))
+def test_a_deletion_is_not_somebody_elses_where_the_new_key_is_made_up(spark, how):
+    builder = StreamsBuilder()
+    rows = KEYS[how](builder.stream("in", key=String("k"), value=Json("v string, p int")))
+    rows.repartition("v").to_table(name="kept").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("b", {"p": 2})
+        topic.pipe_input("a", None)
+        assert driver.store("kept") == [{"v": "x", "k": "b", "p": 2}]
+
+
+def test_a_deletion_finds_the_key_that_is_made_of_its_own(spark):
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("k"), value=Json("p int")).withColumn("v", F.upper("k"))
+    rows.repartition("v").to_table(name="kept").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("a", {"p": 1})
+        topic.pipe_input("b", {"p": 2})
+        topic.pipe_input("a", None)
+        assert driver.store("kept") == [{"v": "B", "k": "b", "p": 2}]
+
+
 @pytest.mark.parametrize("step", [lambda rows: rows.dropna(subset=["gone"]), lambda rows: rows.fillna(0, "gone")])
 def test_a_column_that_is_missing_is_named_with_the_line(spark, step):
     builder = StreamsBuilder()

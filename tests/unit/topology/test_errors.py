@@ -38,13 +38,20 @@ def fails(message):
         (lambda s, F: s.na.drop(), 'has no na(): dropna(subset=["a"]) and fillna({"a": 0}) are there'),
         (lambda s, F: s.dropna("some"), "how='some' of dropna() must be 'any' or 'all'"),
         (lambda s, F: s.dropna(thresh=True), "thresh=True of dropna() must be a number of columns"),
-        (lambda s, F: s.dropna(subset=[]), "subset=[] of dropna() must be a column's name, or a list of them"),
+        (
+            lambda s, F: s.dropna(subset=[]),
+            "subset=[] of dropna() must be a column's name, or a list that names at least",
+        ),
+        (lambda s, F: s.dropna(subset="*"), "subset='*' of dropna() must be a column's name"),
+        (lambda s, F: s.fillna({"a": None}), "a dict of column to one, not {'a': None}"),
+        (lambda s, F: s.fillna({}), "a dict of column to one, not {}"),
+        (lambda s, F: s.fillna({3: 0}), "fillna() takes a column's name, not 3"),
         (lambda s, F: s.dropna(subset=[3]), "dropna() takes a column's name, not 3"),
         (
             lambda s, F: s.fillna(None),
             "fillna() takes a number, a text, a boolean, or a dict of column to one, not None",
         ),
-        (lambda s, F: s.fillna(0, subset={"a"}), "of fillna() must be a column's name, or a list of them"),
+        (lambda s, F: s.fillna(0, subset={"a"}), "of fillna() must be a column's name, or a list"),
         (lambda s, F: s.selct("a"), "has no selct(): did you mean select?"),
         (lambda s, F: s.withcolumn("a", 1), "has no withcolumn(): did you mean withColumn?"),
         (

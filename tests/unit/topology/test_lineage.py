@@ -45,6 +45,9 @@ def test_filling_nulls_loses_the_columns_that_are_filled():
     assert not filled("x", ("Carrier",))
     assert not filled({"carrier": "x"})
     assert not filled("x")
+    assert filled(0)
+    assert filled(True)
+    assert not kept(Lineage.of_repartition(["carrier"]).after(make_step("fillna", (0,), HERE)), "carrier")
     assert kept(after(KEYED, ("dropna",)), "carrier")
 
 

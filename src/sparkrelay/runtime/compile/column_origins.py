@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["computed_from", "made_by"]
+__all__ = ["computed_from", "made_by", "made_of"]
 
 _ZONED: Final = "org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression"
 #: Any time will do, in microseconds since 1970; py4j makes a long of what has more than 32 bits.
@@ -58,6 +58,23 @@ def computed_from(
     made = made_by(plan) if any(number_of(attribute) not in given for attribute in wanted.values()) else {}
     texts = {name: _text(attribute, given, made) for name, attribute in wanted.items()}
     return {name: text for name, text in texts.items() if text != name}
+
+
+def made_of(rows: DataFrame, source: DataFrame, name: str) -> frozenset[str]:
+    """Return the columns of ``source`` that a column of ``rows`` is made of: itself, or what its expression reads."""
+    given = {
+        number_of(attribute): str(attribute.name())
+        for attribute in items(source._jdf.queryExecution().analyzed().output())
+    }
+    plan = rows._jdf.queryExecution().analyzed()
+    todo = [attribute for attribute in items(plan.output()) if str(attribute.name()) == name]
+    made, seen = made_by(plan), set[int]()
+    while todo:
+        if (number := number_of(todo.pop())) not in seen:
+            seen.add(number)
+            if number not in given:
+                todo += [one for made_so in made.get(number, ()) for one in items(made_so.references().toSeq())]
+    return frozenset(given[number] for number in seen if number in given)
 
 
 def made_by(plan: Any) -> _Made:

@@ -1,18 +1,26 @@
 """Which legs lead records without a value to a table of newest rows, where they delete their key's row.
 
 No filter on the way keeps one from it, wherever it stands: in the leg that keeps the table, or in front of the
-repartition topic that this one reads.
+repartition topic that this one reads. There it has no other key than what is made of the message key: a value that
+stands in for a null would be somebody else's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from sparkrelay.records.formats import OneColumn, RegistryFormat
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
+from sparkrelay.runtime.compile.column_origins import computed_from, made_of
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
 
     from sparkrelay.topology import Leg, Source
 
@@ -40,6 +48,26 @@ class Deletions:
         # Of such a record only the message key is there: by another column it would find no row.
         assert isinstance(leg.sink.key, tuple), "a repartition topic is written by columns"
         return set(leg.sink.key) <= self._message_key(leg.source, raw=leg.passes_kafka_columns)
+
+    def keyed(self, leg: Leg, rows: DataFrame, source: DataFrame) -> DataFrame:
+        """Return the rows that a leg writes, of which those that delete have no key but what theirs is made into.
+
+        Args:
+            leg: the leg.
+            rows: behind its steps.
+            source: what they are made of.
+        """
+        sink = leg.sink
+        if sink is None or not isinstance(sink.key, tuple) or sink.topic not in self._topics:
+            return rows
+        if leg.stateful_step is not None or leg.lookups or self.pass_through(leg):
+            return rows
+        own = self._message_key(leg.source, raw=leg.passes_kafka_columns) | {"kafka"}
+        # A column as it is has none either.
+        computed = {name: made_of(rows, source, name) for name in computed_from(rows, source, sink.key, {})}
+        foreign = [name for name, made in computed.items() if not made or made - own]
+        there = {name: F.when(~F.col(hidden_columns.TOMBSTONE), F.col(quoted((name,)))) for name in foreign}
+        return rows.withColumns(there) if there else rows
 
     def _read(self) -> set[str]:
         reading = (leg.source for leg in self._legs if leg.source.internal and self.pass_through(leg))

@@ -201,9 +201,9 @@ class LegCompiler:
             rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden), self._step(leg))
             reports = self._last(leg, rows, act)
         elif leg.aggregation is None:
-            spec, rows, columns = self._written(leg, rows)
+            spec, written, columns = self._written(leg, self._deletions.keyed(leg, rows, base))
             output = self._output(leg, columns, lambda names: computed_from(rows, base, names, behind))
-            reports = self._last(leg, rows, functools.partial(publish_leg, spec))
+            reports = self._last(leg, written, functools.partial(publish_leg, spec))
         else:
             store = leg.aggregation.store
             if store not in self._computed_keys:
@@ -245,7 +245,7 @@ class LegCompiler:
         elif leg.action is not None:
             rows = rows.select(*(quoted((name,)) for name in without_kafka(visible(rows)).names))
         elif leg.sink is not None:
-            rows = self._written(leg, rows)[1]
+            rows = self._written(leg, self._deletions.keyed(leg, rows, start))[1]
         return wanted_columns(rows, start)
 
     def _output(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import re
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime.compile.row_wise import differs_each_time, drawn, may_drop_rows, not_row_wise, reads_hidden
-from sparkrelay.runtime.compile.schemas import without_kafka
+from sparkrelay.runtime.compile.schemas import HEADERS, without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.columns import is_star, quoted
@@ -174,8 +173,9 @@ def _filtered(step: Step, rows: DataFrame) -> DataFrame:
 
 
 def _looked_at(step: Step, rows: DataFrame) -> list[str]:
-    """Return the columns whose nulls a step looks for."""
-    return list(step.kwargs.get("subset") or (quoted((name,)) for name in without_kafka(visible(rows)).names))
+    """Return the columns whose nulls a step looks for: those that are named, or all but what few records have."""
+    all_ = (field for field in without_kafka(visible(rows)) if (field.name, field.dataType) != ("headers", HEADERS))
+    return list(step.kwargs.get("subset") or (quoted((field.name,)) for field in all_))
 
 
 def _condition(step: Step, rows: DataFrame) -> Column:
@@ -190,9 +190,10 @@ def _condition(step: Step, rows: DataFrame) -> Column:
         present = F.col(name).isNotNull()
         if isinstance(field.dataType, FloatType | DoubleType):
             present &= ~F.isnan(F.col(name))
-        there.append(F.when(present, 1).otherwise(0))
+        there.append(present)
     least = thresh if thresh is not None else len(there) if how == "any" else 1
-    return functools.reduce(operator.add, there, F.lit(0)) >= least
+    # Flat, as Spark's own is: a sum of hundreds would be nested as deep. An array of nothing would have no type.
+    return F.size(F.filter(F.array(F.lit(False), *there), lambda one: one)) >= least
 
 
 def _deleting(step: Step, rows: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -298,6 +299,9 @@ def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
         message = next(iter((error.getMessage() or str(error)).splitlines()), repr(error))
         message = _OWN_COLUMNS.sub("", message)
         raise TopologyException(f"{where}: {message}") from error
+    except Py4JError as error:
+        # What PySpark has no error of its own for.
+        raise TopologyException(f"{where}: {str(error).strip().splitlines()[-1].strip()}") from error
     except SparkRelayError:
         raise
     except (TypeError, ValueError, AttributeError, AssertionError) as error:

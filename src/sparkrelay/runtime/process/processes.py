@@ -488,7 +488,7 @@ class ExecutorProcesses:
 
 
 def _started(process: ProcessThreads) -> Exception | None:
-    """Start a process; return what has kept it from that, once what had begun is told to end."""
+    """Start a process; return what has kept it from that, once what had begun is asked to end."""
     try:
         process.start()
     except Exception as error:  # noqa: BLE001 - it ends the instance

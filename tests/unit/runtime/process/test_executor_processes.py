@@ -184,7 +184,7 @@ def test_a_process_that_cannot_start_ends_the_instance(watch, wait_until, monkey
     executors, _ = started(watch, "0")
     monkeypatch.setattr(Process, "unstartable", [RuntimeError("can't start new thread")])
     executors.there.add("1")
-    wait_until(lambda: watch.failures, "nobody is told")
+    wait_until(lambda: watch.failures, "nobody is notified")
     assert [str(error) for error in watch.failures] == ["can't start new thread"]
     late = Process.made[1]
     wait_until(lambda: late.released, "the process is still there")
