@@ -164,6 +164,25 @@ def test_a_deletion_finds_the_key_that_is_made_of_its_own(spark):
         assert driver.store("kept") == [{"v": "B", "k": "b", "p": 2}]
 
 
+def _taken_from_nothing(frame):
+    return frame.sparkSession._jvm.java.util.ArrayDeque().pop()
+
+
+STRANGE = {
+    "of the JVM": (lambda rows: rows.transform(_taken_from_nothing), "java.util.NoSuchElementException"),
+    "of Python": (lambda rows: rows.fillna(10**400), "int too large to convert to float"),
+}
+
+
+@pytest.mark.parametrize("whose", sorted(STRANGE))
+def test_an_error_that_spark_did_not_foresee_is_said_with_the_line(spark, whose):
+    step, said = STRANGE[whose]
+    builder = StreamsBuilder()
+    step(builder.stream("in", value=Json("x int"))).to("out", value=Json())
+    with pytest.raises(TopologyException, match=rf"test_nulls\.py:\d+: {said}"):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
 @pytest.mark.parametrize("step", [lambda rows: rows.dropna(subset=["gone"]), lambda rows: rows.fillna(0, "gone")])
 def test_a_column_that_is_missing_is_named_with_the_line(spark, step):
     builder = StreamsBuilder()

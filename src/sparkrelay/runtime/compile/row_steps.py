@@ -300,10 +300,11 @@ def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
         message = _OWN_COLUMNS.sub("", message)
         raise TopologyException(f"{where}: {message}") from error
     except Py4JError as error:
-        # What PySpark has no error of its own for.
-        raise TopologyException(f"{where}: {str(error).strip().splitlines()[-1].strip()}") from error
+        # What PySpark has no error of its own for: behind the JVM's class stand its stack's frames.
+        cause = next((line for line in str(error).splitlines() if line.startswith(": ")), f": {error!r}")
+        raise TopologyException(f"{where}{cause}") from error
     except SparkRelayError:
         raise
-    except (TypeError, ValueError, AttributeError, AssertionError) as error:
+    except (TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
         raise TopologyException(f"{where}: {error}") from error
     return after
