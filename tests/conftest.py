@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -93,6 +93,21 @@ class SharedBroker:
         self.bootstrap_servers = bootstrap_servers
 
 
+_AT_THE_END = ExitStack()
+
+
+def pytest_sessionfinish():
+    """Do what comes behind the last test, whose time limit would count for it in a fixture's end."""
+    _AT_THE_END.close()
+
+
+def _close_unused(broker, address, users, mutex):
+    # Granted when the last user has let go.
+    with _flock(users, fcntl.LOCK_EX), _flock(mutex, fcntl.LOCK_EX):
+        address.unlink()
+    broker.close()
+
+
 @contextmanager
 def _flock(path, kind):
     with path.open("a") as lock:
@@ -137,10 +152,7 @@ def kafka(tmp_path_factory):
         finally:
             fcntl.flock(using, fcntl.LOCK_UN)
             if owned is not None:
-                fcntl.flock(using, fcntl.LOCK_EX)  # granted when the last user has let go
-                with _flock(mutex, fcntl.LOCK_EX):
-                    address.unlink()
-                owned.close()
+                _AT_THE_END.callback(_close_unused, owned, address, users, mutex)
 
 
 @pytest.fixture

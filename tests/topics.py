@@ -26,7 +26,7 @@ def topic_maker(admin):
 
 
 def _has_leaders(admin, name, partitions):
-    found = admin.list_topics(name, timeout=10).topics[name].partitions
+    found = admin.list_topics(name, timeout=60).topics[name].partitions
     return len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
 
@@ -119,7 +119,7 @@ def _reader(servers, topic, *, read_committed, wait_ms):
         }
     )
     try:
-        partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        partitions = sorted(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         yield consumer, partitions
     finally:

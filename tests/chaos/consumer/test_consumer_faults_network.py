@@ -242,7 +242,7 @@ def test_metadata_shrinks_and_grows_again(proxy, ledger, make_consumer, reader, 
 def test_the_name_stops_resolving(proxy, ledger, make_consumer, reader, names, wait_until, caplog):
     book = ledger()
     book.write(100)
-    one = reader(make_consumer(book.topic, "classic"))
+    one = reader(make_consumer(book.topic, "classic", request_timeout_ms=20_000))
     book.wait_until_read(one)
     names.lost = True
     book.write(100)

@@ -22,7 +22,7 @@ def port_of(broker):
     return int(broker.bootstrap_servers.rpartition(":")[2])
 
 
-def answering(broker, timeout_s=2):
+def answering(broker, timeout_s=60):
     return answers(LOOPBACK, port_of(broker), timeout_s=timeout_s)
 
 
@@ -60,6 +60,8 @@ def test_life_of_a_broker(tmp_path, wait_until):
         broker.restart()
         assert (broker.bootstrap_servers, broker.pid != first_pid) == (address, True)
         write(broker, "t", b"2")
+        # It says so a moment after it begins to answer.
+        wait_until(lambda: broker.log_path.read_text().count("Kafka Server started") == 2, "it does not say so")
 
         broker.kill()
         assert not broker.running

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def broker():
     """One that gives those who come to its second port an address at which nobody listens."""
-    away = Listener("AWAY", free_port(), "PLAINTEXT", "localhost", advertised_port=free_port())
+    away = Listener("AWAY", free_port(), "PLAINTEXT", "localhost", advertised_port=1)
     with DevKafka(listeners=[away]) as running:
         running.away = f"localhost:{away.port}"
         yield running

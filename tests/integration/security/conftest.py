@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import json
 import os
+import random
 import threading
 import time
 from base64 import urlsafe_b64encode
@@ -23,7 +24,7 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.consumer import Consumer
 from sparkrelay.devkafka import DevKafka, Listener
-from sparkrelay.devkafka.ports import free_port
+from sparkrelay.devkafka.ports import is_free
 from sparkrelay.records.encode import encode
 
 _numbers = itertools.count(1)
@@ -86,7 +87,9 @@ class SecuredKafka:
     LISTENERS = ("MTLS", "LOGIN", "CLEAR", "EXPIRED", "MISNAMED", "SCRAM")
 
     def __init__(self, folder, authority, certificates):
-        self.ports = {name: free_port() for name in self.LISTENERS}
+        # Not of those that brokers choose from themselves, and each another one.
+        free = filter(is_free, random.SystemRandom().sample(range(10_000, 20_000), 100))
+        self.ports = dict(zip(self.LISTENERS, free, strict=False))
         past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
         stores = {
             "good": ("localhost", "127.0.0.1"),

@@ -178,6 +178,7 @@ def doctor(application, tmp_path, capsys, *more):
 
 def test_the_doctor_finds_that_nothing_is_missing(application, tmp_path, capsys):
     application.grant()
+    wait_until(lambda: doctor(application, tmp_path, capsys)[0] == 0, "the permissions are not known")
     code, found = doctor(application, tmp_path, capsys)
     assert code == 0, found
     assert found[f"group {application.id}"] == ("ok", "not there yet, 0 members; READ is permitted", "")

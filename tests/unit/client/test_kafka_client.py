@@ -31,9 +31,9 @@ def test_bootstrap_names_the_servers_and_the_last_error(make_client, tiny_broker
     port = broker.port
     broker.close()
     with pytest.raises(
-        TimeoutException, match=rf"bootstrap.servers=127.0.0.1:{port} within 0.3 s; last error: .*REFUSED"
+        TimeoutException, match=rf"bootstrap.servers=127.0.0.1:{port} within 3 s; last error: .*REFUSED"
     ):
-        make_client(port).bootstrap(0.3)
+        make_client(port).bootstrap(3)
 
 
 def test_bootstrap_gives_up_early_where_every_address_refuses(make_client, tiny_broker):

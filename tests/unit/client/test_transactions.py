@@ -192,7 +192,7 @@ def test_a_missing_permission_is_raised_at_once(make):
 
 def test_an_outcome_that_stays_unknown_says_so(make):
     cluster = Cluster({"t": 1, "g": 1}, EndTxn=[DisconnectException("broker 1 is away")] * 1000)
-    transactions = make(cluster, timeout=0.1)
+    transactions = make(cluster, timeout=1)
     identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
     failed = transactions.commit({identity: {IN: 1}}, "g")["t"]
     assert isinstance(failed, TimeoutException)

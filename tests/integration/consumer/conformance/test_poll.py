@@ -30,7 +30,7 @@ def test_max_poll_records(make_consumer, fill, wait_until, tp):
 
 def test_max_poll_interval_ms(make_consumer, await_assignment, poll_until, partitions_of, topic, story):
     """Who does not poll loses its partitions to others, learns of it at its next poll, and is a member again."""
-    consumer = make_consumer(max_poll_interval_ms=1000)
+    consumer = make_consumer(max_poll_interval_ms=4000)
     consumer.subscribe([topic], **story.callbacks())
     await_assignment(consumer, partitions_of(topic))
     assert (story.count("assigned"), story.count("revoked"), story.count("lost")) == (1, 0, 0)
@@ -149,10 +149,10 @@ def test_consumer_recovery_on_poll_after_delayed_rebalance(
 
     def slow(consumer, partitions):
         if tp in partitions:
-            time.sleep(1.5)
+            time.sleep(5)
             revoked.append(partitions)
 
-    consumer = make_consumer(max_poll_interval_ms=1000)
+    consumer = make_consumer(max_poll_interval_ms=4000)
     consumer.subscribe([topic], on_revoked=slow)
     assert len(read(consumer, 10)) == 10
     consumer.subscribe([other], on_revoked=slow)

@@ -242,7 +242,7 @@ def test_a_failed_start_names_the_setting_and_leaks_nothing(shared, settings, sa
         Consumer({**NOWHERE, **settings}, network=thread)
     if thread is not None:
         thread.close()
-    assert threads() == before
+    assert threads() <= before
 
 
 def test_every_call_of_a_consumer_without_its_thread_raises(caplog):
