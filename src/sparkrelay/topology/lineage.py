@@ -130,8 +130,9 @@ class Lineage:
 
     def _filled(self, value: Any, subset: tuple[str, ...] | None) -> Lineage:
         """Return the lineage behind ``fillna``, which changes columns that may be null and are of the value's type."""
-        if isinstance(value, dict) or subset is not None:
-            return self._without(tuple(value) if isinstance(value, dict) else subset or ())
+        named = tuple(value) if isinstance(value, dict) else subset
+        if named is not None:
+            return self._without(named)
         kind = type(value) if isinstance(value, bool | str) else int
         # Kafka's own columns are left alone; of others the type is not known here.
         return self if self.key_type not in {None, kind} else replace(self, held=frozenset())

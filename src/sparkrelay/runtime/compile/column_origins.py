@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["computed_from", "made_by", "made_of"]
+__all__ = ["computed_from", "made_by", "made_of", "reached"]
 
 _ZONED: Final = "org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression"
 #: Any time will do, in microseconds since 1970; py4j makes a long of what has more than 32 bits.
@@ -67,14 +67,18 @@ def made_of(rows: DataFrame, source: DataFrame, name: str) -> frozenset[str]:
         for attribute in items(source._jdf.queryExecution().analyzed().output())
     }
     plan = rows._jdf.queryExecution().analyzed()
-    todo = [attribute for attribute in items(plan.output()) if str(attribute.name()) == name]
-    made, seen = made_by(plan), set[int]()
+    of = [attribute for attribute in items(plan.output()) if str(attribute.name()) == name]
+    return frozenset(given[number] for number in reached(of, made_by(plan)) & given.keys())
+
+
+def reached(attributes: Iterable[Any], made: _Made) -> set[int]:
+    """Return the numbers of attributes, and of those that they are made of."""
+    todo, found = list(attributes), set[int]()
     while todo:
-        if (number := number_of(todo.pop())) not in seen:
-            seen.add(number)
-            if number not in given:
-                todo += [one for made_so in made.get(number, ()) for one in items(made_so.references().toSeq())]
-    return frozenset(given[number] for number in seen if number in given)
+        if (number := number_of(todo.pop())) not in found:
+            found.add(number)
+            todo += [one for expression in made.get(number, ()) for one in items(expression.references().toSeq())]
+    return found
 
 
 def made_by(plan: Any) -> _Made:

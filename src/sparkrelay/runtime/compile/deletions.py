@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from sparkrelay.records.formats import OneColumn, RegistryFormat
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
 from sparkrelay.runtime.compile.column_origins import computed_from, made_of
-from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.topology.columns import quoted
+from sparkrelay.runtime.compile.row_steps import null_where_deleting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,9 +62,7 @@ class Deletions:
         own = self._message_key(leg.source, raw=leg.passes_kafka_columns) | {"kafka"}
         # A column as it is has none either.
         computed = {name: made_of(rows, source, name) for name in computed_from(rows, source, sink.key, {})}
-        foreign = [name for name, made in computed.items() if not made or made - own]
-        there = {name: F.when(~F.col(hidden_columns.TOMBSTONE), F.col(quoted((name,)))) for name in foreign}
-        return rows.withColumns(there) if there else rows
+        return null_where_deleting(rows, (name for name, made in computed.items() if not made or made - own))
 
     def _read(self) -> set[str]:
         reading = (leg.source for leg in self._legs if leg.source.internal and self.pass_through(leg))

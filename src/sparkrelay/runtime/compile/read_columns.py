@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.runtime.compile.catalyst import items, kind, lets_nothing_through, nodes, number_of
-from sparkrelay.runtime.compile.column_origins import made_by
+from sparkrelay.runtime.compile.column_origins import made_by, reached
 from sparkrelay.runtime.compile.row_wise import depends_on_time
 
 if TYPE_CHECKING:
@@ -48,11 +48,5 @@ def _reached(analyzed: Any) -> set[int] | None:
         # These two make columns, which count where they are read.
         if kind(node) not in {"Project", "Expand"}:
             todo += items(node.references().toSeq())
-    read: set[int] = set()
-    while todo:
-        if (number := number_of(todo.pop())) not in read:
-            read.add(number)
-            if number not in made and number not in begins:
-                return None
-            todo += [one for expression in made.get(number, ()) for one in items(expression.references().toSeq())]
-    return read
+    read = reached(todo, made)
+    return read if read <= made.keys() | begins else None

@@ -18,13 +18,13 @@ from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.columns import is_star, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame
 
     from sparkrelay.topology import Step
 
-__all__ = ["apply_steps", "checked", "given_names", "joined", "refuse_hidden", "visible"]
+__all__ = ["apply_steps", "checked", "given_names", "joined", "null_where_deleting", "refuse_hidden", "visible"]
 
 #: Marks the rows of a DataFrame in a join.
 _FOUND = "sparkrelay_found"
@@ -202,11 +202,15 @@ def _deleting(step: Step, rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
     def marked() -> DataFrame:
         passes = ~F.col(hidden_columns.TOMBSTONE) & F.coalesce(_condition(step, rows), F.lit(False))
-        deleting = rows.withColumn(hidden_columns.TOMBSTONE, ~passes)
-        left = {name: F.when(~F.col(hidden_columns.TOMBSTONE), F.col(quoted((name,)))) for name in others}
-        return deleting.withColumns(left) if left else deleting
+        return null_where_deleting(rows.withColumn(hidden_columns.TOMBSTONE, ~passes), others)
 
     return checked(str(step.call_site), marked)
+
+
+def null_where_deleting(rows: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Return rows of which those that delete have nulls in these columns."""
+    left = {name: F.when(~F.col(hidden_columns.TOMBSTONE), F.col(quoted((name,)))) for name in names}
+    return rows.withColumns(left) if left else rows
 
 
 def joined(step: Step, rows: DataFrame, *, tombstones_pass: bool = False) -> DataFrame:

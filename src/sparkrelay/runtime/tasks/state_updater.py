@@ -218,9 +218,9 @@ class StateUpdater:
             self._forget_copies(restored)
             return restored
 
-    def copies(self) -> dict[TaskId, RestoreProgress]:
+    def copies(self) -> Mapping[TaskId, RestoreProgress]:
         """Return where each copy stands that is being restored. Any thread may call it."""
-        return dict(self._copies)
+        return self._copies
 
     def _forget_copies(self, tasks: Collection[TaskId]) -> None:
         self._copies = {task: copy for task, copy in self._copies.items() if task not in tasks}
