@@ -96,3 +96,28 @@ def test_windows_end_while_everything_of_one_partition_goes_nowhere(
             write(produce, source, 1, [{"at": at(minute), "place": "nowhere", "way": "w"}] * 20)
             wait_until(lambda count=minute: len(consumed(sink)) >= count, f"{streams.status}: {len(consumed(sink))}")
         assert streams.exception() is None
+
+
+def test_a_join_waits_for_windows_for_as_long_as_their_backlog_takes(
+    instance, make_topic, produce, consumed, wait_until
+):
+    """Their rows come after the whole backlog: longer than a stream that is silent is waited for."""
+    source, sink = make_topic("in", 2), make_topic("out", 1)
+    builder = StreamsBuilder()
+    rows = builder.stream(source, key=String("user"), value=Json("at timestamp, place string, n long"))
+    rows = rows.withWatermark("at", "0 seconds")
+    most = rows.groupBy("place", F.window("at", "1 hour")).agg(F.max("n").alias("n"), name="most").outputMode("append")
+    most = most.selectExpr("place", "n", "window.end AS over").repartition("n")
+    found = rows.repartition("n").join(most.withWatermark("over", "0 seconds"), ["n", "place"], within="1 hour")
+    found.select("place", "n").to(sink, key=String("place"), value=Json())
+    for partition in (0, 1):
+        backlog = [{"at": at(n % 60), "place": f"p{n % 3}", "n": 2 * n + partition} for n in range(1500)]
+        write(produce, source, partition, backlog)
+        write(produce, source, partition, [{"at": at(900), "place": f"p{n}", "n": -n - 1} for n in range(3)])
+    with instance(builder, {"max.batch.records": 100, "join.idle.ms": 300}) as streams:
+        streams.start()
+        wait_until(lambda: len(consumed(sink)) == 3, f"{streams.status}: {len(consumed(sink))}")
+        assert streams.exception() is None
+    assert sorted(value for *_, value in consumed(sink)) == [
+        f'{{"place":"p{n}","n":{2 * (1497 + n) + 1}}}'.encode() for n in range(3)
+    ]

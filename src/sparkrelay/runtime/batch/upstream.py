@@ -38,7 +38,8 @@ class _Unread:
 
     Attributes:
         end: where the input ended when this was seen first.
-        since: monotonic seconds then; from the beginning of time on where nobody had looked before.
+        since: monotonic seconds then; earlier where it comes of what was unread for longer upstream, and from the
+            beginning of time on where nobody had looked before.
         before: topic -> the newest event time that had been written there before any of this came.
         then: the same when it was seen: what comes behind ``end`` comes later.
     """
@@ -83,8 +84,9 @@ class Upstream:
         self._unread: dict[TopicPartition, _Unread] = {}
         #: Inputs that have been looked at.
         self._known: set[TopicPartition] = set()
-        #: Topic -> the newest event time written there, by the last look.
+        #: Topic -> the newest event time written there, by the last look; and when that was.
         self._newest: Mapping[str, int] = {}
+        self._looked = -math.inf
 
     def ask(
         self, tasks: Sequence[Task], writers: Mapping[str, Writers], *, news: bool, timeout: float
@@ -162,6 +164,11 @@ class Upstream:
                 topic: min((ms, *(one.before.get(topic, NO_TIME) for one in unread))) for topic, ms in times.items()
             }
 
+        def came(partition: TopicPartition) -> float:
+            """Return since when what is seen now has been unread: what comes of a backlog is one, topic after topic."""
+            upstream = [last[p].since for p in above.get(partition, ()) if p in last]
+            return min((now, *(since for since in upstream if self._looked - since > _JUST_COME_S)))
+
         # Those that are read by others first.
         for partition in sorted(ends, key=above.__contains__):
             at, end, unread = stands.get(partition, 0), ends[partition], self._unread.get(partition)
@@ -171,12 +178,12 @@ class Upstream:
                 # Of what was there before anybody looked nothing says when it came.
                 first = partition not in self._known
                 before = {} if first else counted(self._newest, partition)
-                since = -math.inf if first else now
+                since = -math.inf if first else came(partition)
                 self._unread[partition] = _Unread(end, since, before, counted(newest, partition))
             elif unread.end <= at:
-                self._unread[partition] = _Unread(end, now, unread.then, counted(newest, partition))
+                self._unread[partition] = _Unread(end, came(partition), unread.then, counted(newest, partition))
         self._known.update(ends)
-        self._newest = newest
+        self._newest, self._looked = newest, now
 
     def _limit(self, topic: str, writers: Writers, said: _Said) -> Limit:
         """Return the newest event time that counts in the rows that a repartition topic has."""

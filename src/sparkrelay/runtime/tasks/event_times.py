@@ -113,9 +113,9 @@ class EventTimeLimits:
         self._open = True
 
     @property
-    def held(self) -> bool:
-        """True if a task upstream is behind: there is input, though it has not come yet."""
-        return any(limit.held for limit in self._last.values())
+    def held(self) -> frozenset[str]:
+        """The topics that a task upstream of is behind: there is input, though it has not come yet."""
+        return frozenset(topic for topic, limit in self._last.items() if limit.held)
 
     @property
     def waiting(self) -> bool:

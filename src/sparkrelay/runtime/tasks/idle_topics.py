@@ -34,7 +34,12 @@ class IdleTopics:
         self._held = dict.fromkeys(self._topics, True)
 
     def look(self, behind: Collection[str], now: float) -> dict[str, frozenset[str]]:
-        """Return the topics that are waited for, by store; ``behind`` are those that have more than the batch takes."""
+        """Return the topics that are waited for, by store.
+
+        Args:
+            behind: those that have more than the batch takes, or are to get more by tasks upstream that are behind.
+            now: when this is asked.
+        """
         for store, topics in self._topics.items():
             for topic in topics:
                 if topic in behind or (store, topic) not in self._since:

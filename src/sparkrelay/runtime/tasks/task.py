@@ -407,10 +407,11 @@ class Task:
         self.attempt.silence_ms, self.attempt.now_ms = 0, clock_ms
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
         self.attempt.limits = self.event_time_limits.at({**positions, **{p: stop for p, (_, stop) in ranges.items()}})
-        awaited = self.idle_topics.look(self._behind(positions, ranges), now)
+        # Where a task upstream is behind there is input, though it has not come yet.
+        held = self.event_time_limits.held
+        awaited = self.idle_topics.look(self._behind(positions, ranges) | held, now)
         self.attempt.awaited, self.attempt.looked_at = awaited, now
-        if self.event_time_limits.held or any(partition.topic in self.timed_topics for partition in ranges):
-            # Where a task upstream is behind there is input, though it has not come yet.
+        if held or any(partition.topic in self.timed_topics for partition in ranges):
             self.idle_watermarks.had_input(now)
         elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now)):
             self.attempt.silence_ms = silence_ms

@@ -153,6 +153,31 @@ def test_what_comes_through_another_topic_may_be_older_than_what_was_there():
     assert group.limit() == 5000, "that came later"
 
 
+def test_what_comes_of_a_backlog_has_not_only_just_come():
+    """One long micro-batch reads the last of it, and has written to the topic between meanwhile."""
+    between = TopicPartition("between", 0)
+    group = Group(upstream=[FIRST])
+    group.writers = {
+        "rows": Writers(((between,),), frozenset([FIRST])),
+        "between": Writers(((FIRST,),), frozenset()),
+    }
+    group.ends[between] = 0
+
+    def held(now, *, first, written, read):
+        group.now, group.ends[between] = now, written
+        group.commit(FIRST, first, 5000)
+        group.commit(between, read, 4000)
+        group.limit()
+        return group.task.event_time_limits.held
+
+    assert held(0.0, first=50, written=0, read=0)
+    assert held(90.0, first=100, written=60, read=0), "nothing is unread but what comes of the backlog"
+    assert not held(180.0, first=100, written=60, read=60)
+    group.ends[FIRST] = 120
+    assert not held(181.0, first=110, written=70, read=60), "both have only just come"
+    assert not held(181.5, first=120, written=80, read=70)
+
+
 def test_an_older_release_says_nothing_of_times(group):
     group.stands = {partition: CommittedOffset(100, "") for partition in (FAST, SLOW)}
     assert group.limit() == ANY_TIME

@@ -3,6 +3,7 @@
 from tests.doubles.tasks import initialize
 
 from sparkrelay.runtime.contract.commands import StateReport
+from sparkrelay.runtime.tasks.event_times import Limit
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -130,6 +131,21 @@ def test_a_topic_that_is_read_to_its_end_is_waited_for_until_it_is_silent():
     assert look(task, 17.0, clicks=6, web=200) == {}
     # Beside it there is input of another topic.
     assert look(task, 18.0, clicks=6, web=200, users=7) == {CLICKS: (6, 6), WEB: (200, 200), USERS: (5, 7)}
+
+
+def test_a_topic_whose_writers_are_behind_is_not_silent_however_long_they_take():
+    task = merging_task()
+    behind, done = Limit(3, waits=True, held=True), Limit(3)
+    for now in (0.0, 9.0, 18.0, 27.0):
+        task.event_time_limits.seen(WEB, 5, behind)
+        command = run_merging(task, look(task, now, clicks=6 + int(now)), "clicks")
+        assert command.awaited == {"counts": {"clicks", "web"}}
+        task.position.offsets[CLICKS] = 6 + int(now)
+    task.event_time_limits.seen(WEB, 5, done)
+    look(task, 36.0, clicks=40)
+    assert task.attempt.awaited == {"counts": {"clicks", "web"}}
+    look(task, 37.0, clicks=40)
+    assert task.attempt.awaited == {"counts": frozenset()}
 
 
 def test_the_clock_goes_on_once_no_topic_is_waited_for():
