@@ -1,7 +1,7 @@
-"""The best rows of each key: ``row_number()`` over a window that is compared with a number, as PySpark spells it.
+"""The best rows of each key: ``row_number()`` or ``rank()`` over a window, compared with a number, as in PySpark.
 
-Of window functions this one is there because its answer is bounded: as many rows a key as are asked for. The others
-look at every row there has been.
+Of window functions these are there because little is kept for their answer: as many rows a key as are asked for, and
+with ``rank()`` those that are equal to the last of them. The others look at every row there has been.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TableT = TypeVar("TableT")
 #: Rows of a key that may be kept: each of them is read and written when a better one comes.
 _MOST: Final = 1_000
 _COMPARED: Final = re.compile(r"\s*(`[^`]+`|\w+)\s*(<=|<|==?)\s*(\d+)\s*")
-_NUMBER: Final = "row_number"
+_RANK: Final = "rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class BestRows:
         partition: names of the columns that make the key.
         order: by what rows are better than others.
         number: the column that gets a row's place, from 1 on.
-        count: how many rows of a key are kept.
+        count: how many rows of a key are kept; with ``ties``, up to which rank.
+        ties: True for ``rank()``: rows that are equal in all of the order have the same one.
         text: the same as people read it.
     """
 
@@ -46,6 +47,7 @@ class BestRows:
     order: tuple[Order, ...]
     number: str
     count: int
+    ties: bool
     text: str
 
 
@@ -113,7 +115,7 @@ def is_ranking(column: object) -> bool:
 
 
 def best_rows(condition: Any, call_site: CallSite) -> BestRows | None:
-    """Return what ``where(F.row_number().over(...) <= 10)`` keeps; None for a condition of another kind.
+    """Return what ``where(F.row_number().over(...) <= 10)``, or ``rank()``, keeps; None for another condition.
 
     Raises:
         TopologyException: it is of a window, and cannot be kept.
@@ -121,7 +123,7 @@ def best_rows(condition: Any, call_site: CallSite) -> BestRows | None:
     window, operator, limit = comparison(condition) or (None, "", 0)
     if not isinstance(window, WindowColumns):
         return None
-    return _best(_checked(window, argument_text(condition), call_site), _NUMBER, operator, limit, call_site)
+    return _best(_checked(window, argument_text(condition), call_site), window.function, operator, limit, call_site)
 
 
 def _checked(window: WindowColumns, text: str, call_site: CallSite) -> WindowColumns:
@@ -130,10 +132,11 @@ def _checked(window: WindowColumns, text: str, call_site: CallSite) -> WindowCol
     Raises:
         TopologyException: it is another function of a window, or the window is of something else than plain columns.
     """
-    if window.function != "row_number" or window.framed:
+    if window.function not in {"row_number", _RANK} or window.framed:
         raise TopologyException(
-            f"{call_site}: {text}: of window functions F.row_number() is there, and keeps the first rows of each key: "
-            'withColumn("n", F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))).where("n <= 10")'
+            f"{call_site}: {text}: of window functions F.row_number() and F.rank() are there, and keep the first rows "
+            'of each key: withColumn("n", F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x"))))'
+            '.where("n <= 10")'
         )
     if not window.partition or not window.order:
         raise TopologyException(
@@ -163,8 +166,9 @@ def _best(window: WindowColumns, number: str, operator: str, limit: int, call_si
                 f"{call_site}: a window over {', '.join(map(repr, names))} names a column twice, or {number!r}, which "
                 "is the row's place in it"
             )
-    text = f"row_number() over (partition by {', '.join(partition)} order by {', '.join(map(str, order))}) <= {count}"
-    return BestRows(partition, order, number, count, text)
+    over = f"partition by {', '.join(partition)} order by {', '.join(map(str, order))}"
+    text = f"{window.function}() over ({over}) <= {count}"
+    return BestRows(partition, order, number, count, window.function == _RANK, text)
 
 
 def _compared(condition: Any) -> tuple[str, str, int] | None:

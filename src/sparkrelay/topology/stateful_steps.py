@@ -109,14 +109,16 @@ class Ranking:
     """Which rows a table holds of each key: the first ones in an order.
 
     Attributes:
-        number: the column that gets a row's place, from 1 on; the last of the table's keys.
+        number: the column that gets a row's place, from 1 on; the last of the table's keys. With ``ties`` its rank.
         order: by what rows come first; of those that are equal in all of it, the one that came first.
-        count: how many rows of a key are held.
+        count: how many rows of a key are held. With ``ties``: up to which rank.
+        ties: whether rows that are equal in all of the order have one rank, however many they are.
     """
 
     number: str
     order: tuple[Order, ...]
     count: int
+    ties: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

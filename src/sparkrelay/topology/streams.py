@@ -76,6 +76,11 @@ class _RankedRows(RowSteps):
         first stands first; of a table, whose rows change, always the same one. Rows whose key is null are left out, as
         in ``groupBy``. Of a table all rows are kept, in a store of its own, for one of them may have to come in for
         another that changes or is deleted; they go through a repartition topic.
+
+        With ``F.rank()`` rows that are equal in the order have one place, however many they are. So none has a key of
+        its own, and no table can hold them: it is of windows that end, with ``withWatermark`` before it, a column of
+        ``F.window`` in ``partitionBy`` and ``outputMode("append")`` behind ``where``. That is a stream of the best rows
+        of each window, once it is over.
         """
         call_site = find_call_site()
         if not is_ranking(col):
@@ -86,7 +91,7 @@ class _RankedRows(RowSteps):
         """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
 
         ``F.row_number().over(...) <= 10`` keeps the first rows of each key, as in :meth:`withColumn`: a KTable, in
-        which the place is called ``row_number``.
+        which the place is called ``row_number``, and with ``F.rank()`` ``rank``.
         """
         best = best_rows(condition, call_site := find_call_site())
         return super().where(condition) if best is None else self._keep_best(best, call_site)
@@ -547,6 +552,11 @@ class KTable(_RankedRows):
         return _grouped(self._record, node, keys, after, words, call_site)
 
     def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
+        if best.ties:
+            raise TopologyException(
+                f"{call_site}: {best.text}: rank() is of the rows of a stream, in windows that end; of a table, whose "
+                "rows change, F.row_number() keeps the first ones"
+            )
         plain = tuple(quoted((column,)) for column in best.partition)
         node, _ = repartition_for(self._record, self._node, plain, best.partition, None, call_site, changes=True)
         return _best_kept(self._record, node, best, call_site)
@@ -558,10 +568,11 @@ def _of_another_join(name: str, value: object, others: str, call_site: CallSite)
 
 def _best_kept(record: Record, node: Node, best: BestRows, call_site: CallSite) -> KTable:
     """Write down a table of the first rows of each key, where those of one key are in one task."""
-    keys = tuple(quoted((column,)) for column in (*best.partition, best.number))
+    columns = best.partition if best.ties else (*best.partition, best.number)
+    keys = tuple(quoted((column,)) for column in columns)
     words = ("top", str(best.count), "by", *best.partition)
     grouping = record.add(GroupingNode(node, keys, words, best.text, call_site))
-    ranking = Ranking(best.number, best.order, best.count)
+    ranking = Ranking(best.number, best.order, best.count, best.ties)
     kept = AggregationNode(grouping, (), None, True, best.text, call_site, newest=True, ranking=ranking)
     return KTable(record, record.add(kept), Lineage())
 

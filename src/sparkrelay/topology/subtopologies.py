@@ -156,6 +156,13 @@ def _check_watermarks(ways: Iterable[Way]) -> None:
                 f"{node.call_site}: agg(..., retention={node.retention!r}) needs to know when a window is over: put "
                 'withWatermark("time", "10 minutes") before groupBy()'
             )
+        if node is not None and node.ranking is not None and node.ranking.ties and way.final is None:
+            raise TopologyException(
+                f"{node.call_site}: {node.text}: rows that are equal in the order have no key of their own, which each "
+                'row of a table needs. With withWatermark("time", "10 minutes") before it and a column of F.window in '
+                'partitionBy(), outputMode("append") behind it gives the rows of windows that are over; F.row_number() '
+                "keeps as many rows as are asked for at any time"
+            )
         if way.final is not None and way.watermark is None:
             raise TopologyException(
                 f'{way.final.call_site}: outputMode("append") needs to know when a window is over: put '

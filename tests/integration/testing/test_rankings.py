@@ -132,6 +132,81 @@ def test_the_first_rows_of_a_window_go_out_once_it_is_over(spark):
         assert out.read_rows() == [{"auction": 1, "n": 1, "price": 7.0}, {"auction": 1, "n": 2, "price": 6.0}]
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_spark_batch_ranks_the_same_rows_of_windows(spark, seed):
+    """With equal rows, and rows that are the same: of each auction's windows, and of all windows by themselves."""
+    draw = random.Random(seed)
+    count = draw.randint(1, 3)
+    order = [F.desc("price"), *([F.col("bidder").asc_nulls_last()] if draw.random() < 0.5 else [])]
+    rows = [
+        {
+            "auction": draw.choice([None, 1, 2, 3]),
+            "bidder": draw.choice(["a", "b", None]),
+            "price": draw.choice([None, -0.0, 0.0, 1.5, 2.5, float("nan")]),
+            "at": START + dt.timedelta(seconds=max(0, second - draw.randrange(3))),
+        }
+        for second in range(100)
+        for _ in range(draw.randrange(4))
+    ]
+    window = F.window("at", "10 seconds")
+    of_auction = F.rank().over(Window.partitionBy("auction", "window").orderBy(*order))
+    of_window = F.rank().over(Window.partitionBy("window").orderBy(*order))
+    number = F.row_number().over(Window.partitionBy("bidder", "window").orderBy("price", "auction", "at"))
+    builder = StreamsBuilder()
+    timed = bids(builder).withWatermark("at", "3 seconds").withColumn("window", window)
+    columns = ("auction", "bidder", "price", F.unix_millis("at").alias("at"), "n")
+    best = timed.withColumn("n", of_auction).where(f"n <= {count}").outputMode("append")
+    best.select(*columns).to("auctions", value=Json())
+    one = timed.repartition("window", partitions=1)
+    one = one.where(of_window <= count) if count > 1 else one.filter(of_window == 1)
+    one.outputMode("append").withColumnRenamed("rank", "n").select(*columns).to("windows", value=Json())
+    numbered = timed.withColumn("n", number).where(F.col("n") < count + 1).outputMode("append")
+    numbered.select(*columns).to("bidders", value=Json())
+    topology = builder.build()
+    with TopologyTestDriver(topology, spark=spark, batch="all", partitions=2) as driver:
+        topic = driver.create_input_topic("bids")
+        outs = [driver.create_output_topic(name) for name in ("auctions", "windows", "bidders")]
+        cuts = sorted(draw.sample(range(len(rows)), 5))
+        for first, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+            for index in range(first, end):
+                topic.pipe_input(f"{index % 7}", rows[index], 0)
+            driver.process()
+            if draw.random() < 0.5:
+                driver.restart(from_changelog=draw.random() < 0.5)
+        # So that each task's windows end, wherever it is.
+        for index in range(60):
+            late = {"auction": -index, "bidder": f"-{index}", "price": 0.0, "at": START + dt.timedelta(seconds=1000)}
+            topic.pipe_input(f"{index}", late, 0)
+        driver.process()
+        names = ("auction", "bidder", "price", "at", "n")
+        ours = [sorted(_text(row.get(name) for name in names) for row in out.read_rows()) for out in outs]
+    frame = spark.createDataFrame(
+        [tuple(row.values()) for row in rows], "auction long, bidder string, price double, at timestamp"
+    ).withColumn("window", window)
+    wanted = [
+        frame.withColumn("n", place).where(F.col("n") <= count).select(*columns).collect()
+        for place in (of_auction, of_window, number)
+    ]
+    assert ours == [sorted(map(_text, some)) for some in wanted]
+
+
+def _text(row):
+    return " ".join(str(value).lower() for value in row)
+
+
+@pytest.mark.parametrize("read", ["stream", "table"])
+def test_ranks_have_no_table(spark, read):
+    rank = F.rank().over(Window.partitionBy("auction").orderBy(F.desc("price")))
+
+    def build():
+        builder = StreamsBuilder()
+        getattr(builder, read)("bids", key=String("id"), value=BID).where(rank <= 2).to("best", value=Json())
+        return builder.build()
+
+    with pytest.raises(TopologyException, match=r"F\.row_number\(\) keeps"):
+        build()
+
+
 def test_what_passes_a_filter_behind_the_table_no_more_is_deleted(spark):
     builder = StreamsBuilder()
     best = bids(builder).withColumn("n", by_price()).where("n <= 2")
@@ -173,7 +248,7 @@ def test_a_table_gives_way_and_moves_up(spark):
         assert put("cid", 7, country="UK", age=11) == ([(None, 7), ((1, "cid", 11), 7)], [None])
         assert put("bob", 8) == ([(None, 8)], [])
         assert put("ada", 9) == ([], [])
-        with pytest.raises(ValueError, match="holds all rows of each key, and not their places"):
+        with pytest.raises(ValueError, match="holds rows of each key, and not their places"):
             driver.store("users-table-top-2-by-country")
 
 
@@ -229,12 +304,12 @@ def test_spark_batch_ranks_the_rows_that_a_table_has(spark, seed):
         (lambda s: s.withColumn("n", by_price()).where("n <= 5000"), "at most 1,000"),
         (lambda s: s.withColumn("n", by_price()).where("m <= 5"), "behind 'n' takes where"),
         (
-            lambda s: s.withColumn("n", F.rank().over(Window.partitionBy("auction").orderBy("price"))),
-            "of window functions F.row_number() is there",
+            lambda s: s.withColumn("n", F.dense_rank().over(Window.partitionBy("auction").orderBy("price"))),
+            "of window functions F.row_number() and F.rank() are there",
         ),
         (
             lambda s: s.withColumn("n", F.sum("price").over(Window.partitionBy("auction"))),
-            "of window functions F.row_number() is there",
+            "of window functions F.row_number() and F.rank() are there",
         ),
         (lambda s: s.where(F.row_number().over(Window.orderBy("price")) <= 3), "needs partitionBy"),
         (

@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
+from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import (
     SinkPlan,
@@ -18,7 +19,9 @@ from sparkrelay.runtime.compile.schemas import (
     layout_number,
     plan_sink,
 )
-from sparkrelay.runtime.contract.specs import ChangesSpec, LateSpec, PublishSpec, SettleSpec
+from sparkrelay.runtime.contract.specs import ChangesSpec, LateSpec, PublishSpec, RankingSpec, SettleSpec
+from sparkrelay.topology import Lookup
+from sparkrelay.topology.columns import column_path, quoted
 from sparkrelay.topology.event_times import shipped_event_times
 
 if TYPE_CHECKING:
@@ -67,6 +70,8 @@ def publish_spec(
             key = [columns[name] for name in plan.key if name in columns.names]
             check_packable(output, str(sink.call_site))
             check_repartition_key(StructType(key), str(sink.call_site))
+    event_time = _event_time(sink, output, legs) if sink is not None and sink.internal else None
+    ranking, ranked_by = (None, ()) if sink is None else _ranked_behind(sink, output, legs, event_time)
     return PublishSpec(
         **step,
         topic=topic,
@@ -77,8 +82,10 @@ def publish_spec(
         layout=layout_number(output) if sink is not None and sink.internal else 0,
         headers=plan.headers,
         behind_state=leg.store is not None,
-        event_time=_event_time(sink, output, legs) if sink is not None and sink.internal else None,
+        event_time=event_time,
         ahead_ms=config.event_time_after_max_ms,
+        ranking=ranking,
+        ranked_by=ranked_by,
         changelog=shared_changelog(leg, names),
     )
 
@@ -88,6 +95,32 @@ def _event_time(sink: Sink, columns: StructType, legs: Sequence[Leg]) -> str | N
     wanted = shipped_event_times(legs).get(sink.topic)
     found = [field for field in columns if wanted is not None and field.name.lower() == wanted.lower()]
     return found[0].name if found and isinstance(found[0].dataType, TimestampType | StructType) else None
+
+
+def _ranked_behind(
+    sink: Sink, columns: StructType, legs: Sequence[Leg], event_time: str | None
+) -> tuple[RankingSpec | None, tuple[str, ...]]:
+    """Return which rows of each key are kept behind a repartition topic, where all else is thrown away; and the key.
+
+    Not where a watermark goes by another clock than the topic's: a row might be late there that has beaten another
+    which is not.
+    """
+    readers = [leg for leg in legs if leg.source.internal and sink.internal and sink.topic in leg.source.topics]
+    table = readers[0].aggregation if len(readers) == 1 else None
+    if table is None or table.ranking is None or readers[0].source.changes:
+        return None, ()
+    if readers[0].keeps_watermark and event_time is None:
+        return None, ()
+    names = [path[0] for key in table.keys if (path := column_path(key)) is not None]
+    by = tuple(name for name in names if name != table.ranking.number)
+    # Other steps might leave rows out of a key that have beaten others of it.
+    harmless = [(f"{quoted((name,))} is not null",) for name in by]
+    for step in readers[0].before:
+        if isinstance(step, Lookup) or not (step.kind == "withWatermark" or step.args in harmless):
+            return None, ()
+    spec = ranking_spec(table, by)
+    wanted = {*by, *(one.column for one in table.ranking.order)}
+    return (spec, by) if wanted <= set(columns.names) else (None, ())
 
 
 def shared_changelog(leg: Leg, names: TopicNames) -> str | None:

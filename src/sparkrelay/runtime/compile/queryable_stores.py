@@ -33,8 +33,9 @@ class QueryableStores:
             sorted(
                 leg.aggregation.store
                 for leg in self._legs
-                # Else it holds all rows of each key, and not their places.
-                if leg.aggregation is not None and not (leg.aggregation.ranking is not None and leg.source.changes)
+                # Else it holds rows of each key, and not their places.
+                if leg.aggregation is not None
+                and not ((ranking := leg.aggregation.ranking) is not None and (ranking.ties or leg.source.changes))
             )
         )
 
@@ -64,9 +65,9 @@ class QueryableStores:
         if spec is None:
             known = ", ".join(map(repr, self.names)) or "nothing"
             raise UnknownStateStoreException(f"the pipeline has no store {name!r}, but {known}")
-        if spec.ranks_changes:
+        if spec.ranks_changes or spec.ranks_windows:
             raise UnknownStateStoreException(
-                f"store {name!r} holds all rows of each key, and not their places; look at what comes out"
+                f"store {name!r} holds rows of each key, and not their places; look at what comes out"
             )
         return spec
 

@@ -61,7 +61,8 @@ def check_order(table: Aggregation, columns: StructType) -> None:
 
 def held_rows(ranking: Ranking) -> str:
     """Say which rows of each key a table holds."""
-    return f"first {ranking.count} by {', '.join(map(str, ranking.order))}"
+    first = f"rank {ranking.count}" if ranking.ties else f"first {ranking.count}"
+    return f"{first} by {', '.join(map(str, ranking.order))}"
 
 
 def ranking_spec(table: Aggregation, keys: Collection[str]) -> RankingSpec | None:
@@ -75,4 +76,4 @@ def ranking_spec(table: Aggregation, keys: Collection[str]) -> RankingSpec | Non
     if ranking is None:
         return None
     order = tuple((one.column, one.descending, one.nulls_first) for one in ranking.order if one.column not in keys)
-    return RankingSpec(ranking.number, order, ranking.count)
+    return RankingSpec(ranking.number, order, ranking.count, ranking.ties)

@@ -155,14 +155,16 @@ class RankingSpec:
     """Which rows of each key a table holds.
 
     Attributes:
-        number: the grouping column that gets a row's place, from 1 on.
+        number: the grouping column that gets a row's place, from 1 on; with ``ties`` a column that gets its rank.
         order: by what rows come first: names of columns, whether the largest comes first, and whether nulls do.
-        count: how many rows of a key are held.
+        count: how many rows of a key are held; with ``ties`` up to which rank.
+        ties: whether rows that are equal in all of the order have one rank, however many they are.
     """
 
     number: str
     order: tuple[tuple[str, bool, bool], ...]
     count: int
+    ties: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +226,11 @@ class StateSpec(StoreSpec):
     def ranks_changes(self) -> bool:
         """True for the first rows of each key of a table, whose rows change and are deleted: it keeps all of them."""
         return self.ranking is not None and self.of_changes
+
+    @property
+    def ranks_windows(self) -> bool:
+        """True for the best rows of windows that end, where rows that are equal have one rank."""
+        return self.ranking is not None and self.ranking.ties
 
     @property
     def deletes(self) -> bool:
@@ -474,6 +481,8 @@ class PublishSpec(StepSpec):
         flush_seconds: how long the broker may take to acknowledge what is written.
         event_time: of a repartition topic behind which a watermark goes by it: the column of the rows' event times.
         ahead_ms: how far ahead of the machine's clock an event time may be to count.
+        ranking: of a repartition topic behind which only the first rows of each key are kept: which; else None.
+        ranked_by: the columns of that key.
     """
 
     topic: str | None
@@ -489,6 +498,8 @@ class PublishSpec(StepSpec):
     changelog: str | None = None
     event_time: str | None = None
     ahead_ms: int = 0
+    ranking: RankingSpec | None = None
+    ranked_by: tuple[str, ...] = ()
 
     @property
     def read(self) -> list[str]:

@@ -24,6 +24,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
+from sparkrelay.runtime.worker.operators.beaten_rows import without_beaten
 from sparkrelay.runtime.worker.operators.state import (
     TaskOutcome,
     apply_leg,
@@ -52,8 +53,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     connections.close_unused()
 
     def publish(task: TaskCommand, rows: list[tuple[_SinkRows, int, int]], transaction: LentTransaction) -> LegReport:
-        for some, first, number in rows:
-            some.send(transaction, task, first, number)
+        sent = sum(some.send(transaction, task, first, number) for some, first, number in rows)
         count = sum(number for *_, number in rows)
         state = state_before(spec, task) if spec.behind_state else None
         return LegReport(
@@ -61,7 +61,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
             task.task,
             task.batch,
             rows_in=count,
-            rows_out=0 if spec.topic is None else count,
+            rows_out=sent,
             oldest_out=transaction.oldest,
             newest_out=transaction.newest,
             state=state,
@@ -77,7 +77,9 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
 def _by_task(spec: PublishSpec, share: Share) -> Iterator[tuple[TaskCommand, list[tuple[_SinkRows, int, int]]]]:
     """Yield each task of a share with its rows: some, the index of its first one among them, and how many they are."""
     if len(share.tasks) == 1:
-        yield share.tasks[0], [(_SinkRows(spec, rows), 0, rows.num_rows) for rows in share.batches]
+        # Rows are only beaten by what they are looked at with.
+        batches = [pa.concat_batches(share.batches)] if spec.ranking and share.batches else share.batches
+        yield share.tasks[0], [(_SinkRows(spec, rows), 0, rows.num_rows) for rows in batches]
     elif not share.batches:
         yield from ((task, []) for task in share.tasks)
     else:
@@ -95,13 +97,13 @@ def state_and_publish_leg(
 
     def publish(outcome: TaskOutcome, emitted: _SinkRows, transaction: LentTransaction) -> LegReport:
         _send_changelog(transaction, state, outcome.command, outcome.result())
-        emitted.send(transaction, outcome.command, outcome.first, outcome.rows_out)
+        sent = emitted.send(transaction, outcome.command, outcome.first, outcome.rows_out)
         return LegReport(
             spec.leg,
             outcome.command.task,
             outcome.command.batch,
             rows_in=outcome.rows_in,
-            rows_out=0 if spec.topic is None else outcome.rows_out,
+            rows_out=sent,
             oldest_out=transaction.oldest,
             newest_out=transaction.newest,
             state=state_report(outcome.result().entry),
@@ -225,26 +227,30 @@ class _SinkRows:
         assert self._spec.topic is not None
         return current_command(BatchCommand).partitions[self._spec.topic]
 
-    def send(self, transaction: LentTransaction, task: TaskCommand, first: int, count: int) -> None:
-        """Send a task's rows, ``count`` from the one at ``first``."""
+    def send(self, transaction: LentTransaction, task: TaskCommand, first: int, count: int) -> int:
+        """Send a task's rows, ``count`` from the one at ``first``; return how many records that is."""
         topic = self._spec.topic
         if topic is None or not count:
-            return
+            return 0
+        if self._spec.event_time is not None:
+            times = event_times_ms(self._rows.column(self._spec.event_time).slice(first, count))
+            transaction.note_event_times(topic, times, self._spec.ahead_ms)
+        if self._spec.ranking is not None:
+            best = without_beaten(self._spec, self._rows.slice(first, count))
+            spec = dataclasses.replace(self._spec, ranking=None, event_time=None)
+            return _SinkRows(spec, best).send(transaction, task, 0, best.num_rows)
         keys, values, timestamps = (column.slice(first, count) for column in self._columns)
         named = self._spec.headers
         headers = None if named is None else self._rows.column(named).slice(first, count)
         if self._spec.value is not None:
             transaction.note_times(topic, timestamps)
-        if self._spec.event_time is not None:
-            times = event_times_ms(self._rows.column(self._spec.event_time).slice(first, count))
-            transaction.note_event_times(topic, times, self._spec.ahead_ms)
         targets = self._targets[first : first + count]
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
         targets = np.where(targets < 0, task.task.partition % self._count, targets).astype(np.int32)
         if (targets == targets[0]).all():
             # Usual where the sink is keyed and partitioned as the source is.
             transaction.send(TopicPartition(topic, int(targets[0])), keys, values, timestamps, headers)
-            return
+            return count
         for number, indices in enumerate(split_by_partition(targets, self._count)):
             if len(indices):
                 chosen = pa.array(indices)
@@ -255,3 +261,4 @@ class _SinkRows:
                     timestamps.take(chosen),
                     None if headers is None else headers.take(chosen),
                 )
+        return count

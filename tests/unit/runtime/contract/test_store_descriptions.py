@@ -60,7 +60,7 @@ def test_tables_rankings_and_tables_of_changes_are_told_apart():
         [("k", pa.string()), ("n", pa.int32())], changes, list(row), (NEWEST,), newest=row, ranking=ranking
     )
     found = read_description(describe_store(places), "it")
-    assert (found.spec, found.why_not) == (None, "all rows of each key, and not their places")
+    assert (found.spec, found.why_not) == (None, "rows of each key, and not their places")
 
 
 def test_stores_without_rows_say_what_they_hold():

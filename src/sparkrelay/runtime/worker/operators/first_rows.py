@@ -6,7 +6,7 @@ comes in between moves those behind it on by one, so that a place's row changes 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.row_numbers import numbered, places
+from sparkrelay.runtime.worker.operators.row_order import RowOrder
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class FirstRows:
         self._row = row
         self._ranking = ranking
         self._columns = StoredColumns(row)
+        self._order = RowOrder(ranking)
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return every place of each key, with the rows of the micro-batch that would have it if there were no others.
@@ -49,7 +51,7 @@ class FirstRows:
         rows = rows.combine_chunks()
         names = [name for name in keys if name != number]
         which, firsts = numbered(rows.select(names))
-        order = self._sorted(rows, which)
+        order = self._order.sort(rows, which)
         which = which[order]
         at = places(which)
         kept = at < count
@@ -81,7 +83,7 @@ class FirstRows:
         keys = whole(partial.column(_KEY)).to_numpy()
         which = np.concatenate([keys[_flags(held)], keys[_flags(new)]])
         # Rows that were held come first, and those that came together in their order: so do equal ones then.
-        order = self._sorted(candidates, which)
+        order = self._order.sort(candidates, which)
         which = which[order]
         at = places(which)
         kept = at < self._ranking.count
@@ -110,33 +112,12 @@ class FirstRows:
             values: the rows.
             which: the number of each one's key.
         """
-        return self._sorted(pa.table(self._columns.read(values)), which)
+        return self._order.sort(pa.table(self._columns.read(values)), which)
 
     def results(self, values: pa.Array) -> list[pa.Array]:
         """Return the columns of stored rows, null where there is none, and last their timestamps."""
         times, *columns = self._columns.read(values).values()
         return [*columns, times]
-
-    def _sorted(self, rows: pa.Table, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return rows by key, and of one key in the table's order; equal ones as they stand."""
-        columns: dict[str, Any] = {"key": pa.array(which)}
-        keys = [("key", "ascending")]
-        for index, (name, descending, nulls_first) in enumerate(self._ranking.order):
-            column, way = whole(rows.column(name)), "descending" if descending else "ascending"
-            columns[f"null{index}"] = pc.is_null(column).cast(pa.int8())
-            keys.append((f"null{index}", "descending" if nulls_first else "ascending"))
-            if pa.types.is_floating(column.type):
-                # Spark holds NaN greater than any number; Arrow puts it last either way.
-                nan = pc.fill_null(pc.is_nan(column), False)
-                columns[f"nan{index}"] = nan.cast(pa.int8())
-                keys.append((f"nan{index}", way))
-                column = pc.if_else(nan, pa.scalar(0, column.type), column)
-            columns[f"value{index}"] = column
-            keys.append((f"value{index}", way))
-        columns["at"] = pa.array(np.arange(rows.num_rows))
-        keys.append(("at", "ascending"))
-        order: NDArray[np.int64] = pc.sort_indices(pa.table(columns), keys).to_numpy().astype(np.int64)
-        return order
 
 
 def _flags(array: pa.Array) -> NDArray[np.bool_]:

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.records.keys import key_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["by_number", "numbered", "places"]
+__all__ = ["by_number", "numbered", "numbered_by_key", "places"]
 
 
 def numbered(keys: pa.Table) -> tuple[Numbers, Numbers]:
@@ -28,6 +33,13 @@ def numbered(keys: pa.Table) -> tuple[Numbers, Numbers]:
     firsts = np.full(len(counts), keys.num_rows, dtype=np.int64)
     np.minimum.at(firsts, which, np.arange(keys.num_rows))
     return which, firsts
+
+
+def numbered_by_key(columns: Sequence[pa.Array]) -> tuple[pa.Array, Numbers]:
+    """Return the message keys of rows, and the number of each one's key; those that are null have one, too."""
+    keys = key_bytes(columns).cast(pa.binary())
+    encoded = pc.dictionary_encode(keys, null_encoding="encode")
+    return keys, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def places(which: Numbers) -> Numbers:

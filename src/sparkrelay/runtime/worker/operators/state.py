@@ -36,6 +36,7 @@ from sparkrelay.runtime.worker.operators.distinct_values import (
 )
 from sparkrelay.runtime.worker.operators.foreign_answers import as_newest_rows
 from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
+from sparkrelay.runtime.worker.operators.ranked_windows import TaskRankedWindows, ranked_results
 from sparkrelay.runtime.worker.operators.sessions import TaskSessions
 from sparkrelay.runtime.worker.operators.table_aggregates import TableAggregates
 from sparkrelay.runtime.worker.operators.table_rankings import TaskRankings
@@ -187,7 +188,7 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
             rows, watermarks = _on_time(spec, spec.watermark, outcomes, rows)
         if spec.follows_changes:
             rows = as_newest_rows(spec, share, rows)
-        alone = spec.merges or spec.ranks_changes or spec.history_ms is not None
+        alone = spec.merges or spec.ranks_changes or spec.ranks_windows or spec.history_ms is not None
         groups = None if alone else _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
@@ -425,7 +426,9 @@ def _operator(
         return TaskRankings(spec, partition, own).operate
     if spec.history_ms is not None:
         return TaskVersions(spec, partition, task.batch, own, clock_ms(task) + spec.ahead_ms).operate
-    assert watermark is not None, "sessions end by a watermark"
+    assert watermark is not None, "sessions end by a watermark, as windows do"
+    if spec.ranks_windows:
+        return TaskRankedWindows(spec, own, watermark).operate
     return TaskSessions(spec, aggregate_codec(spec.aggregates), partition, own, watermark).operate
 
 
@@ -468,19 +471,21 @@ def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     for outcome in outcomes:
         stored = outcome.result().over
         assert stored is not None, "a store that was asked for windows says which are over"
-        over = stored_groups(spec, stored)
-        results.append(stored_results(spec, over, stored))
-        outcome.first, outcome.rows_out = first, over.num_rows
-        first += over.num_rows
-        windows.append(over)
-        partitions.append(np.full(over.num_rows, outcome.command.task.partition, dtype=np.int32))
-    together = pa.concat_batches(windows)
-    encoded = together.column("key")
+        if spec.ranks_windows:
+            keys, columns = ranked_results(spec, stored)
+        else:
+            over = stored_groups(spec, stored)
+            keys, columns = over.column("key"), stored_results(spec, over, stored)
+        results.append(columns)
+        outcome.first, outcome.rows_out = first, len(keys)
+        first += len(keys)
+        windows.append(keys)
+        partitions.append(np.full(len(keys), outcome.command.task.partition, dtype=np.int32))
+    encoded = pa.concat_arrays(windows)
     kinds = [spec.input.field(name) for name in spec.keys]
-    keys = key_columns(encoded, pa.schema(kinds))
     *values, timestamps = (pa.concat_arrays(columns) for columns in zip(*results, strict=True))
-    columns = [*keys, *values, pa.array(np.concatenate(partitions)), timestamps, encoded]
-    return laid_out(columns, spec.output)
+    groups = key_columns(encoded, pa.schema(kinds))
+    return laid_out([*groups, *values, pa.array(np.concatenate(partitions)), timestamps, encoded], spec.output)
 
 
 def stored_results(spec: StateSpec, groups: pa.RecordBatch, stored: pa.RecordBatch) -> list[pa.Array]:

@@ -1,19 +1,14 @@
 """Tables of the first rows of each key of another table, whose rows change and are deleted.
 
-Then a row that was not among the first ones may have to come in. So all rows of a key are kept, beside one another::
-
-    length, 2 | key | digest of the row, 16   ->   how many there are, 8 | the row, as a table of newest rows holds it
-
-A row that is no more is found by what it was: equal rows count as one, so many times. A micro-batch reads all rows of
-each key that it has a change of, puts them in order as they were and as they are, and sends on the places whose row is
-another.
+Then a row that was not among the first ones may have to come in. So all rows of a key are kept, beside one another
+(``counted_rows``). A micro-batch reads all rows of each key that it has a change of, puts them in order as they were
+and as they are, and sends on the places whose row is another.
 """
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,46 +19,27 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
+from sparkrelay.runtime.worker.operators.counted_rows import (
+    CountedRows,
+    changes_of,
+    content,
+    places_in_store,
+    together,
+)
 from sparkrelay.runtime.worker.operators.first_rows import FirstRows
 from sparkrelay.runtime.worker.operators.row_numbers import places
 from sparkrelay.runtime.worker.operators.table_changes import NEW
-from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 from sparkrelay.state.join_rows import key_parts
-from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.specs import RankingSpec, StateSpec
-    from sparkrelay.state.view import StoreView
+    from sparkrelay.state.view import Changes, StoreView
 
     Numbers = NDArray[np.int64]
 
 __all__ = ["TaskRankings"]
-
-_DIGEST: Final = 16
-_COUNT: Final = 8
-#: Behind all digests of a key.
-_BEHIND: Final = b"\xff" * (_DIGEST + 1)
-#: What stands in front of a stored row's columns: the tuple's version and its timestamp, tag and 64 bits.
-_TIMESTAMP: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """Rows of some keys.
-
-    Attributes:
-        which: number of each one's key.
-        keys: where it stands in the store.
-        counts: how many of it there are.
-        rows: as a table of newest rows holds them.
-    """
-
-    which: Numbers
-    keys: pa.Array
-    counts: Numbers
-    rows: pa.Array
 
 
 class TaskRankings:
@@ -101,37 +77,14 @@ class TaskRankings:
 
     def operate(self, view: StoreView) -> Changes:
         """Return what the changes make of the store, and of the first rows."""
-        before = self._stored(view)
-        brought = _Held(self._which, self._stand(), self._counts, self._rows)
-        after = _together(before, brought)
-        touched = pc.is_in(after.keys, value_set=brought.keys)
-        counts = pa.array(after.counts).filter(touched).to_numpy()
-        values = side_by_side(fixed(counts.astype("<i8"), _COUNT), after.rows.filter(touched))
-        new = pc.if_else(pa.array(counts > 0), values, pa.scalar(None, pa.binary()))
-        changes = Changes.of(view, after.keys.filter(touched), new, None)
-        moved = pc.invert(pc.fill_null(pc.equal(changes.old, new), False))
-        both_null = pc.and_(pc.is_null(changes.old), pc.is_null(new))
-        kept = pc.and_(moved, pc.invert(both_null))
-        if not pc.all(kept, min_count=0).as_py():
-            changes = Changes.of(view, changes.keys.filter(kept), new.filter(kept), None)
+        before = CountedRows.stored(view, self._parts)
+        at = places_in_store(self._parts.take(pa.array(self._which)), self._rows)
+        after = together(before, CountedRows(self._which, at, self._counts, self._rows))
+        changes = changes_of(view, after, pc.is_in(after.keys, value_set=at), None)
         emitted, beside = self._emitted(self._in_places(before), self._in_places(after))
         return replace(changes, emitted=emitted, beside=beside)
 
-    def _stored(self, view: StoreView) -> _Held:
-        """Return all rows that are stored of the keys."""
-        order = pc.array_sort_indices(self._parts)
-        parts = self._parts.take(order).to_pylist()
-        which, keys, values = view.ranges(parts, (part + _BEHIND for part in parts))
-        counts = np.frombuffer(b"".join(pc.binary_slice(values, 0, _COUNT).to_pylist()), "<i8").astype(np.int64)
-        numbers = order.to_numpy(zero_copy_only=False).astype(np.int64)[which]
-        return _Held(numbers, keys, counts, drop_first(values, _COUNT))
-
-    def _stand(self) -> pa.Array:
-        """Return where the rows stand in the store."""
-        digests = [hashlib.blake2b(row[_TIMESTAMP:], digest_size=_DIGEST).digest() for row in self._rows.to_pylist()]
-        return side_by_side(self._parts.take(pa.array(self._which)), pa.array(digests, pa.binary()))
-
-    def _in_places(self, held: _Held) -> pa.Array:
+    def _in_places(self, held: CountedRows) -> pa.Array:
         """Return the row of each place of each key; null where there is none."""
         most = self._ranking.count
         # Of rows that are equal in the order the one that stands first in the store comes first.
@@ -150,7 +103,7 @@ class TaskRankings:
         """Return the rows that go on, and what other legs find in the journal."""
         most = self._ranking.count
         there = pc.or_(before.is_valid(), after.is_valid())
-        same = pc.fill_null(pc.equal(_content(before), _content(after)), False)
+        same = pc.fill_null(pc.equal(content(before), content(after)), False)
         changed = pc.and_(there, pc.invert(same))
         of_key = np.repeat(np.arange(len(self._parts)), most)
         number = pa.array(np.tile(np.arange(1, most + 1, dtype=np.int32), len(self._parts)))
@@ -168,24 +121,3 @@ class TaskRankings:
         times = pc.if_else(gone, pa.array(self._newest).take(of_each), times)
         emitted, beside = changed_rows(self._spec, self._first, groups, old, [*shown, times, gone, every])
         return emitted, dict(beside)
-
-
-def _together(held: _Held, brought: _Held) -> _Held:
-    """Return rows, each once, with how many there are when others have come and gone; the newer ones' timestamps."""
-    keys = pa.concat_arrays([held.keys, brought.keys])
-    encoded = pc.dictionary_encode(keys)
-    number = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    counts = np.zeros(len(encoded.dictionary), dtype=np.int64)
-    np.add.at(counts, number, np.concatenate([held.counts, brought.counts]))
-    last = np.zeros(len(encoded.dictionary), dtype=np.int64)
-    # Whoever comes later: a row that is new behind one that is stored, or was.
-    np.maximum.at(last, number, np.arange(len(number)))
-    indices = pa.array(last)
-    which = np.concatenate([held.which, brought.which])[last]
-    rows = pa.concat_arrays([held.rows, brought.rows]).take(indices)
-    return _Held(which, encoded.dictionary, counts, rows)
-
-
-def _content(rows: pa.Array) -> pa.Array:
-    """Return what stored rows are, without their timestamps."""
-    return drop_first(rows, _TIMESTAMP)

@@ -1,0 +1,40 @@
+"""Rows that need not go through a repartition topic: others of their micro-batch have beaten them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import whole
+from sparkrelay.runtime.worker.operators.row_numbers import numbered_by_key
+from sparkrelay.runtime.worker.operators.row_order import RowOrder
+
+if TYPE_CHECKING:
+    from sparkrelay.runtime.contract.specs import PublishSpec
+
+__all__ = ["without_beaten"]
+
+
+def without_beaten(spec: PublishSpec, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return those of one task's rows that may be among the first ones behind a repartition topic.
+
+    What is beaten by as many rows of its own micro-batch as are kept need not go there. Tombstones are no rows.
+    """
+    assert spec.ranking is not None, "nothing is ranked behind the topic"
+    alive = np.arange(rows.num_rows)
+    if hidden_columns.TOMBSTONE in rows.schema.names:
+        dead = pc.fill_null(rows.column(hidden_columns.TOMBSTONE), False).to_numpy(zero_copy_only=False)
+        alive = np.flatnonzero(~dead)
+    if len(alive) < 2:
+        return rows
+    columns = pa.table({name: rows.column(name) for name in {*spec.ranked_by, *(n for n, *_ in spec.ranking.order)}})
+    some = columns.take(pa.array(alive)) if len(alive) < rows.num_rows else columns
+    _, which = numbered_by_key([whole(some.column(name)) for name in spec.ranked_by])
+    kept = np.ones(rows.num_rows, dtype=np.bool_)
+    kept[alive] = False
+    kept[alive[RowOrder(spec.ranking).best(some, which)]] = True
+    return rows if kept.all() else rows.filter(pa.array(kept))
