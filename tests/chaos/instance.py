@@ -36,7 +36,7 @@ def pipeline(topics):
     which orders look into, which is written as it is and filtered, and which is joined with another; and a global one.
     And two tables that are joined by a foreign key.
     And a join of two streams, of which some rows find nothing, and final sessions of one of them. And the first rows of
-    each key.
+    each key, and the best ones of each window.
     """
     builder = StreamsBuilder()
     value = Json("id long, shop string, amount long, at timestamp")
@@ -57,13 +57,19 @@ def pipeline(topics):
     # By the keys' hashes, as the join's own topics: those of users are written elsewhere.
     last = orders.select("user", F.col("id").alias("last")).repartition("user", name="by-user")
     shops.join(last.to_table(name="users-last"), "user", "left").to(topics["customers"])
-    newest = F.row_number().over(Window.partitionBy("user").orderBy(F.desc("id")))
-    orders.select("user", "id").withColumn("place", newest).where("place <= 2").to(topics["newest"], value=Json())
+    newest = F.row_number().over(Window.partitionBy("shop").orderBy(F.desc("id")))
+    orders.select("shop", "id").withColumn("place", newest).where("place <= 2").to(topics["newest"], value=Json())
     orders.join(people, "user", "left").select("id", "version").to(topics["known"], value=Json())
     places = builder.global_table(topics["places"], key=String("shop"), value=Json("city string"), name="places")
     orders.join(places, "shop", "left").select("id", "city").to(topics["placed"], value=Json())
     # Late orders are for another output; those of the join have their payments at their own time.
     ordered = orders.where("at >= timestamp'2026-01-01 00:00:00Z'").withWatermark("at", "1 second")
+    level = ordered.selectExpr("id", "user", "at", "pmod(amount, 3) AS level").withColumn(
+        "window", F.window("at", "5 seconds")
+    )
+    highest = F.rank().over(Window.partitionBy("user", "window").orderBy(F.desc("level")))
+    best = level.withColumn("rank", highest).where("rank <= 1").outputMode("append")
+    best.select("user", "window", "id").to(topics["best"], value=Json())
     paid = Json("order long, paid timestamp")
     payments = builder.stream(topics["payments"], key=String("user"), value=paid).withWatermark("paid", "1 second")
     joined = ordered.join(payments, "user", "left", within="0 seconds", name="paid")

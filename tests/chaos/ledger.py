@@ -10,7 +10,7 @@ from tests.topics import read_to_end
 
 PARTITIONS = 2
 OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed", "paid", "visits")
-OUTPUTS += ("profiles", "newest", "customers")
+OUTPUTS += ("profiles", "newest", "customers", "best")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
@@ -57,6 +57,7 @@ class Ledger:
             "profiles": make_topic("profiles", 2),
             "newest": make_topic("newest", 2),
             "customers": make_topic("customers", 2),
+            "best": make_topic("best", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -87,11 +88,17 @@ class Ledger:
         self._visits = {}
         self._newest_visits = {}
         self._unseen_visits = set()
-        #: User -> the orders and the version that the join of both tables has said last; user -> its orders; and user
-        #: and place -> the order that stands there.
+        #: User -> the orders and the version that the join of both tables has said last; user -> its orders; shop ->
+        #: its orders; and shop and place -> the order that stands there.
         self._profiles = {}
         self._placing = defaultdict(list)
+        self._of_shops = defaultdict(list)
         self._places_seen = {}
+        #: Window -> its highest level, and the orders that have it; those of them that were said; and the windows of
+        #: which not all were.
+        self._best = defaultdict(lambda: (-1, frozenset()))
+        self._best_seen = defaultdict(set)
+        self._best_unseen = set()
         #: Shop -> its last order and that one's user; and what the join by a foreign key has said of it last, with the
         #: user's last order.
         self._customers = {}
@@ -155,6 +162,7 @@ class Ledger:
             self._orders[self._id] = user, before.get(user, 0)
             self._unknown.add(self._id)
             self._placing[user].append(self._id)
+            self._of_shops[shop].append(self._id)
             self._customers[shop] = self._id, user
             self._cities[self._id] = f"city of {shop}"
             self._unplaced.add(self._id)
@@ -173,6 +181,11 @@ class Ledger:
                 window = at - (at - BEGIN) % WINDOW, user, partition
                 self._windows[window] += 1
                 self._unseen.add(window)
+                level, best = self._best[window]
+                if amount % 3 >= level:
+                    equal = best if amount % 3 == level else frozenset()
+                    self._best[window] = amount % 3, equal | {self._id}
+                self._best_unseen.add(window)
                 self._clocks[partition] = at
                 self._pay(user, partition, at)
             self._producer.produce(self.topics["orders"], value, user, partition=partition)
@@ -272,10 +285,11 @@ class Ledger:
             if self._profiles.get(user) != (len(totals) - 1, versions.get(user, 0))
         ]
         found += [
-            f"newest orders of {user}: {[self._places_seen.get((user, place)) for place in (1, 2)]}"
-            for user, orders in list(self._placing.items())
-            if any(self._places_seen.get((user, place)) != orders[-place] for place in (1, 2)[: len(orders)])
+            f"newest orders of {shop}: {[self._places_seen.get((shop, place)) for place in (1, 2)]}"
+            for shop, orders in list(self._of_shops.items())
+            if any(self._places_seen.get((shop, place)) != orders[-place] for place in (1, 2)[: len(orders)])
         ]
+        found += [f"best orders of {window}" for window in self._best_unseen.copy() if self._is_over(window)]
         found += [
             f"last order of {shop}, {order}, of {user}: {self._customers_seen.get(shop)}"
             for shop, (order, user) in self._customers.copy().items()
@@ -306,6 +320,8 @@ class Ledger:
         self._seen_marks.clear()
         self._seen_windows.clear()
         self._unseen = set(self._windows)
+        self._best_seen.clear()
+        self._best_unseen = set(self._best)
         self._unknown = set(self._orders)
         self._unplaced = set(self._cities)
         self._unpaid = set(self._payments)
@@ -338,6 +354,17 @@ class Ledger:
             self._ended.add(partition)
             self._seen_windows.add(window)
             self._unseen.discard(window)
+            return
+        if table == "best":
+            partition = int(row["user"].removeprefix("user").partition("-")[0])
+            window = dt.datetime.fromisoformat(row["window"]["start"]), row["user"], partition
+            _, orders = self._best[window]
+            assert self._is_over(window), f"window {window} is not over: {row}"
+            assert row["id"] in orders, f"the best orders of window {window} are {sorted(orders)}: {row}"
+            assert row["id"] not in self._best_seen[window], f"order {row['id']} came twice: {row}"
+            self._best_seen[window].add(row["id"])
+            if self._best_seen[window] == orders:
+                self._best_unseen.discard(window)
             return
         if table == "late":
             assert row["id"] in self._late, f"an order is late that is not: {row}"
@@ -390,8 +417,8 @@ class Ledger:
             self._customers_seen[row["shop"]] = order, user, last
             return
         if table == "newest":
-            place = row["user"], row["place"]
-            assert row["id"] in self._placing[row["user"]], f"{row}: it is another user's order"
+            place = row["shop"], row["place"]
+            assert row["id"] in self._of_shops[row["shop"]], f"{row}: it is another shop's order"
             assert row["id"] >= self._places_seen.get(place, 0), f"{row} came after {self._places_seen[place]}"
             self._places_seen[place] = row["id"]
             return
