@@ -417,7 +417,7 @@ def node_of(column: Any) -> Any:
 
 def kind_of(node: Any) -> str:
     """Return the name of a node's class."""
-    return str(node.getClass().getSimpleName())
+    return str(node.productPrefix())
 
 
 def _text(column: Any) -> str:

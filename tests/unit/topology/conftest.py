@@ -35,8 +35,8 @@ class Node:
         for name, value in members.items():
             setattr(self, name, lambda value=value: value)
 
-    def getClass(self):
-        return SimpleNamespace(getSimpleName=lambda: self._kind)
+    def productPrefix(self):
+        return self._kind
 
 
 class Column:
