@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from sparkrelay.runtime.compile.catalyst import named, select_names
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import arrow_schema, without_kafka
 from sparkrelay.runtime.contract.specs import ActionSpec
 from sparkrelay.runtime.worker.actions import act_leg
 from sparkrelay.topology import ForeachBatch, Show
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,20 +45,19 @@ def acted(  # noqa: PLR0917 - what is known of one step
         changelog: that the leg writes to before, and other legs behind it.
     """
     columns = without_kafka(visible(rows))
-    names = [quoted((name,)) for name in columns.names]
     more: dict[str, Any] = {**step, "behind_state": leg.store is not None, "changelog": changelog}
     if isinstance(action, Show):
         # Bytes are read as text, as those of Kafka's keys and values mostly are.
-        texts = [F.make_valid_utf8(F.col(name).cast("string")) for name in names]
+        texts = [F.make_valid_utf8(column.cast("string")) for column in named(columns.names)]
         shown = [text.alias(field.name) for text, field in zip(texts, columns, strict=True)]
-        rows = checked(str(action.call_site), lambda: rows.select(*shown, *hidden))
+        rows = checked(str(action.call_site), lambda: rows.select(*shown, *named(hidden)))
         text = StructType([StructField(field.name, StringType()) for field in columns])
         spec = ActionSpec(**more, columns=arrow_schema(text), rows=action.rows, width=action.width)
     elif isinstance(action, ForeachBatch):
-        rows = rows.select(*names, *hidden)
+        rows = select_names(rows, (*columns.names, *hidden))
         spec = ActionSpec(**more, columns=arrow_schema(columns), keeps=True)
     else:
-        rows = rows.select(*names, *hidden)
+        rows = select_names(rows, (*columns.names, *hidden))
         spec = ActionSpec(
             **more,
             columns=arrow_schema(columns),

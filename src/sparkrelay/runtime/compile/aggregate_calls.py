@@ -16,10 +16,9 @@ from pyspark.sql import Column, functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes
+from sparkrelay.runtime.compile.catalyst import items, java, kind, named, nodes
 from sparkrelay.runtime.compile.collected_calls import COLLECTED, collected_call
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set as AbstractSet
@@ -131,11 +130,11 @@ class AggregateCalls:
         columns: list[Column] = []
         for name in self.results.names:
             if (computed := self.computed.get(name)) is None:
-                columns.append(F.col(quoted((name,))))
+                columns += named([name])
                 continue
             known = [*keys, *((call, attributes[held]) for call, held in computed.calls)]
             columns.append(_column(_replaced(computed.expression, known)).alias(name))
-        return rows.select(*columns, *(quoted((name,)) for name in hidden))
+        return rows.select(*columns, *named(hidden))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ def _replaced(expression: Any, known: Sequence[tuple[Any, Any]]) -> Any:
     if not children:
         return expression
     replaced = [_replaced(child, known) for child in children]
-    return expression.withNewChildren(jvm().org.apache.spark.api.python.PythonUtils.toSeq(replaced))
+    return expression.withNewChildren(java("org.apache.spark.api.python.PythonUtils").toSeq(replaced))
 
 
 def _call(expression: Any, where: str) -> AggregateCall:
@@ -278,7 +277,7 @@ def _all_there(columns: Sequence[Column]) -> Column:
 
 
 def _column(expression: Any) -> Column:
-    return Column(jvm().org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    return Column(java("org.apache.spark.sql.classic.ExpressionUtils").column(expression))
 
 
 def _unsupported(where: str, what: str, why: str = "") -> TopologyException:

@@ -16,13 +16,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkrelay.errors import SerializationException, StreamsException, TopologyException
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.compile.catalyst import jvm, kind, nodes
+from sparkrelay.runtime.compile.catalyst import java, kind, nodes, select_names
 from sparkrelay.runtime.compile.row_steps import given_names, joined, visible
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields, lost_in_arrow
 from sparkrelay.runtime.contract.specs import CollectedSpec
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, JobFailed, collect_frame
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,8 +74,8 @@ class CollectedJoins:
         every = refresh_seconds(step)
         columns = visible(joined(step, rows))
         _check_uncached(frame, where)
-        keys = rows.select(*(quoted((name,)) for name in on)).schema
-        needed = frame.select(*(quoted((name,)) for name in (*on, *given_names(frame, on))))
+        keys = select_names(rows, on).schema
+        needed = select_names(frame, (*on, *given_names(frame, on)))
         _check_keys(keys, needed.schema, where)
         given = needed.columns[len(on) :]
         if tombstones_pass:
@@ -136,10 +135,10 @@ def refresh_seconds(step: Step) -> float:
         TopologyException: it is no interval of a fixed, positive length.
     """
     where = f"{step.call_site}: refresh={step.refresh!r} of join()"
-    intervals = jvm().org.apache.spark.sql.catalyst.util.IntervalUtils
+    intervals = java("org.apache.spark.sql.catalyst.util.IntervalUtils")
     try:
         interval: Any = intervals.stringToInterval(
-            jvm().org.apache.spark.unsafe.types.UTF8String.fromString(step.refresh)
+            java("org.apache.spark.unsafe.types.UTF8String").fromString(step.refresh)
         )
     except PySparkException as error:
         raise TopologyException(f'{where} is no interval, such as "10 minutes"') from error

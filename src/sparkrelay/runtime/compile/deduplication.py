@@ -9,13 +9,14 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
+from sparkrelay.runtime.compile.catalyst import named
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
 from sparkrelay.runtime.compile.watermarks import event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec
-from sparkrelay.topology.columns import parse_path, quoted
+from sparkrelay.topology.columns import parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +54,7 @@ def deduplication_input(
     times = []
     if first.watermark is not None:
         times.append(F.unix_micros(event_time(first, rows)).alias(hidden_columns.EVENT_MICROS))
-    return checked(str(first.call_site), lambda: rows.select(*(quoted((name,)) for name in (*kept, *hidden)), *times))
+    return checked(str(first.call_site), lambda: rows.select(*named((*kept, *hidden)), *times))
 
 
 def deduplication_output(columns: StructType, read: frozenset[str]) -> StructType:

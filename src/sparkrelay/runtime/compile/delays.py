@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
+from sparkrelay.runtime.compile.catalyst import named
 from sparkrelay.runtime.compile.grouping import brief, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_packable, hidden_fields, without_kafka
@@ -17,7 +18,7 @@ from sparkrelay.runtime.compile.watermarks import event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import DelaySpec
 from sparkrelay.topology import RECORD_TIME
-from sparkrelay.topology.columns import parse_path, quoted
+from sparkrelay.topology.columns import parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +55,7 @@ def delay_input(delay: Delay, rows: DataFrame, read: frozenset[str], hidden: Ite
     kept = [name for name in rows.columns if name in read]
     time = F.coalesce(event_time(delay, rows), F.timestamp_millis(hidden_columns.TIMESTAMP))
     micros = F.unix_micros(time).alias(hidden_columns.EVENT_MICROS)
-    return checked(str(delay.call_site), lambda: rows.select(*(quoted((name,)) for name in (*kept, *hidden)), micros))
+    return checked(str(delay.call_site), lambda: rows.select(*named((*kept, *hidden)), micros))
 
 
 def delay_spec(  # noqa: PLR0917 - what is known of one step

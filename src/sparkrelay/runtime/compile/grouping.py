@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls, read_aggregates
-from sparkrelay.runtime.compile.catalyst import as_column, projected_sql
+from sparkrelay.runtime.compile.catalyst import as_column, named, projected_sql
 from sparkrelay.runtime.compile.rankings import check_order, held_rows, with_places
 from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
@@ -24,7 +24,6 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.batch import SPREAD_BY
 from sparkrelay.topology import NamedAggregate
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -72,7 +71,7 @@ def held_states(
     where = str(aggregation.call_site)
     others = aggregates.held.fields[len(aggregation.keys) :]
     states = []
-    texts = projected_sql(rows)
+    texts = projected_sql(rows, {name for at, call in enumerate(aggregates.calls) for name in call.argument_names(at)})
     held = {}
     for index, (call, result) in enumerate(zip(aggregates.calls, others, strict=not aggregation.newest)):
         arguments = [rows.schema[name] for name in call.argument_names(index)]
@@ -154,7 +153,7 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
         for argument, name in zip(call.arguments, call.argument_names(index), strict=True)
     ]
     times = _event_times(aggregation, rows)
-    taken = checked(where, lambda: rows.select(*keys, *arguments, *hidden, *times))
+    taken = checked(where, lambda: rows.select(*keys, *arguments, *named(hidden), *times))
     if "*" in aggregation.text:
         refuse_hidden(where, aggregation.text, taken, rows)
     return taken, aggregates
@@ -166,8 +165,8 @@ def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple
     schema = _newest_schema(rows, keys, where)
     check_order(table, schema)
     times = _event_times(table, rows)
-    names = (quoted((name,)) for name in (*schema.names, *hidden))
-    taken = checked(where, lambda: rows.select(*names, *times))
+    columns = named((*schema.names, *hidden))
+    taken = checked(where, lambda: rows.select(*columns, *times))
     return taken, AggregateCalls((), schema, schema)
 
 

@@ -27,7 +27,7 @@ from sparkrelay.runtime.compile.carried_columns import (
     emitted_columns,
     joined_columns,
 )
-from sparkrelay.runtime.compile.catalyst import lets_nothing_through
+from sparkrelay.runtime.compile.catalyst import lets_nothing_through, select_names
 from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.deletions import Deletions
@@ -58,7 +58,6 @@ from sparkrelay.runtime.worker.operators.lookups import lookup_leg
 from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.topology import Deduplication, Lookup
-from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.forks import repeated_steps
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class LegCompiler:
             if step.is_union:
                 self._unions.check(step, self._in_words(leg, leg.before[:index], source))
         # A first pass with every column shows which ones the plan reads; the second decodes only those.
-        self._read[leg.id] = self._wanted(leg, full)
+        self._read[leg.id] = self._wanted(leg, source)
         return self._built(leg, full)
 
     def renew(self, legs: Sequence[Leg], collect: Collect) -> frozenset[str]:
@@ -226,12 +225,12 @@ class LegCompiler:
         fetch = None if leg.reused_topic is None else self._fetch_spec(leg, read)
         return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id), computes, fetch)
 
-    def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
-        """Return which columns of the leg's source anything reads."""
+    def _wanted(self, leg: Leg, source: DataFrame) -> frozenset[str]:
+        """Return which columns of the leg's source anything reads; ``source`` has all that there are."""
         if leg.emitting is not None and not self._emitting.known(leg.emitting):
             # The other stream is yet to be built, and what is read behind the join may be its.
-            return frozenset(schema.names)
-        return self._wanted_of(leg, leg.before, self._source(leg, schema))
+            return frozenset(source.columns)
+        return self._wanted_of(leg, leg.before, source)
 
     def _wanted_of(self, leg: Leg, steps: Sequence[Step | Lookup], start: DataFrame) -> frozenset[str]:
         """Return which columns of rows anything reads, from those steps of a leg on or behind a repartition topic."""
@@ -243,7 +242,7 @@ class LegCompiler:
         elif leg.late_for is not None:
             rows = with_window(leg.late_for, rows, carried_columns(leg))
         elif leg.action is not None:
-            rows = rows.select(*(quoted((name,)) for name in without_kafka(visible(rows)).names))
+            rows = select_names(rows, without_kafka(visible(rows)).names)
         elif leg.sink is not None:
             rows = self._written(leg, self._deletions.keyed(leg, rows, start))[1]
         return wanted_columns(rows, start)
@@ -266,7 +265,7 @@ class LegCompiler:
         spec = self._publish_spec(leg, columns, output)
         carried = (name for name in carried_columns(leg) if name != hidden_columns.PARTITION_TIME)
         names = (*spec.read, *carried, *self._way.hidden)
-        return spec, rows.select(*(quoted((name,)) for name in dict.fromkeys(names))), columns
+        return spec, select_names(rows, dict.fromkeys(names)), columns
 
     def _shipment(self, leg: Leg, everything: StructType) -> StructType:
         """Return the columns that must travel through the leg's repartition topic: those that are read behind it."""
@@ -280,7 +279,7 @@ class LegCompiler:
             needed: set[str] = set()
             for reader in self._legs:
                 if reader.source.internal and topic in reader.source.topics and not reader.goes_on:
-                    needed |= self._wanted(reader, self._source_schema(reader))
+                    needed |= self._wanted(reader, self._source(reader, self._source_schema(reader)))
             kept = [field for field in everything if field.name in needed] or everything.fields[:1]
             # By name, so that rows of an earlier pipeline can be read though its columns came in another order.
             self._shipped[topic] = StructType(sorted(kept, key=lambda field: field.name))
@@ -503,7 +502,7 @@ class LegCompiler:
             else:
                 internal = leg.sink is not None and leg.sink.internal
                 names = self._publish_spec(leg, ends, self._shipment(leg, ends) if internal else ends).read
-            rows = rows.select(*(quoted((name,)) for name in dict.fromkeys(names)))
+            rows = select_names(rows, dict.fromkeys(names))
             self._read_behind_store[leg.store] = wanted_columns(rows, start) & {*columns.names}
         return self._read_behind_store[leg.store]
 

@@ -8,13 +8,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.catalyst import named, null_column
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import arrow_schema
 from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import LookupSpec
 from sparkrelay.topology import Lookup
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,10 +116,11 @@ def lookup_spec(
 
 def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
     """Return a frame that reads what the lookup reads and has its columns, for Catalyst to look at; it never runs."""
-    keys = [F.col(quoted((name,))) for name in lookup.columns]
+    keys = named(lookup.columns)
     # Something that Catalyst can neither fold nor leave out: it must read every column of the key.
     text = F.concat(*(key.cast("string") for key in keys))
-    columns = {field.name: F.get(F.array(F.lit(None).cast(field.dataType)), F.length(text)) for field in given}
+    made = {of: F.get(F.array(null_column(of)), F.length(text)) for of in {field.dataType for field in given}}
+    columns = {field.name: made[field.dataType] for field in given}
     for key in keys:
         rows = rows.where(key.isNotNull())
     if lookup.watermark is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sparkrelay.runtime.compile.catalyst import items, kind, number_of
+from sparkrelay.runtime.compile.catalyst import analyzed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame
+
+    from sparkrelay.runtime.compile.catalyst import Node
 
 __all__ = ["Picked", "picked_rows"]
 
@@ -38,54 +40,56 @@ _Known = dict[int, str | None]
 
 def picked_rows(plan: DataFrame) -> Picked | None:
     """Return what ``plan`` takes of the rows of a step of ours if it computes nothing, or None."""
-    node = plan._jdf.queryExecution().analyzed()
+    node = analyzed(plan)
     above = []
-    while (what := kind(node)) in {"Filter", "Project"}:
-        above.append((what, node))
-        node = node.child()
-    if what != "MapInArrow":
+    while node.kind in {"Filter", "Project"}:
+        above.append(node)
+        node = node.children[0]
+    if node.kind != "MapInArrow":
         return None
-    shown = [(number_of(column), str(column.name())) for column in items(node.output())]
+    shown = node.output
     if len({name for _, name in shown}) < len(shown):
         # Of two columns with one name, the name does not say which.
         return None
-    of, known, conditions = shown[0][0], _Known(shown), Conditions()
-    for what, node in reversed(above):
-        if what == "Project":
-            columns = [(number_of(column), column) for column in items(node.projectList())]
-            shown = [(number, str(column.name())) for number, column in columns]
-            known = {number: source for number, column in columns for source in _source(column, known)}
-        elif (found := _conditions(node.condition(), known)) is None:
+    of, known, conditions = shown[0].number, _Known(shown), Conditions()
+    for node in reversed(above):
+        if node.kind == "Project":
+            shown = node.output
+            made = ((number, node.aliases.get(number)) for number, _ in shown)
+            known = {number: source for number, alias in made for source in _source(number, alias, known)}
+            continue
+        (condition,) = node.expressions
+        if (found := _conditions(condition, known)) is None:
             return None
-        else:
-            conditions += found
+        conditions += found
     taken = {name: known[number] for number, name in shown if number in known}
     return Picked(of, taken, conditions) if len(taken) == len(shown) else None
 
 
-def _source(column: Any, known: _Known) -> Iterator[str | None]:
+def _source(number: int, alias: Node | None, known: _Known) -> Iterator[str | None]:
     """Yield what column of the rows, or null, a column of a projection is; nothing if it is computed."""
-    expression = column.child() if kind(column) == "Alias" else column
-    if kind(expression) == "AttributeReference":
-        if (number := number_of(expression)) in known:
-            yield known[number]
+    expression = None if alias is None else alias.children[0]
+    if expression is None or expression.kind == "AttributeReference":
+        read = number if expression is None else expression.number
+        if read in known:
+            yield known[read]
         return
-    while kind(expression) == "Cast":
-        expression = expression.child()
-    if kind(expression) == "Literal" and expression.value() is None:
+    while expression.kind == "Cast":
+        (expression,) = expression.children
+    if expression.kind == "Literal" and expression.java.value() is None:
         yield None
 
 
-def _conditions(expression: Any, known: _Known) -> Conditions | None:
+def _conditions(expression: Node, known: _Known) -> Conditions | None:
     """Return a filter's condition as the alternatives of each of its parts; None: it is another one."""
-    match kind(expression):
+    match expression.kind:
         case "AttributeReference":
             return _condition(expression, known, is_true=True)
         case "IsNotNull":
-            of = expression.child()
-            return _condition(of, known, is_true=False) if kind(of) == "AttributeReference" else None
+            (of,) = expression.children
+            return _condition(of, known, is_true=False) if of.kind == "AttributeReference" else None
         case "And" | "Or" as how:
-            left, right = _conditions(expression.left(), known), _conditions(expression.right(), known)
+            left, right = (_conditions(side, known) for side in expression.children)
             if left is None or right is None:
                 return None
             if how == "And":
@@ -94,9 +98,9 @@ def _conditions(expression: Any, known: _Known) -> Conditions | None:
     return None
 
 
-def _condition(attribute: Any, known: _Known, *, is_true: bool) -> Conditions | None:
+def _condition(attribute: Node, known: _Known, *, is_true: bool) -> Conditions | None:
     """Return that a column is true, or not null; null is neither. None: the column is computed."""
-    if (number := number_of(attribute)) not in known:
+    if attribute.number not in known:
         return None
-    name = known[number]
+    name = known[attribute.number]
     return ((),) if name is None else (((name, is_true),),)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes, pattern
+from sparkrelay.runtime.compile.catalyst import analyzed, java, pattern, scala_object
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from sparkrelay.runtime.compile.catalyst import Node
 
 __all__ = ["let_markers_through", "resident_session", "why_not_resident"]
 
@@ -33,16 +33,16 @@ ARROW_BYTES: Final = 64 << 10
 def why_not_resident(plan: DataFrame) -> str | None:
     """Return what keeps a leg's plan from running as a resident job, or None."""
     python = pattern("PYTHON_UDF")
-    for node in nodes(plan._jdf.queryExecution().analyzed()):
-        name = kind(node)
+    for node in analyzed(plan).below():
+        name = node.kind
         if name in _SOURCES or name in _OURS:
             continue
         if name not in _ROW_WISE:
             return f"the plan holds {name}"
-        for expression in items(node.expressions()):
-            if expression.containsPattern(python):
-                function = next(part for part in nodes(expression) if "Python" in kind(part))
-                return f"{function.name()}() is a Python function"
+        for expression in node.expressions:
+            if expression.java.containsPattern(python):
+                function = next(part for part in expression.below() if "Python" in part.kind)
+                return f"{function.java.name()}() is a Python function"
     return None
 
 
@@ -59,37 +59,36 @@ def resident_session(frame: DataFrame) -> Any:
 
 def let_markers_through(rows: DataFrame, session: Any) -> DataFrame:
     """Return ``rows`` with markers passing the steps between their last step of ours and their end."""
-    plan = _rewritten(rows._jdf.queryExecution().analyzed())
-    return DataFrame(jvm().org.apache.spark.sql.classic.Dataset.ofRows(session, plan), rows.sparkSession)
+    plan = _rewritten(analyzed(rows))
+    return DataFrame(java("org.apache.spark.sql.classic.Dataset").ofRows(session, plan), rows.sparkSession)
 
 
-def _rewritten(node: Any) -> Any:
-    name = kind(node)
-    if name not in _ROW_WISE:
-        return node
-    child = _rewritten(node.child())
-    catalyst = jvm().org.apache.spark.sql.catalyst
-    marker = next(column for column in items(child.output()) if column.name() == hidden_columns.MARKER)
-    is_marker = catalyst.expressions.IsNotNull(marker)
-    if name == "Filter":
-        return catalyst.plans.logical.Filter(catalyst.expressions.Or(is_marker, node.condition()), child)
-    columns = [_guarded(column, is_marker) for column in items(node.projectList())]
-    return catalyst.plans.logical.Project(_sequence(columns), child)
+def _rewritten(node: Node) -> Any:
+    if node.kind not in _ROW_WISE:
+        return node.java
+    (below,) = node.children
+    child = _rewritten(below)
+    marker = [name for _, name in below.output].index(hidden_columns.MARKER)
+    is_marker = _new("expressions.IsNotNull", child.output().apply(marker))
+    if node.kind == "Filter":
+        return _new("plans.logical.Filter", _new("expressions.Or", is_marker, node.java.condition()), child)
+    columns = node.java.projectList()
+    for index, (number, _) in enumerate(node.output):
+        alias = node.aliases.get(number)
+        if alias is not None and alias.children[0].kind != "AttributeReference":
+            columns = columns.updated(index, _guarded(alias, is_marker))
+    return _new("plans.logical.Project", columns, child)
 
 
-def _guarded(column: Any, is_marker: Any) -> Any:
+def _guarded(alias: Node, is_marker: Any) -> Any:
     """Return a column of a projection that is not computed for markers."""
-    if kind(column) != "Alias" or kind(column.child()) == "AttributeReference":
-        return column
-    expressions = jvm().org.apache.spark.sql.catalyst.expressions
-    computed = column.child()
-    literal = getattr(getattr(expressions, "Literal$"), "MODULE$")
+    computed = alias.children[0].java
+    literal = scala_object("expressions.Literal")
     value = literal.create(None, computed.dataType()) if computed.nullable() else literal.default(computed.dataType())
-    return column.withNewChildren(_sequence([expressions.If(is_marker, value, computed)]))
+    children = java("java.util.Collections").singletonList(_new("expressions.If", is_marker, value, computed))
+    return alias.java.withNewChildren(java("scala.jdk.javaapi.CollectionConverters").asScala(children).toIndexedSeq())
 
 
-def _sequence(values: Sequence[Any]) -> Any:
-    listed = jvm().java.util.ArrayList()
-    for value in values:
-        listed.add(value)
-    return jvm().scala.jdk.javaapi.CollectionConverters.asScala(listed).toIndexedSeq()
+def _new(name: str, *fields: Any) -> Any:
+    """Return a new node or expression; of its class, what stands behind Catalyst's package."""
+    return java(f"org.apache.spark.sql.catalyst.{name}")(*fields)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
+from sparkrelay.runtime.compile.catalyst import select_names, select_texts
 from sparkrelay.runtime.compile.row_wise import differs_each_time, drawn, may_drop_rows, not_row_wise, reads_hidden
 from sparkrelay.runtime.compile.schemas import HEADERS, without_kafka
 from sparkrelay.runtime.contract import hidden_columns
@@ -61,7 +62,7 @@ def apply_steps(
     for step in steps:
         if step.table_key is not None:
             # What a table holds of a row has no columns of Kafka's own.
-            frames[-1] = frames[-1].select(*(quoted((name,)) for name in without_kafka(frames[-1].schema).names))
+            frames[-1] = select_names(frames[-1], without_kafka(frames[-1].schema).names)
         if step.table_key is not None and step.is_filter:
             frames.append(_deleting(step, frames[-1], step.table_key))
         elif tombstones_pass and step.is_filter:
@@ -131,7 +132,11 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_
         arguments = step.args[0] if len(step.args) == 1 and isinstance(step.args[0], list | tuple) else step.args
         chosen = _visible_star(arguments, rows)
         method = getattr(rows, step.kind)
-        after = checked(where, lambda: method(*chosen, *(quoted((name,)) for name in carried)))
+        texts = [*chosen, *(quoted((name,)) for name in carried)]
+        if step.kind == "select" and all(isinstance(text, str) for text in texts):
+            after = checked(where, lambda: select_texts(rows, texts))
+        else:
+            after = checked(where, lambda: method(*texts))
         if any(after.columns.count(name) > 1 for name in carried):
             # A star of another kind, such as "* except (a)", has brought them.
             after = checked(where, lambda: method(*chosen))
@@ -239,7 +244,7 @@ def joined(step: Step, rows: DataFrame, *, tombstones_pass: bool = False) -> Dat
             f"{where}: both sides of the join have a column {min(both)!r}; rename or drop one of them before it"
         )
     _have_streams_run(rows)
-    names = [quoted((name,)) for name in (*rows.columns, *given_names(frame, on))]
+    names = (*rows.columns, *given_names(frame, on))
 
     def found() -> DataFrame:
         if not tombstones_pass or how != "inner":
@@ -247,7 +252,7 @@ def joined(step: Step, rows: DataFrame, *, tombstones_pass: bool = False) -> Dat
         marked = F.broadcast(frame.withColumn(_FOUND, F.lit(True)))
         return rows.join(marked, list(on), "left").where(F.col(hidden_columns.TOMBSTONE) | F.col(_FOUND).isNotNull())
 
-    return checked(where, lambda: found().select(*names))
+    return checked(where, lambda: select_names(found(), names))
 
 
 def _have_streams_run(rows: DataFrame) -> None:

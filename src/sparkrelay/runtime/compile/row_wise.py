@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from sparkrelay.runtime.compile.catalyst import items, kind, nodes, pattern, scala_object
+from sparkrelay.runtime.compile.catalyst import Node, analyzed, nodes, pattern, scala_object
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -48,40 +48,42 @@ def must_rebuild(plan: DataFrame) -> str | None:
 
 def differs_each_time(plan: DataFrame) -> str | None:
     """Return what makes ``plan`` give another answer for the same rows each time that it is planned, or None."""
-    analyzed = plan._jdf.queryExecution().analyzed()
+    node = analyzed(plan)
     subquery = pattern("PLAN_EXPRESSION")
     # Few calls to the JVM; only a suspicion is worth a walk through the expressions.
-    if not analyzed.deterministic() or analyzed.containsPattern(subquery):
-        for expression in _expressions(analyzed):
-            if not expression.deterministic():
-                return f"{expression.sql()} is not deterministic"
-            if expression.containsPattern(subquery):
-                return f"{expression.sql()} holds a subquery"
-    return depends_on_time(analyzed)
+    if not node.java.deterministic() or node.java.containsPattern(subquery):
+        for expression in _expressions(node):
+            if not expression.java.deterministic():
+                return f"{expression.java.sql()} is not deterministic"
+            if expression.java.containsPattern(subquery):
+                return f"{expression.java.sql()} holds a subquery"
+    return depends_on_time(node)
 
 
-def depends_on_time(analyzed: Any) -> str | None:
+def depends_on_time(plan: Node) -> str | None:
     """Return what in an analysed plan is made of the time at which it is planned, or None."""
     now = pattern("CURRENT_LIKE")
-    if analyzed.containsPattern(now):
-        for expression in (one for one in _expressions(analyzed) if one.containsPattern(now)):
-            if any(part.nodePatterns().contains(now) and kind(part) not in _SETTINGS for part in nodes(expression)):
-                return f"{expression.sql()} depends on the time"
+    if plan.java.containsPattern(now):
+        for expression in (one for one in _expressions(plan) if one.java.containsPattern(now)):
+            if any(
+                part.java.nodePatterns().contains(now) and part.kind not in _SETTINGS for part in expression.below()
+            ):
+                return f"{expression.java.sql()} depends on the time"
     # Functions such as to_timestamp() are casts in the end, which their own children do not show.
-    replaced = scala_object("optimizer.ReplaceExpressions").apply(analyzed)
+    replaced = scala_object("optimizer.ReplaceExpressions").apply(plan.java)
     cast = pattern("CAST")
     if replaced.containsPattern(cast):
-        for expression in _expressions(replaced):
+        for expression in _expressions(plan if replaced.fastEquals(plan.java) else Node(replaced)):
             if any(_reads_now(part, now) for part in _holding(expression, cast)):
-                return f"{expression.sql()} depends on the time"
+                return f"{expression.java.sql()} depends on the time"
     return None
 
 
-def _reads_now(part: Any, now: Any) -> bool:
+def _reads_now(part: Node, now: Any) -> bool:
     """Return whether an expression reads a text such as ``'today'`` as a time, for which Spark puts a constant."""
-    if kind(part) != "Cast" or str(part.dataType().typeName()) not in _TIMES:
+    if part.kind != "Cast" or str(part.java.dataType().typeName()) not in _TIMES:
         return False
-    text = part.child()
+    text = part.java.child()
     if not str(text.dataType().typeName()).startswith("string") or not text.foldable() or text.containsPattern(now):
         return False
     try:
@@ -91,16 +93,16 @@ def _reads_now(part: Any, now: Any) -> bool:
     return value is not None and _NOW_AS_TEXT.match(str(value)) is not None
 
 
-def _holding(expression: Any, wanted: Any) -> Iterator[Any]:
+def _holding(expression: Node, wanted: Any) -> Iterator[Node]:
     """Yield an expression and what is below it, as far as there is the pattern in it."""
-    if expression.containsPattern(wanted):
+    if expression.java.containsPattern(wanted):
         yield expression
-        for child in items(expression.children()):
+        for child in expression.children:
             yield from _holding(child, wanted)
 
 
-def _expressions(analyzed: Any) -> Iterator[Any]:
-    return (one for node in nodes(analyzed) for one in items(node.expressions()))
+def _expressions(plan: Node) -> Iterator[Node]:
+    return (one for node in plan.below() for one in node.expressions)
 
 
 def drawn(plan: DataFrame) -> list[str]:
@@ -108,10 +110,10 @@ def drawn(plan: DataFrame) -> list[str]:
 
     Not the current time: all legs of a job have the same one, which Spark looks up as it plans the job.
     """
-    analyzed = plan._jdf.queryExecution().analyzed()
-    if analyzed.deterministic():
+    node = analyzed(plan)
+    if node.java.deterministic():
         return []
-    return [str(expression.sql()) for expression in _expressions(analyzed) if not expression.deterministic()]
+    return [str(one.java.sql()) for one in _expressions(node) if not one.java.deterministic()]
 
 
 #: Nodes of a logical plan that make what they make of each row by itself, and leave it where it is.
@@ -142,26 +144,26 @@ def not_row_wise(plan: DataFrame) -> str | None:
     A micro-batch holds whatever has arrived, so such a result would depend on how the stream happens to be cut. And
     the rows of a task have to stay in the Spark partition that works for it.
     """
-    analyzed = plan._jdf.queryExecution().analyzed()
-    for node in _nodes_of_stream(analyzed):
-        if (name := kind(node)) not in _ROW_WISE:
-            return name
+    whole = analyzed(plan)
+    for node in _nodes_of_stream(whole):
+        if node.kind not in _ROW_WISE:
+            return node.kind
     subquery = pattern("PLAN_EXPRESSION")
-    if analyzed.deterministic() and not analyzed.containsPattern(subquery):
+    if whole.java.deterministic() and not whole.java.containsPattern(subquery):
         return None
-    for expression in (one for node in _nodes_of_stream(analyzed) for one in items(node.expressions())):
-        if expression.containsPattern(subquery):
+    for expression in (one for node in _nodes_of_stream(whole) for one in node.expressions):
+        if expression.java.containsPattern(subquery):
             return "a subquery, which Spark makes a join of; write it as join(DataFrame, on)"
-        for part in nodes(expression):
-            if kind(part) in _PLACED:
-                return f"{str(part.prettyName()).lower()}()"
+        for part in expression.below():
+            if part.kind in _PLACED:
+                return f"{str(part.java.prettyName()).lower()}()"
     return None
 
 
-def _nodes_of_stream(plan: Any) -> Iterator[Any]:
+def _nodes_of_stream(plan: Node) -> Iterator[Node]:
     """Yield the nodes of a plan but for joins with what is broadcast, and what is behind those: a DataFrame's own."""
-    children = items(plan.children())
-    if kind(plan) == "Join" and str(plan.joinType()) in _BY_THE_STREAM and _is_broadcast(children[1]):
+    children = plan.children
+    if plan.kind == "Join" and str(plan.java.joinType()) in _BY_THE_STREAM and _is_broadcast(children[1]):
         yield from _nodes_of_stream(children[0])
         return
     yield plan
@@ -169,17 +171,16 @@ def _nodes_of_stream(plan: Any) -> Iterator[Any]:
         yield from _nodes_of_stream(child)
 
 
-def _is_broadcast(side: Any) -> bool:
+def _is_broadcast(side: Node) -> bool:
     """Return whether a join's side is sent to wherever the other one's rows are, and is not of the stream itself."""
-    if kind(side) != "ResolvedHint":
+    if side.kind != "ResolvedHint":
         return False
-    strategy = side.hints().strategy()
+    strategy = side.java.hints().strategy()
     if not strategy.isDefined() or strategy.get().displayName() != "broadcast":
         return False
-    # Where the stream's rows come in; each name takes a call to the JVM, and a plan may be built in each micro-batch.
-    begins = (node for node in nodes(side) if kind(node) == "MapInArrow" or not items(node.children()))
-    columns = (str(attribute.name()) for node in begins for attribute in items(node.output()))
-    return not any(name.startswith(hidden_columns.PREFIX) for name in columns)
+    # Where the stream's rows come in; names take calls to the JVM, and a plan may be built in each micro-batch.
+    begins = (node for node in side.below() if node.kind == "MapInArrow" or not node.children)
+    return not any(name.startswith(hidden_columns.PREFIX) for node in begins for _, name in node.output)
 
 
 #: Joins whose rows come from the left side alone.
@@ -190,9 +191,7 @@ _NOT_ONE_TO_ONE = frozenset({"Expand", "Filter", "Generate", "Join", "MapInArrow
 
 def may_drop_rows(before: DataFrame, after: DataFrame) -> str | None:
     """Return what ``after``, built on ``before``, has that may drop or repeat rows; or None."""
-    counts = [
-        Counter(kind(node) for node in nodes(frame._jdf.queryExecution().analyzed())) for frame in (before, after)
-    ]
+    counts = [Counter(node.kind for node in analyzed(frame).below()) for frame in (before, after)]
     return next(iter(sorted(_NOT_ONE_TO_ONE & (counts[1] - counts[0]).keys())), None)
 
 
@@ -202,21 +201,22 @@ def reads_hidden(plan: DataFrame, before: DataFrame) -> bool:
     Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in, and so does
     what is done to all columns.
     """
-    node, begin = (frame._jdf.queryExecution().analyzed() for frame in (plan, before))
-    while kind(node) in {"Project", "Filter", "Generate"} and not node.fastEquals(begin):
-        for expression in items(node.expressions()):
-            if not _leaves_as_it_is(expression) and any(
-                str(attribute.name()).startswith(hidden_columns.PREFIX)
-                for attribute in items(expression.references().toSeq())
+    node, begin = analyzed(plan), analyzed(before)
+    while node.kind in {"Project", "Filter", "Generate"} and not node.java.fastEquals(begin.java):
+        names = dict(node.output)
+        for one in node.expressions:
+            if not _leaves_as_it_is(one, names) and any(
+                attribute.name.startswith(hidden_columns.PREFIX) for attribute in one.references
             ):
                 return True
-        node = node.child()
+        (node,) = node.children
     return False
 
 
-def _leaves_as_it_is(expression: Any) -> bool:
+def _leaves_as_it_is(expression: Node, names: Mapping[int, str]) -> bool:
     """Return whether an expression is a column as it is: renamed perhaps, or a hidden one with its nulls filled."""
-    if kind(expression) == "Alias":
-        filled = kind(expression.child()) == "Coalesce" and str(expression.name()).startswith(hidden_columns.PREFIX)
-        return filled or kind(expression.child()) == "AttributeReference"
-    return kind(expression) == "AttributeReference"
+    if expression.kind == "Alias":
+        (computed,) = expression.children
+        filled = computed.kind == "Coalesce" and names[expression.number].startswith(hidden_columns.PREFIX)
+        return filled or computed.kind == "AttributeReference"
+    return expression.kind == "AttributeReference"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
+from sparkrelay.runtime.compile.catalyst import named, null_column, select_names
 from sparkrelay.runtime.compile.schemas import (
     KAFKA_FIELDS,
     arrow_schema,
@@ -20,7 +20,6 @@ from sparkrelay.runtime.compile.schemas import (
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import FetchSpec
 from sparkrelay.topology import ForeachBatch
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -156,7 +155,7 @@ def _decoded_fields(key: Format | None, value: Format | None, where: str) -> lis
 def only(rows: DataFrame, names: Iterable[str]) -> DataFrame:
     """Return the columns of those names, in whatever case; :func:`with_unread` adds the others again."""
     read = {name.lower() for name in names}
-    return rows.select(*(quoted((name,)) for name in rows.columns if name.lower() in read))
+    return select_names(rows, (name for name in rows.columns if name.lower() in read))
 
 
 def with_unread(source: DataFrame, full: StructType) -> DataFrame:
@@ -164,11 +163,7 @@ def with_unread(source: DataFrame, full: StructType) -> DataFrame:
     there = set(source.columns)
     if len(there) == len(full):
         return source
-    # Each call to the JVM takes its time, and a wide row has few types.
-    nulls = {of: F.lit(None).cast(of) for of in {field.dataType for field in full if field.name not in there}}
+    columns = dict(zip(source.columns, named(source.columns), strict=True))
     return source.select(
-        *(
-            F.col(quoted((field.name,))) if field.name in there else nulls[field.dataType].alias(field.name)
-            for field in full
-        )
+        *(columns[field.name] if field.name in there else null_column(field.dataType, field.name) for field in full)
     )

@@ -10,13 +10,13 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
+from sparkrelay.runtime.compile.catalyst import named
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
 from sparkrelay.runtime.compile.watermarks import event_time, interval_us, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import LEFT_ONLY, JoinSpec
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -121,8 +121,8 @@ def join_input(
     hidden = [name for name in hidden if name != hidden_columns.PARTITION_TIME]
     kept = [field.name for field in _kept(side, read)]
     time = F.unix_micros(event_time(join, rows)).alias(hidden_columns.EVENT_MICROS)
-    names = (quoted((name,)) for name in (*join.columns, *kept, *hidden))
-    return checked(str(join.call_site), lambda: rows.select(*names, time))
+    columns = named((*join.columns, *kept, *hidden))
+    return checked(str(join.call_site), lambda: rows.select(*columns, time))
 
 
 def join_spec(

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType, VariantType, _has_type, _parse_datatyp
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
-from sparkrelay.runtime.compile.catalyst import as_column, projected_sql
+from sparkrelay.runtime.compile.catalyst import as_column, named, projected_sql
 from sparkrelay.runtime.compile.grouping import brief, spread
 from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import (
@@ -28,7 +28,6 @@ from sparkrelay.runtime.compile.watermarks import event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import TransformationSpec, VariableSpec
 from sparkrelay.state.processor_keys import LONGEST_NAME
-from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +66,7 @@ def transformation_input(step: Transformation, rows: DataFrame, hidden: Iterable
     """
     where = str(step.call_site)
     left_out = {hidden_columns.PARTITION_TIME, hidden_columns.TOMBSTONE}
-    names = [quoted((name,)) for name in without_kafka(visible(rows)).names]
+    names = without_kafka(visible(rows)).names
     # As groupBy() reads them, and says what is wrong.
     found = checked(where, lambda: rows.select(*(as_column(key) for key in step.keys))).schema
     check_groupable(found, where)
@@ -76,7 +75,7 @@ def transformation_input(step: Transformation, rows: DataFrame, hidden: Iterable
     if step.watermark is not None:
         times.append(F.unix_micros(event_time(step, rows)).alias(hidden_columns.EVENT_MICROS))
     kept = [name for name in hidden if name not in left_out]
-    taken = checked(where, lambda: rows.select(*names, *keys, *kept, *times))
+    taken = checked(where, lambda: rows.select(*named(names), *keys, *named(kept), *times))
     if "*" in step.text:
         refuse_hidden(where, step.text, taken, rows)
     return taken
@@ -137,7 +136,7 @@ def _contents(  # noqa: PLR0917 - what the words are made of
     by: str,
 ) -> str:
     """Say what the store holds: a pipeline that says something else of it is refused."""
-    texts = projected_sql(taken)
+    texts = projected_sql(taken, keys.names)
     words = []
     for key in keys:
         text = texts[key.name]

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType, TimestampType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import as_column, jvm
+from sparkrelay.runtime.compile.catalyst import as_column, java, named, null_column
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
@@ -18,7 +18,7 @@ from sparkrelay.runtime.contract.emitting_specs import TimedSource
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology import RECORD_TIME, Delay
-from sparkrelay.topology.columns import argument_text, quoted, session_gap
+from sparkrelay.topology.columns import argument_text, session_gap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,8 @@ _NO_COLUMNS = re.compile(
     r"|\b(?:CAST|AS|TIMESTAMP|TIMESTAMP_NTZ|DATE|BIGINT|STRING|INTERVAL|CASE|WHEN|THEN|ELSE|END|AND|OR|NOT|IS|NULL)\b"
 )
 _COLUMN = re.compile(r"(?:`[^`]+`|\b[A-Za-z_]\w*)(?:\.(?:`[^`]+`|\w+))*(?![\w.(])")
+#: Intervals that were read, in microseconds: each leg of a pipeline asks again for the few that there are.
+_INTERVALS: dict[str, int] = {}
 _ALONE = "F.session_window() stands by itself among the columns of groupBy(), and with no other window"
 
 
@@ -179,7 +181,7 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
             f'{"" if aggregation.watermark is None else aggregation.watermark[0]}", "1 hour") too'
         )
     names = [*without_kafka(visible(rows)).names, *hidden]
-    columns = (quoted((name,)) for name in names)
+    columns = named(names)
     timed = checked(where, lambda: rows.select(*columns, found[0].alias(hidden_columns.WINDOW)))
     # Catalyst leaves out what the window is not made of, unless it decides which rows there are.
     if not timed.select(hidden_columns.WINDOW)._jdf.queryExecution().optimizedPlan().deterministic():
@@ -319,7 +321,10 @@ def interval_us(rows: DataFrame, interval: str, where: str) -> int:
     Raises:
         TopologyException: it is none, or negative.
     """
-    some = rows.select(F.lit(None).cast("timestamp").alias("time"))
-    node: Any = checked(where, lambda: some.withWatermark("time", interval))._jdf.queryExecution().logical()
-    unit = jvm().java.util.concurrent.TimeUnit.MICROSECONDS
-    return int(jvm().org.apache.spark.sql.catalyst.util.IntervalUtils.getDuration(node.delay(), unit, 31))
+    if type(interval) is not str or interval not in _INTERVALS:
+        some = rows.select(null_column(TimestampType(), "time"))
+        node: Any = checked(where, lambda: some.withWatermark("time", interval))._jdf.queryExecution().logical()
+        unit = java("java.util.concurrent.TimeUnit").MICROSECONDS
+        durations = java("org.apache.spark.sql.catalyst.util.IntervalUtils")
+        _INTERVALS[interval] = int(durations.getDuration(node.delay(), unit, 31))
+    return _INTERVALS[interval]

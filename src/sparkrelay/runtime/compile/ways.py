@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import StructType
 
-from sparkrelay.runtime.compile.catalyst import number_of
+from sparkrelay.runtime.compile.catalyst import analyzed
 from sparkrelay.runtime.compile.picked_rows import picked_rows
 from sparkrelay.runtime.compile.resident_plan import let_markers_through, resident_session
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
@@ -68,8 +68,7 @@ class _Stages:
 
     def made(self, stage: _Stage, rows: DataFrame) -> DataFrame:
         """Note whose rows a frame holds; returns it."""
-        number = number_of(rows._jdf.queryExecution().analyzed().output().apply(0))
-        self._made[number] = stage
+        self._made[analyzed(rows).output[0].number] = stage
         if len(self._made) > _MOST_STAGES:
             self._made.popitem(last=False)
         return rows
