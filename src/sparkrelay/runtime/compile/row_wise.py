@@ -57,6 +57,7 @@ def differs_each_time(plan: DataFrame) -> str | None:
                 return f"{expression.java.sql()} is not deterministic"
             if expression.java.containsPattern(subquery):
                 return f"{expression.java.sql()} holds a subquery"
+        return "something in it is not deterministic, or holds a subquery"
     return depends_on_time(node)
 
 
