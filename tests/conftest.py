@@ -24,8 +24,9 @@ from tests.waiting import wait_until
 pytest.register_assert_rewrite("tests.chaos", "tests.integration", "tests.unit")
 
 # The same examples in every run, however slow the machine: what fails was broken by the change at hand. New examples
-# are looked for on purpose, with HYPOTHESIS_PROFILE=search.
+# are looked for on purpose, with HYPOTHESIS_PROFILE=search; and "whole" tries all of tests/examples.py.
 settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("whole", settings.get_profile("repeat"))
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 

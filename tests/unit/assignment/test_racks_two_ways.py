@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, note, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.assignment import KafkaStreamsState, TaskInfo, rack_awareness
 from sparkrelay.assignment.placement import Placement
@@ -99,7 +100,7 @@ def optimized(case, strategy, limit, exchange):
 
 
 @given(case=cases(), strategy=st.sampled_from(AWARE))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_actives_cost_the_same_both_ways(case, strategy):
     def exchange(racks, placement):
         racks.optimize_actives(list(range(len(placement.tasks))), **case.costs)
@@ -124,7 +125,7 @@ def test_actives_cost_the_same_both_ways(case, strategy):
 
 
 @given(case=cases(), strategy=st.sampled_from(AWARE), stuck=st.sets(st.integers(0, 27)))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_standbys_are_valid_and_no_dearer_both_ways(case, strategy, stuck):
     def exchange(racks, _placement):
         racks.optimize_standbys(

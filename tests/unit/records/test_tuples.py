@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.keys import key_bytes, key_columns
@@ -77,7 +78,7 @@ def there_and_back(columns):
     return packed, key_columns(packed, pa.schema([(f"c{i}", column.type) for i, column in enumerate(columns)]))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(columns=tables())
 def test_rows_are_read_as_written(columns):
     columns = [*columns, pa.array([True] * len(columns[0]))]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
@@ -223,7 +224,7 @@ def well_conditioned(rows):
     return True
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(batches=st.lists(st.lists(ROW, max_size=6), min_size=1, max_size=4))
 def test_batches_and_states_put_together_give_what_all_rows_do(batches):
     rows = [row for batch in batches for row in batch]
@@ -239,7 +240,7 @@ def test_batches_and_states_put_together_give_what_all_rows_do(batches):
         assert_same(shown(CODEC, states), model(rows), rows)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(kept=st.lists(ROW, max_size=5), gone=st.lists(ROW, max_size=5))
 def test_rows_taken_out_again_leave_what_the_others_give(kept, gone):
     if not all(map(well_conditioned, (kept, gone, [*kept, *gone]))):

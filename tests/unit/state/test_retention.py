@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore, Watermark
 from sparkrelay.state.changelog import encode_changelog, encode_marker, split
@@ -80,7 +81,7 @@ class Copy:
         }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(BATCHES, max_size=12))
 def test_windows_are_kept_as_long_as_they_should_be_and_are_final_once(batches):
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore
@@ -258,4 +259,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStoreMachine.settings = settings(max_examples=examples(60, 2), stateful_step_count=30, deadline=None)

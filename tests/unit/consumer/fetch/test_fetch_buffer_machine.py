@@ -10,6 +10,7 @@ from collections import deque
 import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import examples
 from tests.unit.consumer.fetched_data import T0, T1, joined, positions, records, rows
 
 from sparkrelay.consumer.base.events import Mailbox
@@ -122,7 +123,7 @@ class Buffering(RuleBasedStateMachine):
 
 
 TestBuffering = Buffering.TestCase
-TestBuffering.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestBuffering.settings = settings(max_examples=examples(150), stateful_step_count=50, deadline=None)
 
 
 class Interrupter:

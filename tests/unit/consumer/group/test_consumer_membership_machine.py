@@ -12,6 +12,7 @@ from collections import deque
 
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from tests.examples import examples
 from tests.unit.consumer.kip848_coordinator import Coordinator
 from tests.unit.consumer.surroundings import Located
 
@@ -386,5 +387,7 @@ class Groups(RuleBasedStateMachine):
 
 
 def test_groups_come_to_rest_and_own_nothing_twice():
-    limits = settings(max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+    limits = settings(
+        max_examples=examples(300), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    )
     run_state_machine_as_test(Groups, settings=limits)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
 from sparkrelay.state import Marker, TaskStore
@@ -101,7 +102,7 @@ class Copy:
         }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(

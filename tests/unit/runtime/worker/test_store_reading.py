@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.doubles.state_steps import state_spec, task_command
+from tests.examples import examples
 from tests.unit.records.json.test_writing import SCHEMA, rows as json_rows
 from tests.unit.state.conftest import Driver
 
@@ -61,7 +62,7 @@ def check_together(read, keys):
     return shown
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(items=json_rows, opened=st.integers(0, 3), asked=st.lists(st.integers(-1, 12), min_size=1, max_size=14))
 def test_rows_of_all_types_are_the_same_read_together_and_alone(tmp_path_factory, items, opened, asked):
     """Rows of a table, of which the first ones change in a batch that is open."""

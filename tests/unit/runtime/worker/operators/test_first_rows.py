@@ -4,6 +4,7 @@ import math
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import RankingSpec
@@ -24,7 +25,7 @@ def in_order(price, descending, nulls_first):
     return (null, *(((-number[0]), -number[1]) if descending else number))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(ROWS, max_size=5), st.integers(1, 4), st.booleans(), st.booleans())
 def test_places_are_those_of_all_rows_in_order(batches, count, descending, nulls_first):
     codec = FirstRows(ROW, RankingSpec("n", (("price", descending, nulls_first),), count))

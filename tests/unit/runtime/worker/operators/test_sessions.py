@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.records.keys import key_columns
@@ -68,7 +69,7 @@ def model(open_, rows, before):
     return touched
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(BATCHES, st.integers(0, 10))
 def test_sessions_are_those_of_rows_merged_one_by_one(batches, delay):
     with tempfile.TemporaryDirectory() as folder:

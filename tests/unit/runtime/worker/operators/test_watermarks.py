@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.doubles.state_steps import state_spec, task_command
+from tests.examples import examples
 
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.runtime.contract import hidden_columns
@@ -160,6 +161,7 @@ def expected(batches, delay_ms):
 
 
 @pytest.mark.parametrize("small", [0, 4096], ids=["each", "together"])
+@settings(max_examples=examples(100))
 @given(rows=TIMES, delay_ms=st.sampled_from([0, 4, 25]), cuts=st.sets(st.integers(0, 25)), again=st.booleans())
 def test_final_rows_come_once_and_are_right(small, rows, delay_ms, cuts, again):
     with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as folder:
