@@ -37,7 +37,7 @@ def test_a_few_thousand_damaged_avro_records():
 
 
 def test_a_few_thousand_damaged_protobuf_messages():
-    throw(PROTOBUF, seed=0, count=4_000)
+    throw(PROTOBUF, seed=0, count=1_000)
 
 
 def test_reading_one_byte_too_far_is_seen():
