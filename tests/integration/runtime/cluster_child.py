@@ -315,8 +315,11 @@ def hold(target, folder):
 def drop_executors(spark, settings):
     """Take all executors away for good, as a master that has dropped the application; say what an instance does."""
     name = settings["config"]["application.id"] + "-dropped"
-    config = {"application.id": name, "auto.offset.reset": "latest", "executor.wait.timeout.ms": 60_000}
-    context, seen = spark.sparkContext._jsc.sc(), []
+    config = {"application.id": name, "auto.offset.reset": "latest", "executor.wait.timeout.ms": 20_000}
+    context, executors, seen = spark.sparkContext._jsc.sc(), Executors(spark), []
+    # Its JVM and its Python are up before the instance waits for a process there: that would count, too.
+    (executor,) = wait_for(lambda: executors.describe(executors.ids()), lambda found: len(found) == 1)
+    where(ExecutorTarget.on(spark, executor, executors))
 
     def look():
         now = streams.snapshot()
@@ -328,8 +331,7 @@ def drop_executors(spark, settings):
     with make_pipeline(spark, settings, **config) as streams:
         streams.start()
         wait_for(look, lambda state: state == "RUNNING", 180)
-        for executor in Executors(spark).ids():
-            assert context.killExecutor(executor)
+        assert context.killExecutor(executor.id)
         wait_for(look, lambda state: state == "ERROR", 180)
         failure = str(streams.exception())
     no_preference = getattr(getattr(spark._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()

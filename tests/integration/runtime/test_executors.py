@@ -178,7 +178,7 @@ def test_an_instance_whose_executors_are_gone_for_good_is_unhealthy_and_ends(clu
     waiting = [one for one in dropped["seen"] if one[0] == "REBALANCING" and "Spark has no executor" in (one[3] or "")]
     assert waiting
     assert all(not alive and not ready for _, alive, ready, _ in waiting)
-    assert dropped["failure"].startswith("no executor has worked for this instance for 60 s (executor.wait.timeout.ms)")
+    assert dropped["failure"].startswith("no executor has worked for this instance for 20 s (executor.wait.timeout.ms)")
 
 
 def test_a_session_that_was_stopped_in_its_jvm_ends_an_idle_instance(cluster):
