@@ -30,8 +30,8 @@ def optimization():
 
 
 @pytest.fixture(scope="module")
-def ledger(kafka, module_topic, seed, ways):
-    """The ledger of a fleet: of each of the two ways, where a module goes both."""
+def ledger(kafka, module_topic, seed, ways, optimization):
+    """The ledger of a fleet: of each of them, where a module has several, one after the other."""
     book = Ledger(kafka, module_topic, seed)
     yield book
     book.close()

@@ -1,4 +1,8 @@
-"""Two instances share the work; one is killed or sleeps, and the other takes its tasks over from its standbys."""
+"""Two instances share the work; one is killed or sleeps, and the other takes its tasks over from its standbys.
+
+One table's topic is its changelog (`topology.optimization`), which standbys have read as far as the group; other tables
+and aggregates have changelogs of their own.
+"""
 
 import signal
 
@@ -7,25 +11,30 @@ import pytest
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
+@pytest.fixture(scope="module", params=["all", pytest.param("none", marks=pytest.mark.long)])
+def optimization(request):
+    return request.param
+
+
 def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share, has_everything):
     first, second = neighbours.crew
     share(first, second)
-    ledger.write_and_read_half(800, neighbours.tail)
+    ledger.write_and_read_half(400, neighbours.tail)
     first.signal(signal.SIGSTOP)
     ledger.wait_for_results(neighbours)
     has_everything(second)
-    ledger.write_and_read_half(800, neighbours.tail)
+    ledger.write_and_read_half(400, neighbours.tail)
     first.signal(signal.SIGCONT)
     ledger.wait_for_results(neighbours)
     share(first, second)
-    ledger.write(200)
+    ledger.write(100)
     ledger.wait_for_results(neighbours)
 
 
 def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everything):
     first, second = neighbours.crew
     share(first, second)
-    ledger.write_and_read_half(800, neighbours.tail)
+    ledger.write_and_read_half(400, neighbours.tail)
     assert first.ask("wait") == "waits", first.tail()
     first.process.send_signal(signal.SIGTERM)
     assert first.process.stdout.readline().strip() == "ended NOT_RUNNING", first.tail()
@@ -33,7 +42,7 @@ def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everyth
     ledger.wait_for_results(neighbours)
     has_everything(second)
     neighbours.crew = second, neighbours.start(spare=False)
-    ledger.write(200)
+    ledger.write(100)
     ledger.wait_for_results(neighbours)
 
 
@@ -41,7 +50,7 @@ def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
     share(*neighbours.crew)
     newcomer = neighbours.take_spare()
     neighbours.arm("leader-before-answer", 1, "instance")
-    ledger.write_and_read_half(800, neighbours.tail)
+    ledger.write_and_read_half(400, neighbours.tail)
     # It dies itself if the group makes it its leader.
     newcomer.ask("start")
     everybody = [*neighbours.crew, newcomer]
@@ -49,19 +58,21 @@ def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
     left = [instance for instance in everybody if instance.alive]
     assert len(left) == 2, neighbours.tail()
     share(*left)
-    ledger.write(200)
+    ledger.write(100)
     ledger.wait_for_results(neighbours)
     neighbours.crew = tuple(left)
 
 
-def test_one_of_two_is_killed(neighbours, ledger, share, has_everything):
+def test_one_of_two_is_killed(neighbours, ledger, share, has_everything, kafka_admin, optimization):
     first, second = neighbours.crew
     share(first, second)
-    ledger.write_and_read_half(2000, neighbours.tail)
+    ledger.write_and_read_half(400, neighbours.tail)
     first.kill()
-    ledger.write(200)
+    ledger.write(100)
     ledger.wait_for_results(neighbours)
     has_everything(second)
+    topics = kafka_admin.list_topics(timeout=60).topics
+    assert (f"{neighbours.application_id}-people-changelog" in topics) == (optimization == "none")
     assert second.stop() == "stopped NOT_RUNNING"
     ledger.read_again()
 
@@ -78,7 +89,7 @@ def test_both_are_killed_and_one_returns(neighbours, ledger, share, has_everythi
         instance.kill()
     one = neighbours.start(spare=False)
     ledger.wait_for_results(neighbours)
-    ledger.write(200)
+    ledger.write(100)
     ledger.wait_for_results(neighbours)
     has_everything(one)
     assert one.stop() == "stopped NOT_RUNNING"
