@@ -27,7 +27,7 @@ def complaints(instance):
 def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     instance = fleet.running or fleet.start(spare=False)
     ledger.wait_for_results(fleet)
-    ledger.write_and_read_half(800, instance.tail)
+    ledger.write_and_read_half(400, instance.tail)
     before = complaints(instance)
     getattr(kafka, goes)()
     if goes != "pause":
@@ -46,7 +46,7 @@ def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
 def test_the_broker_is_gone_for_a_minute(kafka, fleet, ledger, wait_until):
     instance = fleet.ensure_running()
     ledger.wait_for_results(fleet)
-    ledger.write_and_read_half(800, instance.tail)
+    ledger.write_and_read_half(400, instance.tail)
     kafka.kill()
     time.sleep(OUTAGE_SECONDS)
     assert instance.alive, instance.tail()

@@ -36,23 +36,23 @@ def wait_for_share(wait_until, cluster):
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_an_executor_is_killed_and_its_replacement_takes_its_slot(number, cluster, ledger, seed, wait_for_share):
     identities = wait_for_share()
-    ledger.write_and_read_half(1000, cluster.tail)
+    ledger.write_and_read_half(400, cluster.tail)
     victim = random.Random(seed + number).choice(sorted(cluster.running.executors().values()))
     os.kill(victim, signal.SIGKILL)
-    ledger.write(200)
+    ledger.write(100)
     # Well within the session timeout of 600 s, which nobody waits for.
     ledger.wait_for_results(cluster, 240)
     assert wait_for_share() == identities, "a replacement on the same host is the same process"
-    ledger.write(200)
+    ledger.write(100)
     ledger.wait_for_results(cluster)
 
 
 def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, ledger, wait_for_share):
     identities = wait_for_share()
-    ledger.write_and_read_half(1000, cluster.tail)
+    ledger.write_and_read_half(400, cluster.tail)
     for victim in cluster.running.executors().values():
         os.kill(victim, signal.SIGKILL)
-    ledger.write(200)
+    ledger.write(100)
     # Two JVMs and their Python daemons start anew.
     ledger.wait_for_results(cluster, 240)
     assert wait_for_share() == identities
