@@ -71,7 +71,8 @@ test-browser: venv  ## the live page in a real browser: needs Chromium (CHROMIUM
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group browser
 	$(BIN)/pytest tests/browser
 
-test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer), every consumer scenario
+test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer), every scenario and example
+	HYPOTHESIS_PROFILE=whole $(BIN)/pytest -n 2 tests/unit
 	$(BIN)/pytest -m long tests/long tests/integration/consumer
 
 $(HELM):

@@ -75,6 +75,36 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
 
 
+#: Tests that share something dear, such as brokers or a wheel, which each process would make for itself.
+TOGETHER = (
+    "tests/chaos/consumer/",
+    "tests/integration/client/test_transactions_kafka.py",
+    "tests/integration/consumer/conformance/bounce/",
+    "tests/integration/consumer/test_replicas_kafka.py",
+    "tests/integration/doctor/",
+    "tests/integration/packaging/",
+    "tests/integration/security/",
+    "tests/unit/test_site.py",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give what stands together to one process, first; and all other tests one by one, whichever process is free.
+
+    pytest-xdist's own `--dist loadgroup` does not find the groups with pytest 9.
+    """
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
+
+    return Together(config, log)
+
+
 def pytest_configure():
     """Let processes that tests start get Ctrl-C: a shell that runs us in the background has it ignored.
 

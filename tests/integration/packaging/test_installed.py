@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("packaging")]
+pytestmark = pytest.mark.integration
 
 
 def test_the_command_and_the_package_are_the_wheels(run, installed):
