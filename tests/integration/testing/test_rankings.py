@@ -190,6 +190,27 @@ def test_spark_batch_ranks_the_same_rows_of_windows(spark, seed):
     assert ours == [sorted(map(_text, some)) for some in wanted]
 
 
+def test_what_a_filter_behind_the_topic_leaves_out_beats_nobody(spark):
+    """And the clock goes by rows that others have beaten, too."""
+    builder = StreamsBuilder()
+    rank = F.rank().over(Window.partitionBy("window").orderBy(F.desc("price")))
+    timed = bids(builder).withWatermark("at", "0 seconds").withColumn("window", F.window("at", "10 seconds"))
+    for topic, condition in (("cheap", F.col("price") < 5), ("all", None)):
+        rows = timed.repartition("window", partitions=1, name=topic)
+        rows = rows if condition is None else rows.where(condition)
+        best = rows.withColumn("rank", rank).where("rank <= 1").outputMode("append")
+        best.select("bidder").to(topic, value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        topic, outs = driver.create_input_topic("bids"), [driver.create_output_topic(name) for name in ("cheap", "all")]
+        rows = (("ada", 4.0, 1), ("bob", 9.0, 2), ("cid", 4.5, 11), ("dan", 1.0, 22), ("eve", 2.0, 21))
+        for bidder, price, second in rows:
+            topic.pipe_input("x", {"bidder": bidder, "price": price, "at": START + dt.timedelta(seconds=second)})
+        driver.process()
+        topic.pipe_input("x", {"bidder": "fay", "price": 0.0, "at": START + dt.timedelta(seconds=22)})
+        driver.process()
+        assert [[row["bidder"] for row in out.read_rows()] for out in outs] == [["ada", "cid"], ["bob", "cid"]]
+
+
 def _text(row):
     return " ".join(str(value).lower() for value in row)
 

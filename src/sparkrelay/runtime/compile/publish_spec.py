@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Leg, Sink
+    from sparkrelay.topology import Leg, Sink, Step
 
 __all__ = ["changes_spec", "late_spec", "publish_spec", "settle_spec", "shared_changelog"]
 
@@ -114,13 +114,19 @@ def _ranked_behind(
     names = [path[0] for key in table.keys if (path := column_path(key)) is not None]
     by = tuple(name for name in names if name != table.ranking.number)
     # Other steps might leave rows out of a key that have beaten others of it.
-    harmless = [(f"{quoted((name,))} is not null",) for name in by]
+    harmless = {f"{quoted((name,))} is not null" for name in by}
     for step in readers[0].before:
-        if isinstance(step, Lookup) or not (step.kind == "withWatermark" or step.args in harmless):
+        if isinstance(step, Lookup) or not (step.kind == "withWatermark" or _condition(step) in harmless):
             return None, ()
     spec = ranking_spec(table, by)
     wanted = {*by, *(one.column for one in table.ranking.order)}
     return (spec, by) if wanted <= set(columns.names) else (None, ())
+
+
+def _condition(step: Step) -> str | None:
+    """Return the text of a ``where``; None for a Column, and other steps."""
+    condition = step.args[0] if step.kind == "where" else None
+    return condition if isinstance(condition, str) else None
 
 
 def shared_changelog(leg: Leg, names: TopicNames) -> str | None:

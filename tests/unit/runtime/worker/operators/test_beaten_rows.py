@@ -10,10 +10,12 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import PublishSpec, RankingSpec
 from sparkrelay.runtime.worker.operators.beaten_rows import without_beaten
 
+TIME = pa.timestamp("us", "UTC")
+WINDOW = pa.struct([("start", TIME), ("end", TIME)])
 COLUMNS = ("k", "w", "price")
 
 
-def spec_of(count, *, ties, by=("k", "w")):
+def spec_of(count, *, ties, by=("k", "w"), event_time=None):
     wanted = {field.name for field in dataclasses.fields(PublishSpec)}
     return PublishSpec(
         **{name: value for name, value in WITHOUT_KAFKA.items() if name in wanted},
@@ -26,6 +28,8 @@ def spec_of(count, *, ties, by=("k", "w")):
         headers=None,
         ranking=RankingSpec("n", (("price", True, False),), count, ties),
         ranked_by=by,
+        event_time=event_time,
+        ahead_ms=1000,
     )
 
 
@@ -57,3 +61,15 @@ def test_rows_without_a_key_are_one_key():
 
 def test_no_rows():
     assert without_beaten(spec_of(1, ties=True), rows_of()).num_rows == 0
+
+
+def test_the_newest_row_of_each_key_goes_on_for_the_clock_behind_the_topic():
+    far = 1 << 53
+    rows = rows_of(("a", 1, 9), ("a", 1, 3), ("a", 1, 3), ("a", 1, 1), ("b", 2, 1), ("b", 2, 2))
+    times = pa.array([10_000, 30_000, 30_000, far, None, None], TIME)
+    rows = rows.append_column("at", times)
+    found = without_beaten(spec_of(1, ties=True, event_time="at"), rows)
+    assert found.column("price").to_pylist() == [9, 3, 2], "one whose time is far ahead moves no watermark"
+    windows = pa.array([{"start": 0, "end": end} for end in (10_000, 20_000, 0, 0, 0, 0)], WINDOW)
+    found = without_beaten(spec_of(1, ties=True, event_time="at"), rows.set_column(3, "at", windows))
+    assert found.column("price").to_pylist() == [9, 3, 1, 2]
