@@ -41,8 +41,7 @@ def slow_pipeline(source, quick, slow):
 def test_a_batch_that_takes_too_long_is_tried_with_fewer_records(instance, make_topic, produce, consumed, wait_until):
     source, quick, slow = make_topic("in"), make_topic("quick"), make_topic("slow")
     produce(source, [(str(n), "0.04") for n in range(200)])
-    # From as many on they are halved.
-    settings = {"transaction.timeout.ms": TIMEOUT_MS, "max.batch.retries": 10, "max.batch.records": 200}
+    settings = {"transaction.timeout.ms": TIMEOUT_MS, "max.batch.retries": 10}
     streams = instance(slow_pipeline(source, quick, slow), settings)
     streams.start()
     wait_until(

@@ -1,8 +1,8 @@
 """How many records a task takes in one micro-batch: fewer after batches that outlasted their transactions.
 
 The broker aborts a transaction that is open for longer than ``transaction.timeout.ms``. Run again as it was, such a
-batch would be aborted for ever. So each time takes half as many records; and if that does not help, because the time
-goes elsewhere, the instance ends with what to do about it.
+batch would be aborted for ever. So each time takes half as many records as the last one had; and if that does not help,
+because the time goes elsewhere, the instance ends with what to do about it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ class BatchLimit:
         #: Records that a task may take in the next batch.
         self.records = records
 
-    def note(self, outcome: BatchOutcome) -> None:
+    def note(self, outcome: BatchOutcome, taken: int) -> None:
         """Take what became of a batch.
+
+        Args:
+            outcome: of the batch.
+            taken: how many records the task had that had the most.
 
         Raises:
             StreamsException: batches outlast their transactions however few records they take.
@@ -59,11 +63,13 @@ class BatchLimit:
         if self._outlasted > self._tries:
             raise StreamsException(
                 f"{self._outlasted} batches in a row took longer than transaction.timeout.ms={self._timeout_ms}, and "
-                f"the broker aborted them; the last one took {seconds:.1f} s with at most {self.records} records a "
+                f"the broker aborted them; the last one took {seconds:.1f} s with at most {taken} records a "
                 "task. Raise transaction.timeout.ms (and the broker's transaction.max.timeout.ms, if that is lower), "
                 "lower max.batch.records, or make the pipeline's steps faster"
             ) from fenced[0]
-        before, self.records = self.records, max(1, self.records // 2)
+        # Half of what may be taken would be no less where there was little to take.
+        before = min(self.records, taken or self.records)
+        self.records = max(1, before // 2)
         log.warning(
             "a batch took %.1f s, longer than transaction.timeout.ms=%d, and was aborted by the broker: the next one "
             "takes %d records a task instead of %d; raise transaction.timeout.ms or lower max.batch.records",

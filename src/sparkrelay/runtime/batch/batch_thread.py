@@ -250,7 +250,8 @@ class BatchThread:
         outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions)
         self._due = begun + max(self._config.commit_interval_ms / 1000, self._spacing(outcome))
         self._progress.batch(work, outcome, listed_seconds=listed)
-        self._limit.note(outcome)
+        taken = max(sum(stop - start for start, stop in ranges.values()) for _, ranges in work.values())
+        self._limit.note(outcome, taken)
         self._retention.note(outcome.reports)
         return outcome
 

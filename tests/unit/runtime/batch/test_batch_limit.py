@@ -21,48 +21,48 @@ def done(seconds):
 
 def test_each_batch_that_outlasts_its_transaction_halves_the_next():
     limit = BatchLimit(100, 60_000, tries=3)
-    limit.note(fenced(61))
+    limit.note(fenced(61), 100)
     assert limit.records == 50
-    limit.note(fenced(61, committed=[OTHER]))
+    limit.note(fenced(61, committed=[OTHER]), 100)
     assert limit.records == 25
 
 
 def test_too_many_in_a_row_end_the_instance_and_name_the_remedy():
     limit = BatchLimit(100, 60_000, tries=2)
-    limit.note(fenced(61))
-    limit.note(fenced(61))
+    limit.note(fenced(61), 100)
+    limit.note(fenced(61), 100)
     with pytest.raises(
         StreamsException,
-        match=r"3 batches in a row .*transaction.timeout.ms=60000.* took 75.5 s with at most 25 records a task.*"
+        match=r"3 batches in a row .*transaction.timeout.ms=60000.* took 75.5 s with at most 100 records a task.*"
         r"Raise transaction.timeout.ms .*lower max.batch.records",
     ):
-        limit.note(fenced(75.5))
+        limit.note(fenced(75.5), 100)
 
 
 def test_a_batch_in_time_ends_the_row():
     limit = BatchLimit(100, 60_000, tries=1)
     for _ in range(5):
-        limit.note(fenced(61))
-        limit.note(done(40))
+        limit.note(fenced(61), 100)
+        limit.note(done(40), 100)
     assert limit.records == 3
 
 
 def test_easy_batches_grow_again_up_to_the_setting():
     limit = BatchLimit(100, 60_000, tries=3)
-    limit.note(fenced(61))
-    limit.note(fenced(61))
-    limit.note(done(16))
+    limit.note(fenced(61), 100)
+    limit.note(fenced(61), 100)
+    limit.note(done(16), 100)
     assert limit.records == 25
-    limit.note(done(15))
+    limit.note(done(15), 100)
     assert limit.records == 50
     for _ in range(3):
-        limit.note(done(1))
+        limit.note(done(1), 100)
     assert limit.records == 100
 
 
 def test_a_batch_of_one_record_stays_one():
     limit = BatchLimit(1, 60_000, tries=2)
-    limit.note(fenced(61))
+    limit.note(fenced(61), 100)
     assert limit.records == 1
 
 
@@ -73,5 +73,13 @@ def test_a_batch_of_one_record_stays_one():
 )
 def test_what_is_not_the_batchs_length_changes_nothing(outcome):
     limit = BatchLimit(100, 60_000, tries=0)
-    limit.note(outcome)
+    limit.note(outcome, 100)
     assert limit.records == 100
+
+
+def test_where_there_was_little_to_take_half_of_that_is_taken():
+    limit = BatchLimit(500_000, 60_000, tries=2)
+    limit.note(fenced(61), 5000)
+    assert limit.records == 2500
+    limit.note(fenced(61), 0)
+    assert limit.records == 1250, "one that ended windows alone says nothing of records"
