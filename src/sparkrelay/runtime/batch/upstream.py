@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.runtime.tasks.event_times import Limit, Reached, reached_in
@@ -28,8 +28,6 @@ __all__ = ["Upstream"]
 
 #: Input -> what is noted with its commit, by topic.
 _Said: TypeAlias = "Mapping[TopicPartition, Mapping[str, Reached]]"
-#: What has been unread for so long is more than what has just come: who reads what comes of it is not idle meanwhile.
-_JUST_COME_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +82,8 @@ class Upstream:
         self._unread: dict[TopicPartition, _Unread] = {}
         #: Inputs that have been looked at.
         self._known: set[TopicPartition] = set()
-        #: Topic -> the newest event time written there, by the last look; and when that was.
+        #: Topic -> the newest event time written there, by the last look.
         self._newest: Mapping[str, int] = {}
-        self._looked = -math.inf
 
     def ask(
         self, tasks: Sequence[Task], writers: Mapping[str, Writers], *, news: bool, timeout: float
@@ -165,9 +162,8 @@ class Upstream:
             }
 
         def came(partition: TopicPartition) -> float:
-            """Return since when what is seen now has been unread: what comes of a backlog is one, topic after topic."""
-            upstream = [last[p].since for p in above.get(partition, ()) if p in last]
-            return min((now, *(since for since in upstream if self._looked - since > _JUST_COME_S)))
+            """Return since when what is seen now has been unread: what comes of a backlog is one, topic for topic."""
+            return min((now, *(last[p].since for p in above.get(partition, ()) if p in last)))
 
         # Those that are read by others first.
         for partition in sorted(ends, key=above.__contains__):
@@ -183,23 +179,22 @@ class Upstream:
             elif unread.end <= at:
                 self._unread[partition] = _Unread(end, came(partition), unread.then, counted(newest, partition))
         self._known.update(ends)
-        self._newest, self._looked = newest, now
+        self._newest = newest
 
     def _limit(self, topic: str, writers: Writers, said: _Said) -> Limit:
         """Return the newest event time that counts in the rows that a repartition topic has."""
-        now = self._clock()
         upstream = [self._unread[partition] for partition in writers.upstream if partition in self._unread]
         holds: list[int] = []
-        held = False
+        since = math.inf
         for inputs in writers.tasks:
             unread = upstream + [self._unread[partition] for partition in inputs if partition in self._unread]
             if unread:
                 reached = said.get(inputs[0], {}).get(topic)
                 through = NO_TIME if reached is None or reached.through is None else reached.through
                 holds.append(max(through, min(some.before.get(topic, NO_TIME) for some in unread)))
-                held = held or any(now - some.since > _JUST_COME_S for some in unread)
+                since = min(since, *(some.since for some in unread))
         if holds:
-            return Limit(min(holds), waits=True, held=held)
+            return Limit(min(holds), since)
         # What an older release has written came without times.
         silent = any(inputs[0] in said and topic not in said[inputs[0]] for inputs in writers.tasks)
         return Limit(ANY_TIME if silent else _newest(topic, writers, said))

@@ -8,6 +8,7 @@ caught up. So each task says with its commits how far it has come (as Kafka Stre
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -87,13 +88,12 @@ class Limit:
 
     Attributes:
         time: in milliseconds since 1970; ``LATEST``: any.
-        waits: True if a task that writes the topic has something unread.
-        held: True if that has not only just come: there is input for the topic, though it has not come yet.
+        unread_since: since when a task that writes the topic, or one upstream of it, has had something unread, in
+            monotonic seconds: there may be input, though it has not come yet. ``inf``: nothing is unread.
     """
 
     time: int
-    waits: bool = False
-    held: bool = False
+    unread_since: float = math.inf
 
 
 class EventTimeLimits:
@@ -113,14 +113,14 @@ class EventTimeLimits:
         self._open = True
 
     @property
-    def held(self) -> frozenset[str]:
-        """The topics that a task upstream of is behind: there is input, though it has not come yet."""
-        return frozenset(topic for topic, limit in self._last.items() if limit.held)
+    def unread_since(self) -> dict[str, float]:
+        """Since when what may become input of each topic has been unread upstream, of those of which something is."""
+        return {topic: limit.unread_since for topic, limit in self._last.items() if limit.unread_since < math.inf}
 
     @property
     def waiting(self) -> bool:
         """True if a look that is to come may say something else, though the task gets no rows."""
-        return any(limit.waits for limit in self._last.values()) or any(self._waiting.values())
+        return bool(self.unread_since) or any(self._waiting.values())
 
     def seen(self, partition: TopicPartition, end: int, limit: Limit) -> None:
         """Learn of a look at the writers of a topic.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,21 +34,30 @@ class IdleTopics:
         #: Whether a window is open only because a topic holds it. A new owner does not know, and looks.
         self._held = dict.fromkeys(self._topics, True)
 
-    def look(self, behind: Collection[str], now: float) -> dict[str, frozenset[str]]:
+    def look(
+        self, behind: Collection[str], now: float, unread_since: Mapping[str, float] | None = None
+    ) -> dict[str, frozenset[str]]:
         """Return the topics that are waited for, by store.
 
         Args:
-            behind: those that have more than the batch takes, or are to get more by tasks upstream that are behind.
+            behind: those that have more than the batch takes.
             now: when this is asked.
+            unread_since: topic -> since when what may become rows of it has been unread upstream. What is unread for as
+                long as a silent topic is waited for is a backlog: rows, though they have not come yet. What has come
+                since, as there always is something in a steady flow, is none; all of it may be filtered away.
         """
+        awaited = {store: set[str]() for store in self._topics}
         for store, topics in self._topics.items():
+            idle = self._idle_seconds[store]
             for topic in topics:
-                if topic in behind or (store, topic) not in self._since:
+                unread = math.inf if unread_since is None else unread_since.get(topic, math.inf)
+                if topic in behind or (store, topic) not in self._since or unread <= now - idle:
                     self._since[store, topic] = now
-        return {
-            store: frozenset(topic for topic in topics if now - self._since[store, topic] < self._idle_seconds[store])
-            for store, topics in self._topics.items()
-        }
+                over = self._since[store, topic] + idle
+                # What was there by then is waited for.
+                if now < over or unread <= over:
+                    awaited[store].add(topic)
+        return {store: frozenset(topics) for store, topics in awaited.items()}
 
     def due(self, awaited: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the topics of groupings whose windows end because one of them is waited for no longer."""

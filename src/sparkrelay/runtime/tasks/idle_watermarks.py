@@ -35,10 +35,19 @@ class IdleWatermarks:
         """Note that the task is not idle."""
         self._since, self._asked_at = now, None
 
-    def due(self, now: float) -> int:
-        """Return by how many milliseconds watermarks are to go on now; 0: they are not."""
-        if self._since is None:
+    def due(self, now: float, unread_since: Iterable[float] = ()) -> int:
+        """Return by how many milliseconds watermarks are to go on now; 0: they are not.
+
+        Args:
+            now: when this is asked.
+            unread_since: since when what may become input has been unread upstream. What is unread for as long as an
+                idle task waits is input, though it has not come yet; and what was there by then is waited for.
+        """
+        oldest = min(unread_since, default=math.inf)
+        if self._since is None or oldest <= now - self._idle_seconds:
             self._since = now
+        if oldest <= self._since + self._idle_seconds:
+            return 0
         silence = now - self._since
         nearest = min(self._left_ms.values(), default=math.inf)
         if self._idle_seconds <= 0 or silence < self._idle_seconds or silence * 1000 < nearest:

@@ -407,13 +407,12 @@ class Task:
         self.attempt.silence_ms, self.attempt.now_ms = 0, clock_ms
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
         self.attempt.limits = self.event_time_limits.at({**positions, **{p: stop for p, (_, stop) in ranges.items()}})
-        # Where a task upstream is behind there is input, though it has not come yet.
-        held = self.event_time_limits.held
-        awaited = self.idle_topics.look(self._behind(positions, ranges) | held, now)
+        unread = self.event_time_limits.unread_since
+        awaited = self.idle_topics.look(self._behind(positions, ranges), now, unread)
         self.attempt.awaited, self.attempt.looked_at = awaited, now
-        if held or any(partition.topic in self.timed_topics for partition in ranges):
+        if any(partition.topic in self.timed_topics for partition in ranges):
             self.idle_watermarks.had_input(now)
-        elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now)):
+        elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now, unread.values())):
             self.attempt.silence_ms = silence_ms
             ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
         topics = self.idle_topics.due(awaited) | self.event_time_limits.due() | self.due_times.due(clock_ms)

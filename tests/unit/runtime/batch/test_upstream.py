@@ -1,5 +1,7 @@
 """Who holds the rows of a repartition topic, by what its writers have committed and what they have not read."""
 
+import math
+
 import pytest
 
 from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
@@ -58,10 +60,10 @@ def test_one_that_is_behind_holds_where_it_is(group):
     group.commit(FAST, 100, 5000)
     group.commit(SLOW, 50, 70)
     assert group.limit() == 70
-    assert group.task.event_time_limits.held
+    assert group.task.event_time_limits.unread_since == {"rows": -math.inf}
     group.commit(SLOW, 100, 3000)
     assert group.limit() == 5000, "nobody is behind: what has been written by then counts"
-    assert not group.task.event_time_limits.held
+    assert not group.task.event_time_limits.unread_since
 
 
 def test_the_one_that_is_farthest_behind_decides(group):
@@ -85,10 +87,10 @@ def test_one_that_has_nothing_to_write_holds_nothing_that_was_there_before(group
     group.commit(FAST, 110, 6000)
     group.ends[FAST] = 110
     assert group.limit() == 5000, "what has come may be as old as all that came since"
-    assert not group.task.event_time_limits.held, "it has only just come"
+    assert group.task.event_time_limits.unread_since == {"rows": 0.0}, "it has only just come"
     group.now = 2.0
     assert group.limit() == 5000
-    assert group.task.event_time_limits.held
+    assert group.task.event_time_limits.unread_since == {"rows": 0.0}
     group.commit(SLOW, 120)
     group.ends[SLOW] = 130
     assert group.limit() == 6000, "it gets on: what is unread now came after that"
@@ -102,7 +104,7 @@ def test_of_what_was_there_before_anybody_looked_nothing_says_when_it_came(group
     group.commit(FAST, 100, 5000)
     group.commit(SLOW, 50)
     assert group.limit() == NO_TIME
-    assert group.task.event_time_limits.held
+    assert group.task.event_time_limits.unread_since == {"rows": -math.inf}
     group.commit(SLOW, 90)
     assert group.limit() == NO_TIME
     group.commit(SLOW, 95, 70)
@@ -163,19 +165,20 @@ def test_what_comes_of_a_backlog_has_not_only_just_come():
     }
     group.ends[between] = 0
 
-    def held(now, *, first, written, read):
+    def unread_since(now, *, first, written, read):
         group.now, group.ends[between] = now, written
         group.commit(FIRST, first, 5000)
         group.commit(between, read, 4000)
         group.limit()
-        return group.task.event_time_limits.held
+        return group.task.event_time_limits.unread_since.get("rows")
 
-    assert held(0.0, first=50, written=0, read=0)
-    assert held(90.0, first=100, written=60, read=0), "nothing is unread but what comes of the backlog"
-    assert not held(180.0, first=100, written=60, read=60)
+    assert unread_since(0.0, first=50, written=0, read=0) == -math.inf
+    assert unread_since(90.0, first=100, written=60, read=0) == -math.inf, "it comes of the backlog"
+    assert unread_since(180.0, first=100, written=60, read=60) is None
     group.ends[FIRST] = 120
-    assert not held(181.0, first=110, written=70, read=60), "both have only just come"
-    assert not held(181.5, first=120, written=80, read=70)
+    assert unread_since(181.0, first=110, written=60, read=60) == 181.0
+    assert unread_since(251.0, first=120, written=80, read=60) == 181.0, "one long micro-batch has read all of it"
+    assert unread_since(252.0, first=120, written=80, read=80) is None
 
 
 def test_an_older_release_says_nothing_of_times(group):

@@ -54,7 +54,7 @@ def test_no_note_is_trouble(text):
 def test_a_limit_counts_once_what_it_is_true_of_is_read():
     limits = EventTimeLimits()
     assert limits.at({ROWS: 10}) == {}, "nobody has looked"
-    limits.seen(ROWS, 20, Limit(5, waits=True, held=True))
+    limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
     assert limits.at({ROWS: 10}) == {"rows": NO_TIME}
     limits.seen(ROWS, 30, Limit(LATEST))
     assert limits.at({ROWS: 20}) == {"rows": 5}
@@ -64,10 +64,10 @@ def test_a_limit_counts_once_what_it_is_true_of_is_read():
 
 def test_another_look_at_the_same_end_replaces_the_one_before():
     limits = EventTimeLimits()
-    limits.seen(ROWS, 20, Limit(5, waits=True, held=True))
-    assert limits.held
+    limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
+    assert limits.unread_since == {ROWS.topic: 3.0}
     limits.seen(ROWS, 20, Limit(9))
-    assert not limits.held
+    assert not limits.unread_since
     assert limits.at({ROWS: 20}) == {"rows": 9}
 
 
@@ -84,7 +84,7 @@ def test_many_looks_in_a_long_backlog_are_not_all_kept():
 def test_windows_that_wait_for_it_end_once_a_limit_lets_go():
     limits = EventTimeLimits()
     assert not limits.due()
-    limits.seen(ROWS, 20, Limit(5, waits=True, held=True))
+    limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
     used = limits.at({ROWS: 20})
     assert limits.due() == {"rows"}, "a new owner looks"
     limits.committed([OPEN], used, {"rows"})

@@ -1,5 +1,7 @@
 """Tasks whose windows end although nothing comes: what is silence, and what is not."""
 
+import math
+
 from tests.doubles.tasks import initialize
 
 from sparkrelay.runtime.contract.commands import StateReport
@@ -135,17 +137,29 @@ def test_a_topic_that_is_read_to_its_end_is_waited_for_until_it_is_silent():
 
 def test_a_topic_whose_writers_are_behind_is_not_silent_however_long_they_take():
     task = merging_task()
-    behind, done = Limit(3, waits=True, held=True), Limit(3)
     for now in (0.0, 9.0, 18.0, 27.0):
-        task.event_time_limits.seen(WEB, 5, behind)
+        task.event_time_limits.seen(WEB, 5, Limit(3, unread_since=-math.inf))
         command = run_merging(task, look(task, now, clicks=6 + int(now)), "clicks")
         assert command.awaited == {"counts": {"clicks", "web"}}
         task.position.offsets[CLICKS] = 6 + int(now)
-    task.event_time_limits.seen(WEB, 5, done)
+    task.event_time_limits.seen(WEB, 5, Limit(3))
     look(task, 36.0, clicks=40)
-    assert task.attempt.awaited == {"counts": {"clicks", "web"}}
+    assert task.attempt.awaited == {"counts": {"clicks", "web"}}, "what comes of it may take another look"
     look(task, 37.0, clicks=40)
     assert task.attempt.awaited == {"counts": frozenset()}
+
+
+def test_a_topic_of_which_all_is_filtered_away_in_a_steady_flow_is_silent():
+    """Found by a reader: something had always been unread for a moment, and the topic was waited for for ever."""
+    task, awaited = merging_task(), {}
+    for now in range(40):
+        # What was unread is read within six seconds, and other records have come since.
+        task.event_time_limits.seen(WEB, 5, Limit(3, unread_since=now - now % 6))
+        run_merging(task, look(task, float(now), clicks=6 + now), "clicks")
+        task.position.offsets[CLICKS] = 6 + now
+        awaited[now] = "web" in task.attempt.awaited["counts"]
+    assert all(awaited[now] for now in range(10))
+    assert not any(awaited[now] for now in range(12, 40))
 
 
 def test_the_clock_goes_on_once_no_topic_is_waited_for():

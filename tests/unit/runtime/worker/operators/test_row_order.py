@@ -62,3 +62,10 @@ def test_the_best_of_other_types(kind, values):
     table = pa.table({"x": pa.array(values, kind)})
     best = RowOrder(RankingSpec("n", (("x", True, False),), 1, ties=True)).best(table, np.zeros(3, dtype=np.int64))
     assert best.tolist() == [1, 2]
+
+
+def test_without_an_order_all_rows_of_a_key_are_equal():
+    """As where it names columns of the key alone."""
+    table, which = pa.table({"k": [1, 1, 2]}), np.array([0, 0, 1])
+    assert RowOrder(RankingSpec("n", (), 1, ties=True)).best(table, which).tolist() == [0, 1, 2]
+    assert RowOrder(RankingSpec("n", (), 1)).best(table, which).tolist() == [0, 2]
