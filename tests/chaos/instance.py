@@ -57,8 +57,8 @@ def pipeline(topics):
     # By the keys' hashes, as the join's own topics: those of users are written elsewhere.
     last = orders.select("user", F.col("id").alias("last")).repartition("user", name="by-user")
     shops.join(last.to_table(name="users-last"), "user", "left").to(topics["customers"])
-    newest = F.row_number().over(Window.partitionBy("shop").orderBy(F.desc("id")))
-    orders.select("shop", "id").withColumn("place", newest).where("place <= 2").to(topics["newest"], value=Json())
+    newest = F.row_number().over(Window.partitionBy("user").orderBy(F.desc("id")))
+    orders.select("user", "id").withColumn("place", newest).where("place <= 2").to(topics["newest"], value=Json())
     orders.join(people, "user", "left").select("id", "version").to(topics["known"], value=Json())
     places = builder.global_table(topics["places"], key=String("shop"), value=Json("city string"), name="places")
     orders.join(places, "shop", "left").select("id", "city").to(topics["placed"], value=Json())

@@ -19,7 +19,7 @@ SESSION_TIMEOUT_MS = 3000
 
 
 #: The tasks of the pipeline.
-EVERYTHING = {f"{subtopology}_{partition}" for subtopology in range(5) for partition in range(2)}
+EVERYTHING = {f"{subtopology}_{partition}" for subtopology in range(4) for partition in range(2)}
 
 
 def signal_session(session, number):

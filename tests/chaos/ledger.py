@@ -88,11 +88,10 @@ class Ledger:
         self._visits = {}
         self._newest_visits = {}
         self._unseen_visits = set()
-        #: User -> the orders and the version that the join of both tables has said last; user -> its orders; shop ->
-        #: its orders; and shop and place -> the order that stands there.
+        #: User -> the orders and the version that the join of both tables has said last; user -> its orders; and user
+        #: and place -> the order that stands there.
         self._profiles = {}
         self._placing = defaultdict(list)
-        self._of_shops = defaultdict(list)
         self._places_seen = {}
         #: Window -> its highest level, and the orders that have it; those of them that were said; and the windows of
         #: which not all were.
@@ -162,7 +161,6 @@ class Ledger:
             self._orders[self._id] = user, before.get(user, 0)
             self._unknown.add(self._id)
             self._placing[user].append(self._id)
-            self._of_shops[shop].append(self._id)
             self._customers[shop] = self._id, user
             self._cities[self._id] = f"city of {shop}"
             self._unplaced.add(self._id)
@@ -285,9 +283,9 @@ class Ledger:
             if self._profiles.get(user) != (len(totals) - 1, versions.get(user, 0))
         ]
         found += [
-            f"newest orders of {shop}: {[self._places_seen.get((shop, place)) for place in (1, 2)]}"
-            for shop, orders in list(self._of_shops.items())
-            if any(self._places_seen.get((shop, place)) != orders[-place] for place in (1, 2)[: len(orders)])
+            f"newest orders of {user}: {[self._places_seen.get((user, place)) for place in (1, 2)]}"
+            for user, orders in list(self._placing.items())
+            if any(self._places_seen.get((user, place)) != orders[-place] for place in (1, 2)[: len(orders)])
         ]
         found += [f"best orders of {window}" for window in self._best_unseen.copy() if self._is_over(window)]
         found += [
@@ -417,8 +415,8 @@ class Ledger:
             self._customers_seen[row["shop"]] = order, user, last
             return
         if table == "newest":
-            place = row["shop"], row["place"]
-            assert row["id"] in self._of_shops[row["shop"]], f"{row}: it is another shop's order"
+            place = row["user"], row["place"]
+            assert row["id"] in self._placing[row["user"]], f"{row}: it is another user's order"
             assert row["id"] >= self._places_seen.get(place, 0), f"{row} came after {self._places_seen[place]}"
             self._places_seen[place] = row["id"]
             return

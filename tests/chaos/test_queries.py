@@ -38,10 +38,10 @@ def asked(port, path, **headers):
 
 
 class Asking:
-    """Asks one instance for every key, again and again, on a thread, with a rest between."""
+    """Asks one instance for every key, again and again, on a thread."""
 
-    def __init__(self, port, parameters, rest=0.01):
-        self.port, self.parameters, self._rest = port, parameters, rest
+    def __init__(self, port, parameters):
+        self.port, self.parameters = port, parameters
         #: Key -> counts in the order in which they came, and by whom.
         self.seen = {user: [] for user in USERS}
         self.roles, self.refused = set(), set()
@@ -65,7 +65,7 @@ class Asking:
                     self.roles |= {task["role"] for task in tasks}
                 else:
                     self.refused.add(status)
-            time.sleep(self._rest)
+            time.sleep(0.01)
 
 
 class Crew:
@@ -165,9 +165,7 @@ def test_standby_copies_answer_for_who_is_killed(crew, produce, wait_until):
 
 @pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.long)])
 def test_twenty_clients_ask_while_one_instance_after_the_other_dies(kills, crew, produce, wait_until):
-    there = {port: crew.prepare(port) for port in crew.ports}
-    for instance in there.values():
-        instance.start()
+    there = {port: crew.prepare(port).start() for port in crew.ports}
     written = []
 
     def write():
@@ -177,9 +175,7 @@ def test_twenty_clients_ask_while_one_instance_after_the_other_dies(kills, crew,
 
     write()
     wait_until(lambda: share(*there.values()), "they do not share")
-    # Without a rest, twenty take the cores from those whom they ask.
-    ways = [(port, parameters) for parameters in ("", "?stale=true") for port in crew.ports]
-    clients = [Asking(port, parameters, 0.1) for port, parameters in ways for _ in range(5)]
+    clients = [Asking(port, parameters) for parameters in ("", "?stale=true") for port in crew.ports for _ in range(5)]
     with contextlib.ExitStack() as asking:
         for client in clients:
             asking.enter_context(client)

@@ -29,6 +29,8 @@ class IdleTopics:
         self._topics = {store: read for store, read in topics.items() if idle_seconds[store] > 0}
         #: Store and topic -> when the topic was last not silent.
         self._since: dict[tuple[str, str], float] = {}
+        #: Those of which something had been unread upstream for long by the last look.
+        self._had_backlog: set[tuple[str, str]] = set()
         #: Store -> the topics that held its watermark in the last batch.
         self._holding = dict(self._topics)
         #: Whether a window is open only because a topic holds it. A new owner does not know, and looks.
@@ -50,10 +52,14 @@ class IdleTopics:
         for store, topics in self._topics.items():
             idle = self._idle_seconds[store]
             for topic in topics:
+                one = store, topic
                 unread = math.inf if unread_since is None else unread_since.get(topic, math.inf)
-                if topic in behind or (store, topic) not in self._since or unread <= now - idle:
-                    self._since[store, topic] = now
-                over = self._since[store, topic] + idle
+                # What has come of a backlog may show only by the look behind the one that finds it gone.
+                backlog, had_backlog = unread <= now - idle, one in self._had_backlog
+                if topic in behind or one not in self._since or backlog or had_backlog:
+                    self._since[one] = now
+                (self._had_backlog.add if backlog else self._had_backlog.discard)(one)
+                over = self._since[one] + idle
                 # What was there by then is waited for.
                 if now < over or unread <= over:
                     awaited[store].add(topic)
