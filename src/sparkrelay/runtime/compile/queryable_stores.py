@@ -65,7 +65,7 @@ class QueryableStores:
         if spec is None:
             known = ", ".join(map(repr, self.names)) or "nothing"
             raise UnknownStateStoreException(f"the pipeline has no store {name!r}, but {known}")
-        if spec.ranks_changes or spec.ranks_windows:
+        if spec.ranks_beside:
             raise UnknownStateStoreException(
                 f"store {name!r} holds rows of each key, and not their places; look at what comes out"
             )

@@ -233,6 +233,11 @@ class StateSpec(StoreSpec):
         return self.ranking is not None and self.ranking.ties
 
     @property
+    def ranks_beside(self) -> bool:
+        """True where a key's rows stand beside one another in the store, and not in their places."""
+        return self.ranks_changes or self.ranks_windows
+
+    @property
     def deletes(self) -> bool:
         """True where rows of the table may be deleted, or stay as they are."""
         return self.newest is not None or self.merges or self.of_changes

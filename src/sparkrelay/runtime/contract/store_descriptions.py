@@ -74,7 +74,7 @@ def describe_store(spec: StoreSpec) -> bytes:
     said: dict[str, Any] = {"version": _VERSION, "store": spec.store, "contents": spec.contents}
     if not isinstance(spec, StateSpec):
         return _encoded(said | {"holds": _WITHOUT_ROWS.get(type(spec), "no rows")})
-    if spec.ranks_changes or spec.ranks_windows:
+    if spec.ranks_beside:
         return _encoded(said | {"holds": "rows of each key, and not their places"})
     try:
         data = _encoded(said | _readable(spec))

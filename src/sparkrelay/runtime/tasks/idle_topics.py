@@ -58,7 +58,10 @@ class IdleTopics:
                 backlog, had_backlog = unread <= now - idle, one in self._had_backlog
                 if topic in behind or one not in self._since or backlog or had_backlog:
                     self._since[one] = now
-                (self._had_backlog.add if backlog else self._had_backlog.discard)(one)
+                if backlog:
+                    self._had_backlog.add(one)
+                else:
+                    self._had_backlog.discard(one)
                 over = self._since[one] + idle
                 # What was there by then is waited for.
                 if now < over or unread <= over:

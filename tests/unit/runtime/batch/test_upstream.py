@@ -13,7 +13,7 @@ from sparkrelay.runtime.topics.writers import Writers
 from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
-ROWS = TopicPartition("rows", 0)
+ROWS, BETWEEN = TopicPartition("rows", 0), TopicPartition("between", 0)
 FAST, SLOW, FIRST = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("first", 0)
 
 
@@ -49,6 +49,16 @@ class Group:
         answers = self.asks.ask([self.task], self.writers, news=True, timeout=1.0)
         self.asks.limit([self.task], answers, timeout=1.0)
         return self.task.event_time_limits.at({ROWS: self.ends[ROWS]})["rows"]
+
+
+def chained():
+    """Return a group in which the task's topic is written by way of another repartition topic."""
+    group = Group(upstream=[FIRST])
+    group.writers = {
+        "rows": Writers(((BETWEEN,),), frozenset([FIRST])),
+        "between": Writers(((FIRST,),), frozenset()),
+    }
+    return group
 
 
 @pytest.fixture
@@ -133,42 +143,32 @@ def test_tasks_further_upstream_hold_as_well():
 
 def test_what_comes_through_another_topic_may_be_older_than_what_was_there():
     """The first task upstream was behind: its rows are older than what others have brought by then."""
-    between = TopicPartition("between", 0)
-    group = Group(upstream=[FIRST])
-    group.writers = {
-        "rows": Writers(((between,),), frozenset([FIRST])),
-        "between": Writers(((FIRST,),), frozenset()),
-    }
-    group.ends[between] = 10
+    group = chained()
+    group.ends[BETWEEN] = 10
     group.commit(FIRST, 50)
-    group.commit(between, 10, 5000, limit=60)
+    group.commit(BETWEEN, 10, 5000, limit=60)
     assert group.limit() == 60
     group.stands[FIRST] = CommittedOffset(100, "")
-    group.ends[between] = 20
+    group.ends[BETWEEN] = 20
     assert group.limit() == 60, "what it has just written is unread, and is of its backlog"
-    group.commit(between, 20, 5000, limit=4000)
+    group.commit(BETWEEN, 20, 5000, limit=4000)
     assert group.limit() == 5000
     group.ends[FIRST] = 110
     assert group.limit() == 5000
     group.stands[FIRST] = CommittedOffset(110, "")
-    group.ends[between] = 30
+    group.ends[BETWEEN] = 30
     assert group.limit() == 5000, "that came later"
 
 
 def test_what_comes_of_a_backlog_has_not_only_just_come():
     """One long micro-batch reads the last of it, and has written to the topic between meanwhile."""
-    between = TopicPartition("between", 0)
-    group = Group(upstream=[FIRST])
-    group.writers = {
-        "rows": Writers(((between,),), frozenset([FIRST])),
-        "between": Writers(((FIRST,),), frozenset()),
-    }
-    group.ends[between] = 0
+    group = chained()
+    group.ends[BETWEEN] = 0
 
     def unread_since(now, *, first, written, read):
-        group.now, group.ends[between] = now, written
+        group.now, group.ends[BETWEEN] = now, written
         group.commit(FIRST, first, 5000)
-        group.commit(between, read, 4000)
+        group.commit(BETWEEN, read, 4000)
         group.limit()
         return group.task.event_time_limits.unread_since.get("rows")
 

@@ -188,7 +188,7 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
             rows, watermarks = _on_time(spec, spec.watermark, outcomes, rows)
         if spec.follows_changes:
             rows = as_newest_rows(spec, share, rows)
-        alone = spec.merges or spec.ranks_changes or spec.ranks_windows or spec.history_ms is not None
+        alone = spec.merges or spec.ranks_beside or spec.history_ms is not None
         groups = None if alone else _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
