@@ -1,9 +1,10 @@
 """How fast each system drains the events with each query, beside one another, and whether its answer is SQL's.
 
 The topics are written once and all read them. An instance is a process of its own and starts with empty state. The
-first third of what a query reads is the cold part, the rest the warm one (:mod:`bench.drain` has the same for its
-queries): records read over wall time, to the end of the last micro-batch, those of topics between included. Queries
-whose rows come when a time is over are run last, once later events have been written behind the others.
+first third of the work is the cold part, the rest the warm one, to the end of the last micro-batch (:mod:`bench.drain`
+has the same for its queries). What has been read is the measure of work, of topics between as well: a system that reads
+far ahead of them has most of its work left when it has read the events. Queries whose rows come when a time is over are
+run last, once later events have been written behind the others.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from bench.nexmark.events import Event
     from bench.nexmark.query import Query
 
-__all__ = ["PEERS", "drains", "medians_of", "ratios_of", "variant_of"]
+__all__ = ["PEERS", "drains", "medians_of", "ratios_of", "shares_of_work", "variant_of"]
 
 _MODULES: Final = {
     RELAY: "bench.nexmark.relay_instance",
@@ -176,7 +177,7 @@ def _run(stage: _Stage, query: Query, system: System) -> dict[str, Any]:
         with Instance(_MODULES[system], orders) as instance, MemoryPeak(instance.pid) as memory:
             batches = instance.batches_until_still(wanted, _START_S + wanted / _LEAST_RATE)
             instance.stop()
-        worked = [batch for batch in batches if batch.get("read", batch["rows"])]
+        worked = shares_of_work(batches, wanted)
         # A bit less: partitions differ in size, so the first micro-batch may not be full.
         figures = rates(worked, round(wanted / _PARTS * 0.9))
         found = _compared(stage, query, sink, Path(folder), table=table)
@@ -189,6 +190,17 @@ def _run(stage: _Stage, query: Query, system: System) -> dict[str, Any]:
         **found,
         "load_average_before": load_before,
     }
+
+
+def shares_of_work(batches: list[dict[str, Any]], records: int) -> list[dict[str, Any]]:
+    """Return those batches that read something, each with as much of a query's records as it has of all that was read.
+
+    Args:
+        batches: an instance's reports; ``read`` has what comes of topics between, too, where there are any.
+        records: how many the query reads.
+    """
+    read = [batch.get("read", batch["rows"]) for batch in batches]
+    return [{**batch, "rows": records * part / sum(read)} for batch, part in zip(batches, read, strict=True) if part]
 
 
 def variant_of(system: System, records: int) -> Variant:

@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from bench.nexmark.drains import PEERS, medians_of, ratios_of, variant_of
+from bench.nexmark.drains import PEERS, medians_of, ratios_of, shares_of_work, variant_of
 from bench.nexmark.queries import QUERIES
 from bench.systems import RELAY, STREAMS, STREAMS_EXACTLY_ONCE, STRUCTURED
 from bench.tables import tables
@@ -24,6 +24,13 @@ def test_peers_have_queries_that_there_are():
 def test_a_micro_batch_has_a_third_of_the_records_shared_among_partitions():
     assert variant_of(RELAY, 1000).batch_records == 336
     assert variant_of(STREAMS, 1000) == STREAMS_EXACTLY_ONCE
+
+
+def test_records_count_as_their_work_is_done():
+    """Who reads all events in a first batch has what comes of them still before it."""
+    batches = [{"rows": 100, "read": 100}, {"rows": 0, "read": 0}, {"rows": 0, "read": 300}]
+    assert [batch["rows"] for batch in shares_of_work(batches, 100)] == [25, 75]
+    assert [batch["rows"] for batch in shares_of_work([{"rows": 60}, {"rows": 40}], 100)] == [60, 40]
 
 
 def test_ratios_are_those_of_warm_rates():
