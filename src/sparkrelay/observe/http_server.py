@@ -15,6 +15,7 @@ import contextlib
 import io
 import logging
 import socket
+import struct
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 #: Silence after which a connection is closed, in seconds; also the longest that closing waits for answers under way.
 _LONGEST_WAIT_S: Final = 5.0
+_SILENCE: Final = struct.pack("@ll", int(_LONGEST_WAIT_S), 0)
 #: From a request's first byte to the end of its answer, in seconds.
 _LONGEST_REQUEST_S: Final = 60.0
 _MOST_CONNECTIONS: Final = 64
@@ -189,9 +191,12 @@ class HttpServer:
     def _serve(self, connection: socket.socket) -> None:
         """Answer what comes over a connection, one request after another."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel's own time-out: with Python's each wait is two system calls more, and after each of them this
+        # thread has to get the interpreter back.
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SILENCE)
         requests = _Requests()
         while True:
-            connection.settimeout(_LONGEST_WAIT_S)
             until = 0.0
             while not requests.whole:
                 piece = connection.recv(_PIECE)
@@ -359,8 +364,13 @@ def _send(connection: socket.socket, data: bytes, until: float) -> None:
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    connection.settimeout(left)
-    connection.sendall(data)
+    # Mostly the kernel takes all of it at once.
+    with contextlib.suppress(BlockingIOError):
+        data = data[connection.send(data, socket.MSG_DONTWAIT) :]
+    if data:
+        connection.settimeout(left)
+        connection.sendall(data)
+        connection.settimeout(None)
 
 
 def _shut(connection: socket.socket, how: int) -> None:
