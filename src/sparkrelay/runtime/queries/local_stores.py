@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 import time
@@ -22,7 +23,7 @@ from sparkrelay.errors import (
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.shared_reads import SharedReads
 from sparkrelay.runtime.queries.store_keys import StoreKeys
-from sparkrelay.runtime.worker.operators.shown_rows import row_schema
+from sparkrelay.runtime.worker.operators.shown_rows import lie_apart, row_schema, shown_rows
 from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group, page_span
 from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
@@ -105,7 +106,7 @@ class TaskRows:
 
     Attributes:
         task: the copy.
-        rows: in the order of the store's keys.
+        rows: in the order of the store's keys; None where ``text`` is the one row.
         position: changelog offset where the copy stands; None where it has no changelog.
         watermark: the store's, ms since 1970; None if it has none.
         following: where the next page goes on; None if these are all.
@@ -118,6 +119,11 @@ class TaskRows:
     watermark: int | None = None
     following: bytes | None = None
     text: bytes | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self.rows.num_rows) if self.text is None else 1
 
 
 class LocalStores:
@@ -167,12 +173,12 @@ class LocalStores:
 
         asked = self.answering(keys, key, scope)
         found = [find(task) for task in asked]
-        if scope.partitions is None and not any(one.rows.num_rows for one in found):
+        if scope.partitions is None and not any(one.count for one in found):
             # The producer may have another partitioner than Kafka's default one.
             tasks = self._tasks(keys.spec.store)
             found += [find(task) for task in tasks if task.role == ACTIVE and task.id not in {one.id for one in asked}]
             self._require_all(keys, key, tasks, found)
-        return next((one for one in found if one.rows.num_rows), found[0])
+        return next((one for one in found if one.count), found[0])
 
     def fetch(  # noqa: PLR0917 - as they are needed
         self,
@@ -268,7 +274,7 @@ class LocalStores:
     ) -> None:
         """Refuse to call a key missing that may be in another instance, as its columns do not say where it is."""
         width = max((task.width for task in tasks), default=0)
-        if any(one.rows.num_rows for one in found) or not width or keys.partition(key, width) is not None:
+        if any(one.count for one in found) or not width or keys.partition(key, width) is not None:
             return
         if len({one.task.id.partition for one in found}) < width:
             raise InvalidStateStorePartitionException(
@@ -365,18 +371,24 @@ class LocalStores:
         committed = _committed(task, scope)
         shared = self._shared.get((task.directory, spec.store))
         if shared is None:
-            shared = self._shared.setdefault((task.directory, spec.store), SharedReads())
+            # An executor sends rows.
+            raw = task.read is None and not lie_apart(spec)
+            made = SharedReads(functools.partial(shown_rows, spec) if raw else None)
+            shared = self._shared.setdefault((task.directory, spec.store), made)
+        what: Literal["stored", "rows"] = "rows" if shared.shown is None else "stored"
         try:
             found = shared.row(
                 key,
                 (committed, task.task_epoch),
-                lambda some: self._found(spec, task, StoreReading("rows", key=some), committed),
+                lambda some: self._found(spec, task, StoreReading(what, key=some), committed),
                 as_json=as_json,
             )
         except StateStoreException as error:
             raise _unreadable(spec, task, error) from error
         read = found.read
-        return TaskRows(task, found.rows, _position(spec, task, read), read.watermark, text=found.text)
+        nothing = found.rows is None and found.text is None
+        rows = _no_rows(spec, task).rows if nothing else found.rows
+        return TaskRows(task, rows, _position(spec, task, read), read.watermark, text=found.text)
 
     def _found(self, spec: StateSpec, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
         # Before this reading, or between two pages, the task may have fallen out of service, and its copy be made anew.

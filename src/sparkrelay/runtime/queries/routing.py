@@ -66,7 +66,7 @@ class Answer:
         tasks: of each task that had a part in it where it stands.
         truncated: True if there are more.
         following: where the next page goes on, as :class:`Question` says; None if these are all.
-        text: the one row as JSON, if it is written already; ``rows`` are None if another instance has written it.
+        text: the one row as JSON, if it is written already; ``rows`` are None then.
     """
 
     rows: pa.RecordBatch
@@ -180,7 +180,7 @@ class Router:
         """Ask for a key in all partitions where it may be, until one has it."""
         answers = self._every_partition(question)
         for answer in answers:
-            if answer.rows.num_rows:
+            if answer.text is not None or answer.rows.num_rows:
                 return self._merged(question, [answer], limit)
         return self._merged(question, answers, limit)
 

@@ -12,7 +12,7 @@ from sparkrelay.errors import StateStoreException, StateStoreNotAvailableExcepti
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
-from sparkrelay.runtime.worker.operators.store_search import rows_between, rows_of, windows_of
+from sparkrelay.runtime.worker.operators.store_search import rows_between, rows_of, stored_rows_of, windows_of
 from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import StoreReader
 from sparkrelay.state.watermarks import NO_TIME
@@ -32,7 +32,8 @@ class StoreReading:
     """What to read.
 
     Attributes:
-        what: the ``rows`` of some keys, the ``windows`` of one, or a ``page`` of many rows.
+        what: the ``rows`` of some keys, also ``stored``, as they stand in the store, where they do not lie apart; the
+            ``windows`` of one, or a ``page`` of many rows.
         key: their columns; of ``windows`` without the window; None for a page.
         from_ms: when the first window begins, ms since 1970; None: whenever.
         to_ms: when the last one does.
@@ -43,7 +44,7 @@ class StoreReading:
             up. None: the copy as it is.
     """
 
-    what: Literal["rows", "windows", "page"]
+    what: Literal["rows", "stored", "windows", "page"]
     key: pa.RecordBatch | None = None
     from_ms: int | None = None
     to_ms: int | None = None
@@ -71,6 +72,8 @@ class StoreReading:
             rows, following = rows_between(spec, snapshot, max(start, self.start), self.stop or stop, self.most)
         elif self.what == "rows":
             rows, places = rows_of(spec, snapshot, self.key)
+        elif self.what == "stored":
+            rows, places = stored_rows_of(spec, snapshot, self.key)
         else:
             rows = self._windows(spec, snapshot)
         return StoreRead(rows, following, snapshot.header.changelog, watermark, tuple(places))
@@ -90,7 +93,7 @@ class StoreRead:
     """What was read at one moment.
 
     Attributes:
-        rows: of the store.
+        rows: of the store; of ``stored`` its ``key, value``.
         following: where a next page goes on; None if there is none.
         changelog: where the copy stands: changelog partition -> offset.
         watermark: the store's, ms since 1970; None if it has none.

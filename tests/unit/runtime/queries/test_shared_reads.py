@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException
+from sparkrelay.runtime.queries import shared_reads
 from sparkrelay.runtime.queries.shared_reads import SharedReads
 from sparkrelay.runtime.worker.store_reading import StoreRead
 
@@ -66,7 +67,7 @@ class Asking(threading.Thread):
         assert not self.is_alive()
         if self.error is not None:
             raise self.error
-        return self.found.rows.to_pylist()
+        return [] if self.found.rows is None else self.found.rows.to_pylist()
 
 
 def ask_together(*users, first="first", batches=None, **how):
@@ -87,10 +88,10 @@ def ask_together(*users, first="first", batches=None, **how):
 
 def test_who_comes_alone_is_read_alone():
     shared, store = SharedReads(), Store()
-    for user, rows in (("ada", [{"user": "ada", "n": 3}]), ("nobody", [])):
-        found = shared.row(key(user), 1, store.read)
-        assert (found.rows.to_pylist(), found.text) == (rows, None)
-    assert store.readings == [["ada"], ["nobody"]]
+    assert shared.row(key("ada"), 1, store.read).rows.to_pylist() == [{"user": "ada", "n": 3}]
+    assert shared.row(key("ada"), 1, store.read).text is None
+    assert shared.row(key("nobody"), 1, store.read).rows is None
+    assert store.readings == [["ada"], ["ada"], ["nobody"]]
 
 
 def test_who_waits_is_read_with_the_others():
@@ -103,8 +104,105 @@ def test_who_waits_is_read_with_the_others():
 
 def test_rows_are_written_where_they_are_wanted():
     asking, _ = ask_together("ada", "nobody", "bob", as_json=True)
-    assert [one.rows() and one.found.text for one in asking] == [b'{"user":"ada","n":3}', [], b'{"user":"bob","n":3}']
-    assert asking[1].found.text is None
+    assert [one.rows() for one in asking] == [[], [], []]
+    assert [one.found.text for one in asking] == [b'{"user":"ada","n":3}', None, b'{"user":"bob","n":3}']
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_who_wants_no_text_among_others_gets_rows(raw):
+    """A text in the place of an Arrow stream would be taken for the answer."""
+    table = Table(held=True) if raw else Store(held=True)
+    shared = SharedReads(table.shown if raw else None)
+    leader = Asking(shared, table, "first")
+    assert table.reading.wait(WAIT_S)
+    asking = [Asking(shared, table, user, as_json=user == "ada") for user in ("ada", "bob")]
+    while len(shared._waiting) < 3:
+        pass
+    table.go.set()
+    assert [one.rows() for one in (leader, *asking)][::2] == [[{"user": "first", "n": 5}], [{"user": "bob", "n": 3}]]
+    assert [one.found.text for one in asking] == [b'{"user":"ada","n":3}', None]
+
+
+class Table(Store):
+    """Gives ``key, value`` of the store; a value is the row's number."""
+
+    def __init__(self, *, held=False):
+        super().__init__(held=held)
+        self.shows, self.numbers = [], {}
+
+    def read(self, keys):
+        found = super().read(keys)
+        users = found.rows.column("user").to_pylist()
+        values = [str(self.numbers.get(user, len(user))).encode() for user in users]
+        stored = pa.record_batch([pa.array([user.encode() for user in users]), pa.array(values)], ["key", "value"])
+        return StoreRead(stored, None, {}, None, found.places)
+
+    def shown(self, stored):
+        users = [key.decode() for key in stored.column("key").to_pylist()]
+        self.shows.append(users)
+        numbers = [int(value) for value in stored.column("value").to_pylist()]
+        if -1 in numbers:
+            raise StoreCorruptedException("a value is none")
+        return pa.record_batch([pa.array(users), pa.array(numbers, pa.int64())], schema=ROWS)
+
+
+def texts(shared, table, *users):
+    return [shared.row(key(user), number, table.read, as_json=True).text for number, user in enumerate(users)]
+
+
+def test_a_row_that_has_not_changed_is_not_written_again():
+    table = Table()
+    shared = SharedReads(table.shown)
+    ada, bob = b'{"user":"ada","n":3}', b'{"user":"bob","n":3}'
+    assert texts(shared, table, "ada", "bob", "ada", "nobody") == [ada, bob, ada, None]
+    assert table.shows == [["ada"], ["bob"]]
+    table.numbers["ada"] = 4
+    assert texts(shared, table, "ada", "bob") == [b'{"user":"ada","n":4}', bob]
+    table.numbers["ada"] = 3
+    assert texts(shared, table, "ada") == [ada]
+    assert table.shows == [["ada"], ["bob"], ["ada"]]
+    # Each is read all the same: it may have changed.
+    assert len(table.readings) == 7
+
+
+def test_of_many_rows_those_alone_are_written_that_are_not_known():
+    table = Table()
+    shared = SharedReads(table.shown)
+    assert texts(shared, table, "ada") == [b'{"user":"ada","n":3}']
+    table.go.clear()
+    table.reading.clear()
+    leader = Asking(shared, table, "first", as_json=True)
+    assert table.reading.wait(WAIT_S)
+    asking = [Asking(shared, table, user, as_json=True) for user in ("bob", "ada", "nobody", "eve", "bob")]
+    while len(shared._waiting) < 6:
+        pass
+    table.go.set()
+    assert [one.rows() for one in asking] == [[]] * 5
+    assert [one.found.text and one.found.text[9:12] for one in asking] == [b"bob", b"ada", None, b"eve", b"bob"]
+    assert leader.found.text == b'{"user":"first","n":5}'
+    assert table.shows == [["ada"], ["first"], ["bob", "eve", "bob"]]
+
+
+def test_a_damaged_value_is_never_known():
+    table = Table()
+    shared = SharedReads(table.shown)
+    table.numbers["ada"] = -1
+    for _ in range(2):
+        with pytest.raises(StoreCorruptedException):
+            texts(shared, table, "ada")
+    table.numbers["ada"] = 3
+    assert texts(shared, table, "ada") == [b'{"user":"ada","n":3}']
+
+
+def test_only_so_many_texts_are_known(monkeypatch):
+    monkeypatch.setattr(shared_reads, "_MOST_KNOWN", 2)
+    table = Table()
+    shared = SharedReads(table.shown)
+    assert len(texts(shared, table, "a", "b", "c", "c", "b", "a")) == 6
+    assert table.shows == [["a"], ["b"], ["c"], ["a"]]
+    monkeypatch.setattr(shared_reads, "_LARGEST_KNOWN", 3)
+    texts(shared, table, "long", "long", "d", "d")
+    assert table.shows[4:] == [["long"], ["long"], ["d"]]
 
 
 def test_batches_are_read_apart():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.state.reader import StoreSnapshot
 
-__all__ = ["Page", "key_spans", "of_group", "page_span", "rows_between", "rows_of", "windows_of"]
+__all__ = ["Page", "key_spans", "of_group", "page_span", "rows_between", "rows_of", "stored_rows_of", "windows_of"]
 
 #: Kind of keys that are groups, of stores that have others, too (``distinct_values``).
 _GROUP: Final = b"\x00"
@@ -46,17 +46,23 @@ def rows_of(spec: StateSpec, snapshot: StoreSnapshot, keys: pa.RecordBatch) -> t
         found = [_row_apart(spec, snapshot, keys.slice(place, 1)) for place in range(keys.num_rows)]
         rows = found[0] if len(found) == 1 else pa.concat_batches(found)
         return rows, _places([one.num_rows for one in found])
+    found, places = stored_rows_of(spec, snapshot, keys)
+    return shown_rows(spec, found), places
+
+
+def stored_rows_of(spec: StateSpec, snapshot: StoreSnapshot, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
+    """Return ``key, value`` of what rows are made of, as :func:`rows_of`, of a store whose rows do not lie apart."""
     encoded = as_binary(key_bytes(keys.columns))
     stored = encoded if spec.watermark is None else stored_keys(keys.column(spec.watermark.window), encoded)
     values = snapshot.get(stored)
     found = pa.record_batch([stored, values], ["key", "value"])
     if spec.watermark is None and not values.null_count:
-        return shown_rows(spec, found), list(range(len(values)))
+        return found, list(range(len(values)))
     there = values.is_valid()
     if spec.watermark is not None:
         first = pa.scalar(shown_span(spec, snapshot.expired)[0], pa.binary())
         there = pc.and_(there, pc.greater_equal(stored, first))
-    return shown_rows(spec, found.filter(there)), _places(there.to_pylist())
+    return found.filter(there), _places(there.to_pylist())
 
 
 def _row_apart(spec: StateSpec, snapshot: StoreSnapshot, key: pa.RecordBatch) -> pa.RecordBatch:
