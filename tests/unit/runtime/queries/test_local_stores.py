@@ -1,19 +1,25 @@
 """Which copies of a store answer a query: by role, lag and partition."""
 
+import contextlib
+import json
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec
+from tests.unit.state.conftest import Driver
 
 from sparkrelay.errors import (
     InvalidStateStorePartitionException,
     StateStoreException,
     StateStoreNotAvailableException,
 )
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
+from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.state import TaskStore
+from sparkrelay.state.reader import StoreReader
 from sparkrelay.state.removal import wipe
 from sparkrelay.types import TaskId
 
@@ -230,3 +236,39 @@ def test_what_is_gone_from_the_disk_is_closed_in_the_end(tmp_path):
     now[0] = 30.0
     assert read() == {str(directories[0])}
     local.close()
+
+
+def test_a_row_as_json_is_that_of_the_committed_batch(tmp_path):
+    """Also where it was asked for before, and is known."""
+    kept = pa.schema([("n", pa.int64())])
+    spec = state_spec([("user", pa.string())], [], [*kept], (), newest=kept, partitioned_by=("user",))
+    times, numbers = pa.array([0, 0]), pa.array([1, 2])
+    one, two = StoredColumns(kept).values(pa.table({"n": numbers, hidden_columns.TIMESTAMP: times})).to_pylist()
+    with contextlib.ExitStack() as stack:
+        store = TaskStore.open(tmp_path / "0_0")
+        stack.callback(store.close, clean=False)
+        driver = Driver(store, name=spec.store)
+        tasks = [LocalTask(TaskId(0, 0), str(store.path), ACTIVE, 0, width=1)]
+        local = LocalStores(lambda: Stores(spec), lambda _: tasks)
+        # A process has an environment once.
+        local._readers[str(store.path)] = StoreReader.of(store)
+        keys = local.keys(spec.store)
+
+        def texts():
+            tasks[0] = replace(tasks[0], committed=driver.committed)
+            both = [QueryScope(), QueryScope(isolation="read_uncommitted")] * 2
+            found = [local.get(keys, keys.columns("ada"), scope, as_json=True) for scope in both]
+            assert [found[0], found[1]] == found[2:]
+            rows = [local.get(keys, keys.columns("ada"), scope).rows.to_pylist() for scope in both[:2]]
+            assert [[json.loads(answer.text)] if answer.count else [] for answer in found[:2]] == rows
+            return [answer.text and json.loads(answer.text)["n"] for answer in found[:2]]
+
+        assert texts() == [None, None]
+        seen = []
+        for value in (one, two, None, one):
+            driver.apply({b"ada": value}, commit=False)
+            seen.append(texts())
+            driver.committed += 1
+            driver.position += 10
+            seen.append(texts())
+    assert seen == [[None, 1], [1, 1], [1, 2], [2, 2], [2, None], [None, None], [None, 1], [1, 1]]
