@@ -178,7 +178,11 @@ class LocalStores:
             tasks = self._tasks(keys.spec.store)
             found += [find(task) for task in tasks if task.role == ACTIVE and task.id not in {one.id for one in asked}]
             self._require_all(keys, key, tasks, found)
-        return next((one for one in found if one.count), found[0])
+        best = next((one for one in found if one.count), found[0])
+        if not best.count and best.task.lag is None:
+            # Of which nobody knows what it lacks, that may lack all: it cannot say that there is no such key.
+            raise self._unavailable(keys.spec.store, [best.task], scope)
+        return best
 
     def fetch(  # noqa: PLR0917 - as they are needed
         self,

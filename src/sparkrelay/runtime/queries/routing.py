@@ -163,18 +163,28 @@ class Router:
 
     def _one(self, question: Question, limit: int | None) -> Answer:
         """Ask for one key: here, else where its task runs, else at its standby copies if these may answer."""
+        own = None
         try:
-            return self._merged(question, [self._here(question, question.scope)], limit)
-        except (InvalidStateStorePartitionException, StateStoreNotAvailableException) as error:
-            found = self._queries.located(question.keys, question.key)
-            # Who says where to look knows better than Kafka's default partitioner.
-            if found.partition is None or question.scope.partitions is not None:
-                return self._anywhere(question, limit)
-            hosts = [] if found.active_host is None else [found.active_host]
-            if question.scope.stale:
-                hosts += sorted(found.standby_hosts)
-            row = question.keys.fingerprint if question.as_json else None
+            own = self._here(question, question.scope)
+            if not _may_lack(own):
+                return self._merged(question, [own], limit)
+            error: InvalidStateStoreException = StateStoreNotAvailableException("the copy here has no such key yet")
+        except (InvalidStateStorePartitionException, StateStoreNotAvailableException) as refused:
+            error = refused
+        found = self._queries.located(question.keys, question.key)
+        # Who says where to look knows better than Kafka's default partitioner.
+        if found.partition is None or question.scope.partitions is not None:
+            return self._anywhere(question, limit)
+        hosts = [] if found.active_host is None else [found.active_host]
+        if question.scope.stale:
+            hosts += sorted(found.standby_hosts)
+        row = question.keys.fingerprint if question.as_json else None
+        try:
             return self._merged(question, [self._first(question, hosts, error, row=row)], limit)
+        except StateStoreNotAvailableException:
+            if own is None:
+                raise
+            return self._merged(question, [own], limit)
 
     def _anywhere(self, question: Question, limit: int | None) -> Answer:
         """Ask for a key in all partitions where it may be, until one has it."""
@@ -264,6 +274,12 @@ class Router:
         if self._own is not None:
             described["host"] = str(self._own)
         return described | {"position": found.position, "lag": task.lag, "watermark": found.watermark}
+
+
+def _may_lack(answer: Answer) -> bool:
+    """Return whether there is nothing in an answer because a copy has not come so far."""
+    nothing = answer.text is None and not answer.rows.num_rows
+    return nothing and any(task["lag"] for task in answer.tasks)
 
 
 def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

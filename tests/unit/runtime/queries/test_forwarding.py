@@ -11,7 +11,7 @@ from tests.unit.runtime.queries.test_query_server import SPEC, Queries, applicat
 
 from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
-from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalTask
+from sparkrelay.runtime.queries.local_stores import ACTIVE, STANDBY, LocalTask
 from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
 from sparkrelay.runtime.queries.peers import ARROW, JSON
 from sparkrelay.runtime.queries.store_keys import StoreKeys
@@ -89,6 +89,39 @@ def test_an_older_instance_sends_rows_and_they_are_written_here(left_out):
     peer = Peer(leaves_out={left_out})
     assert forwarded(peer) == ask(application(), ADA)
     assert peer.kind == (ARROW if left_out.endswith("ROW") else JSON)
+
+
+class Behind(Absent, Elsewhere):
+    """An instance with an empty copy that lacks so many offsets; the task runs in another one."""
+
+    def __init__(self, port, lag):
+        super().__init__(port)
+        self._lag = lag
+
+    def tasks(self, _):
+        return [LocalTask(TaskId(0, 0), "0_0", STANDBY, None, lag=self._lag, width=1, read=self.read)]
+
+
+@pytest.mark.parametrize(("lag", "status"), [(0, 404), (7, 200), (None, 200)])
+def test_a_copy_that_has_not_come_so_far_leaves_the_answer_to_the_others(lag, status):
+    with HttpServer(Peer(), host="127.0.0.1", port=0, name="peer") as server:
+        made = application(Behind(server.port, lag))
+        try:
+            assert ask(made, f"{ADA}?stale=true")[0] == status
+        finally:
+            made.close()
+
+
+@pytest.mark.parametrize(("lag", "status"), [(7, 404), (None, 503)])
+def test_where_nobody_else_answers_a_copy_says_what_it_has_and_how_far_it_is(lag, status):
+    made = application(Behind(1, lag), queries_timeout_ms=500)
+    try:
+        found, headers, _ = ask(made, f"{ADA}?stale=true")
+        assert found == status
+        if status == 404:
+            assert json.loads(headers["SparkRelay-Tasks"])[0]["lag"] == lag
+    finally:
+        made.close()
 
 
 class Apart(Queries):

@@ -121,6 +121,13 @@ def test_copies_answer_where_they_may(role, lag, scope, answers):
             get(local, "ada", **scope)
 
 
+def test_a_copy_of_which_nobody_knows_what_it_lacks_cannot_say_that_a_key_is_missing():
+    home = place("ada")
+    with pytest.raises(StateStoreNotAvailableException, match="not known"):
+        get(stores(task(home, STANDBY, None, [])), "ada", stale=True)
+    assert get(stores(task(home, STANDBY, 9, [])), "ada", stale=True) == []
+
+
 def test_of_two_copies_the_best_one_answers():
     """An instance with two executors may have both."""
     home = place("ada")
