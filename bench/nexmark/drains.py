@@ -59,6 +59,7 @@ _TABLES: Final[dict[System, frozenset[str]]] = {
     STREAMS: frozenset({"q4", "q5", "q7", "q8", "q11", "q12"}),
 }
 _PARTS: Final = 3
+_MOST_A_BATCH: Final = 1_000_000
 _START_S: Final = 120.0
 _LEAST_RATE: Final = 2000.0
 _FIGURES: Final = ("cold_rps", "warm_rps", "warm_records_per_cpu_s", "to_first_batch_s", "rss_mb", "pss_mb")
@@ -172,7 +173,8 @@ def _run(stage: _Stage, query: Query, system: System) -> dict[str, Any]:
         orders = variant.orders(
             bootstrap_servers=stage.servers, source="", sink=sink, folder=Path(folder) / "state", look_s=0.01
         )
-        limits = {type_: -(-stage.counts[type_] // _PARTS) for type_ in sources}
+        most = variant.batch_records or wanted
+        limits = {type_: -(-stage.counts[type_] * most // wanted) for type_ in sources}
         orders |= {"nexmark": query.name, "sources": sources, "limits": limits, "still": True}
         with Instance(_MODULES[system], orders) as instance, MemoryPeak(instance.pid) as memory:
             batches = instance.batches_until_still(wanted, _START_S + wanted / _LEAST_RATE)
@@ -204,10 +206,10 @@ def shares_of_work(batches: list[dict[str, Any]], records: int) -> list[dict[str
 
 
 def variant_of(system: System, records: int) -> Variant:
-    """Return a system whose micro-batches have a third of the records."""
+    """Return a system whose micro-batches have a third of the records, and a million at most."""
     if system is STREAMS:
         return STREAMS_EXACTLY_ONCE
-    return Variant(system, -(-records // (_PARTS * PARTITIONS)) * PARTITIONS)
+    return Variant(system, min(_MOST_A_BATCH, -(-records // (_PARTS * PARTITIONS)) * PARTITIONS))
 
 
 def _compared(stage: _Stage, query: Query, sink: str, folder: Path, *, table: bool) -> dict[str, Any]:

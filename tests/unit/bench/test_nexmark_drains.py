@@ -23,6 +23,7 @@ def test_peers_have_queries_that_there_are():
 
 def test_a_micro_batch_has_a_third_of_the_records_shared_among_partitions():
     assert variant_of(RELAY, 1000).batch_records == 336
+    assert variant_of(STRUCTURED, 10_000_000).batch_records == 1_000_000
     assert variant_of(STREAMS, 1000) == STREAMS_EXACTLY_ONCE
 
 
