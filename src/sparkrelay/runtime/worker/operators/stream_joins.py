@@ -173,9 +173,13 @@ class _TaskJoin:
     def _probe(self, view: StoreView, rows: _Rows, alone: _Rows) -> _Found:
         """Find what is stored of the other side and goes with each row."""
         encoded = pc.dictionary_encode(rows.keys)
-        numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         distinct = key_parts(encoded.dictionary)
-        parts = distinct.take(encoded.indices)
+        # Numbered in the order of their bytes, so that ranges are in that of the store.
+        by_bytes = pc.array_sort_indices(distinct)
+        distinct = distinct.take(by_bytes)
+        ranks = np.argsort(by_bytes.to_numpy(zero_copy_only=False))
+        numbers = ranks[encoded.indices.to_numpy(zero_copy_only=False)]
+        parts = distinct.take(pa.array(numbers))
         # Of each key and bucket that a row could find something in, the times that are asked for.
         earlier, later = self._spec.partners_us
         low, high = rows.times_us - earlier, rows.times_us + later
@@ -197,11 +201,9 @@ class _TaskJoin:
         asked_parts = distinct.take(pa.array(keys))
         fronts = others.fronts(buckets)
         ranges = bounds(self._spec.other, fronts, asked_parts, lows, highs)
-        # In the order of bytes, which that of the keys' numbers is not.
-        by_bytes = pc.array_sort_indices(ranges[0])
-        which, found_keys, values = view.ranges(*(some.take(by_bytes).to_pylist() for some in ranges))
+        which, found_keys, values = view.ranges(*(some.to_pylist() for some in ranges))
         stored = StoredRows.of(found_keys, values)
-        stored_numbers = keys[by_bytes.to_numpy(zero_copy_only=False)][which]
+        stored_numbers = keys[which]
         order = np.lexsort((stored.times_us, stored_numbers))
         stored, stored_numbers = stored.take(order), stored_numbers[order]
         begin = np.searchsorted(stored_numbers, numbers, "left")
