@@ -149,8 +149,11 @@ def _float(value: Any, kind: pa.DataType, where: str) -> float:
 
 def _string(value: Any, kind: pa.DataType, where: str) -> str:
     del kind, where
-    text = str(value) if isinstance(value, str) else _compact(value)
-    # Java writes an unpaired surrogate as a question mark.
+    return _as_java(str(value) if isinstance(value, str) else _compact(value))
+
+
+def _as_java(text: str) -> str:
+    """Return a text with question marks for unpaired surrogates, as Java writes them."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -244,7 +247,10 @@ def _list(value: Any, kind: pa.DataType, where: str) -> list[Any]:
 def _map(value: Any, kind: pa.DataType, where: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
         raise _wrong(value, kind, where)
-    return [(name, _read(item, kind.item_type, f"{where}.{name}")) for name, item in value.items()]
+    # The last of equal names counts, also of those that are equal only as text that can be written.
+    return list(
+        {_as_java(name): _read(item, kind.item_type, f"{where}.{name}") for name, item in value.items()}.items()
+    )
 
 
 def _null(value: Any, kind: pa.DataType, where: str) -> None:
