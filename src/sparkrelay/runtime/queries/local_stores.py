@@ -178,10 +178,10 @@ class LocalStores:
             tasks = self._tasks(keys.spec.store)
             found += [find(task) for task in tasks if task.role == ACTIVE and task.id not in {one.id for one in asked}]
             self._require_all(keys, key, tasks, found)
-        best = next((one for one in found if one.count), found[0])
-        if not best.count and best.task.lag is None:
-            # Of which nobody knows what it lacks, that may lack all: it cannot say that there is no such key.
-            raise self._unavailable(keys.spec.store, [best.task], scope)
+        # Where there is nothing, the one that lacks most says how much that is worth.
+        best = next((one for one in found if one.count), None) or max(found, key=lambda one: _lag(one.task))
+        if not best.count:
+            self._require_known(keys.spec.store, [best], scope)
         return best
 
     def fetch(  # noqa: PLR0917 - as they are needed
@@ -198,6 +198,8 @@ class LocalStores:
         for task in self.answering(keys, key, scope):
             left = None if limit is None else limit - sum(one.rows.num_rows for one in found)
             found.append(self._fetch(keys, task, key, (from_ms, to_ms), left, scope))
+        if key is not None and limit != 0 and not any(one.count for one in found):
+            self._require_known(keys.spec.store, found, scope)
         return found
 
     def range(
@@ -285,6 +287,11 @@ class LocalStores:
                 f"store {keys.spec.store!r} has no such key in the partitions of this instance, and the grouping "
                 f"columns do not say in which of its {width} partitions it would be; ask the other instances, too"
             )
+
+    def _require_known(self, store: str, found: Sequence[TaskRows], scope: QueryScope) -> None:
+        """Refuse to call a key missing by a copy of which nobody knows what it lacks: it may lack all."""
+        if unknown := [one.task for one in found if one.task.lag is None]:
+            raise self._unavailable(store, unknown, scope)
 
     def _unavailable(
         self, store: str, own: Sequence[LocalTask], scope: QueryScope
@@ -456,12 +463,16 @@ def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:
     best: dict[TaskId, LocalTask] = {}
 
     def order(task: LocalTask) -> tuple[bool, bool, float]:
-        # Of which nobody knows what it lacks, that may lack all.
-        return not scope.allows(task), task.role != ACTIVE, math.inf if task.lag is None else task.lag
+        return not scope.allows(task), task.role != ACTIVE, _lag(task)
 
     for task in sorted(tasks, key=order):
         best.setdefault(task.id, task)
     return list(best.values())
+
+
+def _lag(task: LocalTask) -> float:
+    # Of which nobody knows what it lacks, that may lack all.
+    return math.inf if task.lag is None else task.lag
 
 
 def _windows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -180,11 +181,14 @@ class Router:
             hosts += sorted(found.standby_hosts)
         row = question.keys.fingerprint if question.as_json else None
         try:
-            return self._merged(question, [self._first(question, hosts, error, row=row)], limit)
+            answer = self._first(question, hosts, error, row=row)
         except StateStoreNotAvailableException:
             if own is None:
                 raise
-            return self._merged(question, [own], limit)
+            answer = own
+        if own is not None and _lag(own) < _lag(answer) and _may_lack(answer):
+            answer = own
+        return self._merged(question, [answer], limit)
 
     def _anywhere(self, question: Question, limit: int | None) -> Answer:
         """Ask for a key in all partitions where it may be, until one has it."""
@@ -204,22 +208,39 @@ class Router:
         wanted = scope.partitions or frozenset(range(group.width(subtopology)))
         if not wanted:
             raise StateStoreNotAvailableException(_UNASSIGNED)
-        here = {task.id.partition for task in self._queries.tasks(question.keys.spec.store) if scope.allows(task)}
-        answers, left = [], wanted - here
+        copies = [task for task in self._queries.tasks(question.keys.spec.store) if scope.allows(task)]
+        here = {task.id.partition for task in copies}
+        answers, behind, said_here = list[Answer](), frozenset[int](), True
         if mine := wanted & here:
-            answers.append(self._here(question, replace(scope, partitions=mine)))
-        by_hosts: dict[tuple[HostInfo, ...], set[int]] = defaultdict(set)
+            # Of one key a copy here that lacks something may not know yet; then others are asked as well.
+            if question.key is not None:
+                behind = mine - {task.id.partition for task in copies if task.lag == 0}
+            try:
+                answers.append(self._here(question, replace(scope, partitions=mine)))
+                behind = behind if _may_lack(answers[0]) else frozenset()
+            except StateStoreNotAvailableException:
+                if not behind:
+                    raise
+                said_here = False
+                if sure := mine - behind:
+                    answers.append(self._here(question, replace(scope, partitions=sure)))
+        left = (wanted - here) | behind
+        by_hosts: dict[tuple[bool, tuple[HostInfo, ...]], set[int]] = defaultdict(set)
         for partition in left:
             active, standby = group.hosts_of(subtopology, partition)
             hosts = [] if active is None else [active]
-            by_hosts[(*hosts, *(sorted(standby) if scope.stale else ()))].add(partition)
-        for candidates, partitions in sorted(by_hosts.items()):
+            by_hosts[partition in behind, (*hosts, *(sorted(standby) if scope.stale else ()))].add(partition)
+        for (is_behind, candidates), partitions in sorted(by_hosts.items()):
             missing = StateStoreNotAvailableException(
                 f"nobody who can be asked has partition {', '.join(map(str, sorted(partitions)))} of store "
                 f"{question.keys.spec.store!r} just now; try again soon"
             )
             listed = ",".join(map(str, sorted(partitions)))
-            answers.append(self._first(question, candidates, missing, {"partition": listed}))
+            try:
+                answers.append(self._first(question, candidates, missing, {"partition": listed}))
+            except StateStoreNotAvailableException:
+                if not (is_behind and said_here):
+                    raise
         return answers
 
     def _first(
@@ -232,12 +253,15 @@ class Router:
     ) -> Answer:
         """Return what the first of several instances says that answers.
 
+        Of one key: the first that has it, or lacks nothing; else the one that lacks least.
+
         Raises:
             StateStoreNotAvailableException: none does.
         """
         said = [str(error)]
         self._peers.keep_only(self._queries.group.hosts)
         schema = row_schema(question.keys.spec)
+        nothing: Answer | None = None
         for host in hosts:
             if host == self._own:
                 continue
@@ -248,7 +272,13 @@ class Router:
                 said.append(str(refused))
                 continue
             following = found.following if question.paged else None
-            return Answer(found.rows, found.tasks, found.truncated, following, found.text)
+            answer = Answer(found.rows, found.tasks, found.truncated, following, found.text)
+            if question.key is None or not _may_lack(answer):
+                return answer
+            if nothing is None or _lag(answer) < _lag(nothing):
+                nothing = answer
+        if nothing is not None:
+            return nothing
         raise StateStoreNotAvailableException("; ".join(said))
 
     def _here(self, question: Question, scope: QueryScope) -> Answer:
@@ -279,7 +309,14 @@ class Router:
 def _may_lack(answer: Answer) -> bool:
     """Return whether there is nothing in an answer because a copy has not come so far."""
     nothing = answer.text is None and not answer.rows.num_rows
-    return nothing and any(task["lag"] for task in answer.tasks)
+    return nothing and _lag(answer) > 0
+
+
+def _lag(answer: Answer) -> float:
+    """Return how many offsets the copies that have answered lack at most."""
+    # Of very many copies an instance says only how many they are.
+    lags = [task.get("lag", 0) for task in answer.tasks]
+    return max((math.inf if lag is None else lag for lag in lags), default=0)
 
 
 def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ import pytest
 from tests.doubles.state_steps import state_spec
 from tests.unit.runtime.queries.test_query_server import SPEC, Queries, application, ask
 
+from sparkrelay.errors import StateStoreException
 from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries.local_stores import ACTIVE, STANDBY, LocalTask
@@ -19,6 +20,7 @@ from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.types import TaskId
 
 ADA = "/stores/counts/ada"
+ANYWHERE = state_spec([("user", pa.string())], [], [("n", pa.int64())], ())
 OTHER_COLUMNS = state_spec([("user", pa.string())], [], [("n", pa.int32())], (), partitioned_by=("user",))
 
 
@@ -122,6 +124,169 @@ def test_where_nobody_else_answers_a_copy_says_what_it_has_and_how_far_it_is(lag
             assert json.loads(headers["SparkRelay-Tasks"])[0]["lag"] == lag
     finally:
         made.close()
+
+
+class Group:
+    """One partition, at these instances: of the active task and of standby copies."""
+
+    def __init__(self, active, *standby):
+        self._active, self._standby = active, frozenset(standby)
+        self.hosts = frozenset({active, *standby})
+
+    def width(self, _):
+        return 1
+
+    def hosts_of(self, _, __):
+        return self._active, self._standby
+
+
+class Among(Absent):
+    """An instance of several, with a copy that lacks so many offsets and has no such key, or without one."""
+
+    def __init__(self, group, lag=None):
+        super().__init__()
+        self.group, self._lag = group, lag
+
+    def located(self, keys, key):
+        del keys, key
+        return KeyQueryMetadata(*self.group.hosts_of(0, 0), 0)
+
+    def tasks(self, _):
+        if self._lag is None:
+            return []
+        return [LocalTask(TaskId(0, 0), "0_0", STANDBY, None, lag=self._lag, width=1, read=self.read)]
+
+
+@contextlib.contextmanager
+def serving(*queries):
+    """Serve several instances; of standby copies the first one is asked first."""
+    made = [application(one) for one in queries]
+    by_port = {}
+
+    def answer(environ, start_response):
+        return by_port[int(environ["SERVER_PORT"])](environ, start_response)
+
+    with contextlib.ExitStack() as stack:
+        for one in made:
+            stack.callback(one.close)
+        servers = [stack.enter_context(HttpServer(answer, host="127.0.0.1", port=0, name="peer")) for _ in made]
+        ports = sorted(server.port for server in servers)
+        by_port.update(zip(ports, made, strict=True))
+        yield [HostInfo("127.0.0.1", port) for port in ports]
+
+
+NOBODY = HostInfo("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize("path", [f"{ADA}?stale=true", f"{ADA}?stale=true&partition=0"])
+def test_a_standby_elsewhere_that_has_not_come_so_far_leaves_the_answer_to_the_next(path):
+    """The active task is away; of two copies one has not seen the key yet."""
+    with serving(Among(Group(NOBODY), lag=7), Queries()) as (behind, fresh):
+        made = application(Among(Group(NOBODY, behind, fresh)))
+        try:
+            assert ask(made, path)[0] == 200
+        finally:
+            made.close()
+        made = application(Among(Group(NOBODY, behind)))
+        try:
+            status, headers, _ = ask(made, path)
+            assert (status, json.loads(headers["SparkRelay-Tasks"])[0]["lag"]) == (404, 7)
+        finally:
+            made.close()
+
+
+@pytest.mark.parametrize(("own", "said"), [(3, 3), (9, 7)])
+@pytest.mark.parametrize("path", [f"{ADA}?stale=true", f"{ADA}?stale=true&partition=0"])
+def test_where_all_copies_lack_something_one_says_so(path, own, said):
+    if "partition" in path:
+        said = own  # each of them does, the own copy first
+    with serving(Among(Group(NOBODY), lag=7)) as (behind,):
+        made = application(Among(Group(NOBODY, behind), lag=own))
+        try:
+            status, headers, _ = ask(made, path)
+            assert (status, json.loads(headers["SparkRelay-Tasks"])[0]["lag"]) == (404, said)
+        finally:
+            made.close()
+
+
+def test_a_partition_that_is_named_is_asked_where_its_task_runs_if_the_copy_here_lacks_something():
+    with serving(Queries()) as (active,):
+        for lag, status in ((0, 404), (7, 200)):
+            made = application(Among(Group(active), lag=lag))
+            try:
+                assert ask(made, f"{ADA}?stale=true&partition=0")[0] == status
+            finally:
+                made.close()
+    made = application(Among(Group(NOBODY), lag=7))
+    try:
+        status, headers, _ = ask(made, f"{ADA}?stale=true&partition=0")
+        assert (status, json.loads(headers["SparkRelay-Tasks"])[0]["lag"]) == (404, 7)
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("lag", [7, None])
+def test_a_row_that_a_copy_has_which_lacks_something_is_the_answer(lag):
+    class Held(Among):
+        read = Queries.read
+
+        def tasks(self, _):
+            return [LocalTask(TaskId(0, 0), "0_0", STANDBY, None, lag=lag, width=1, read=self.read)]
+
+    with serving(Among(Group(NOBODY), lag=9)) as (behind,):
+        made = application(Held(Group(NOBODY, behind)))
+        try:
+            for path in (f"{ADA}?stale=true", f"{ADA}?stale=true&partition=0"):
+                assert ask(made, path)[0] == 200
+        finally:
+            made.close()
+
+
+class Two(Among):
+    """An instance with two partitions: of the first it runs the task, of the other it has a copy."""
+
+    def __init__(self, group, lag, error=None):
+        super().__init__(group, lag)
+        self._error = error
+        self.stores = type("Stores", (type(self.stores),), {"spec": lambda *_: ANYWHERE})()
+
+    def located(self, keys, key):
+        return KeyQueryMetadata(None, frozenset(), keys.partition(key, 2))
+
+    def tasks(self, _):
+        def fail(*_):
+            raise self._error
+
+        read = self.read if self._error is None else fail
+        yield LocalTask(TaskId(0, 0), "0_0", ACTIVE, 1, width=2, read=read)
+        yield LocalTask(TaskId(0, 1), "0_1", STANDBY, None, lag=self._lag, width=2, read=self.read)
+
+
+class Second:
+    """Runs the task of the second partition."""
+
+    def tasks(self, _):
+        return [LocalTask(TaskId(0, 1), "0_1", ACTIVE, 1, width=2, read=self.read)]
+
+
+class Having(Second, Queries):
+    pass
+
+
+class Without(Second, Absent):
+    pass
+
+
+@pytest.mark.parametrize("lag", [7, None])
+def test_a_task_that_cannot_be_read_calls_no_key_missing_whatever_others_say(lag):
+    damaged = StateStoreException("damaged")
+    with serving(Having(), Without()) as (having, without):
+        for error, peer, status in ((None, having, 200), (None, without, 404), (damaged, without, 503)):
+            made = application(Two(Group(peer), lag, error))
+            try:
+                assert ask(made, f"{ADA}?stale=true&partition=0,1")[0] == status
+            finally:
+                made.close()
 
 
 class Apart(Queries):

@@ -126,6 +126,21 @@ def test_a_copy_of_which_nobody_knows_what_it_lacks_cannot_say_that_a_key_is_mis
     with pytest.raises(StateStoreNotAvailableException, match="not known"):
         get(stores(task(home, STANDBY, None, [])), "ada", stale=True)
     assert get(stores(task(home, STANDBY, 9, [])), "ada", stale=True) == []
+    unknown = task((home + 1) % WIDTH, STANDBY, None, [])
+    others = [task(partition) for partition in range(WIDTH) if partition != unknown.id.partition]
+    with pytest.raises(StateStoreNotAvailableException, match="not known"):
+        get(stores(*others, unknown, spec=ANYWHERE), "ada", stale=True)
+    local = stores(task(home, STANDBY, None, []))
+    keys = local.keys("counts")
+    with pytest.raises(StateStoreNotAvailableException, match="not known"):
+        local.fetch(keys, keys.columns("ada"), None, None, None, QueryScope(stale=True))
+
+
+def test_of_several_copies_the_one_that_lacks_most_says_that_there_is_no_such_key():
+    copies = [task(partition, *([STANDBY, 9] if partition == 2 else [])) for partition in range(WIDTH)]
+    local = stores(*copies, spec=ANYWHERE)
+    keys = local.keys("counts")
+    assert local.get(keys, keys.columns("ada"), QueryScope(stale=True)).task.lag == 9
 
 
 def test_of_two_copies_the_best_one_answers():
