@@ -208,7 +208,7 @@ class HttpServer:
                 if wrong is None and now >= until:
                     wrong = "408 Request Timeout"
                 if wrong is not None:
-                    connection.sendall(_head(wrong, [("Content-Length", "0")], stays=False))
+                    _send(connection, _head(wrong, [("Content-Length", "0")], stays=False), now + _LONGEST_WAIT_S)
                     return
             request = requests.whole.popleft()
             # With few connections left, nobody keeps one for what might come. No lock: who is wrong is so by one.
@@ -236,7 +236,7 @@ class HttpServer:
                 data = _head(status, headers, stays=stays)
             except Exception:
                 log.exception("a request for %s cannot be answered", request.path)
-                connection.sendall(_head("500 Internal Server Error", [("Content-Length", "0")], stays=False))
+                _send(connection, _head("500 Internal Server Error", [("Content-Length", "0")], stays=False), until)
                 return False
             for piece in body if request.method != "HEAD" else ():
                 _send(connection, data + piece, until)

@@ -1,8 +1,10 @@
 """The server's bounds: how many connections, how long, and that nothing of it is left."""
 
+import contextlib
 import re
 import socket
 import threading
+import time
 
 import pytest
 from tests.waiting import wait_until
@@ -241,3 +243,38 @@ def test_an_offer_of_another_protocol_is_left_alone():
         found = answer(connection)
         assert found.startswith(b"HTTP/1.1 200 OK\r\n")
         assert found.endswith(b"Connection: close\r\n\r\n/a")
+
+
+def raising(environ, start_response):
+    raise RuntimeError("oops")
+
+
+@pytest.mark.parametrize("request_", [b"\x00\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"])
+def test_who_takes_no_answer_is_not_waited_for_to_say_what_is_wrong(request_, monkeypatch):
+    monkeypatch.setattr(http_server, "_LONGEST_WAIT_S", 0.3)
+    monkeypatch.setattr(http_server, "_LONGEST_REQUEST_S", 0.3)
+    with HttpServer(raising, host="127.0.0.1", port=0, name="test") as server:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            client = socket.create_connection(listening.getsockname())
+            connection, _ = listening.accept()
+        with client, connection:
+            connection.setblocking(False)
+            taken = 1
+            while taken:
+                # What the kernel passes on meanwhile leaves room again.
+                time.sleep(0.05)
+                taken = 0
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        taken += connection.send(b"x" * 4096)
+            connection.setblocking(True)
+            client.sendall(request_)
+
+            def serve():
+                with contextlib.suppress(TimeoutError):
+                    server._serve(connection)
+
+            serving = threading.Thread(target=serve, daemon=True)
+            serving.start()
+            serving.join(10)
+            assert not serving.is_alive()
