@@ -165,3 +165,12 @@ def test_empty_json_objects_are_a_bad_record():
         assert [one if one is None else len(one) for one in batch.column("p").to_pylist()][:2] == [1, None]
         assert len(batch.column("q")[4]) == 100_000
         assert len(batch.column("p")[5]) == 300
+
+
+def test_a_number_that_python_does_not_make_hides_no_cells():
+    schema = pa.schema([("p", pa.list_(pa.struct([(f"f{number}", pa.string()) for number in range(FIELDS)])))])
+    value = '{"x": ' + "1" * 5_000 + ', "p": [' + ",".join(["{}"] * 40_000) + "]}"
+    batch, bad = json_to_columns(pa.array(['{"p": [{}]}', value]), schema)
+    assert [one.index for one in bad] == [1]
+    assert f"its lists make {40_000 * (FIELDS + 1)} values" in bad[0].reason
+    assert batch.column("p")[1].as_py() is None

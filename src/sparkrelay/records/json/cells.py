@@ -26,7 +26,8 @@ def too_wide_rows(values: pa.Array, column: BinaryColumn, schema: pa.Schema) -> 
     found = []
     for row in np.flatnonzero([may_be_too_many(size, columns) for size in sizes.tolist()]).tolist():
         try:
-            parsed = json.loads(values[row].as_py())
+            # Nobody looks at numbers; and Python makes none of more than 4300 digits, which the readers take.
+            parsed = json.loads(values[row].as_py(), parse_int=str, parse_float=str)
         except (ValueError, TypeError, RecursionError):
             # It is no JSON, or null, and those who read it say so.
             continue
