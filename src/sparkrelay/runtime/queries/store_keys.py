@@ -108,7 +108,9 @@ class StoreKeys:
         by = self.spec.partitioned_by
         if by is None or not set(by) <= set(key.schema.names):
             return None
-        return int(murmur2_partitions(key_bytes([key.column(name) for name in by]), partitions)[0])
+        # A key that is null may be in any.
+        found = int(murmur2_partitions(key_bytes([key.column(name) for name in by]), partitions)[0])
+        return found if found >= 0 else None
 
     def _values(self, key: Any, schema: pa.Schema) -> Sequence[Any]:
         if isinstance(key, Mapping):

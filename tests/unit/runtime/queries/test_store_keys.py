@@ -120,6 +120,7 @@ def test_the_partition_is_that_of_the_columns_that_decide_it():
     found = {SHOP.partition(SHOP.columns((user, shop)), 64) for user in ("ada",) for shop in range(9)}
     assert len(found) == 1
     assert USER.partition(USER.columns("ada"), 64) is None, "nobody says what decides it"
+    assert SHOP.partition(SHOP.columns((None, 3)), 64) is None, "a key that is null is anywhere"
 
 
 def test_times_are_milliseconds():
