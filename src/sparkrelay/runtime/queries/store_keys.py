@@ -79,15 +79,19 @@ class StoreKeys:
         if len(schema) == 1 and pa.types.is_string(schema.field(0).type):
             return self.columns((text,), schema)
         try:
-            value = json.loads(text)
+            value, exact = json.loads(text), json.loads(text, parse_float=str)
         except (ValueError, RecursionError):
             if len(schema) != 1:
                 raise self._misfit(schema, text, "it is no JSON") from None
             # A time or a date need no quotes.
-            value = text
-        if len(schema) == 1 and not (isinstance(value, dict) and set(value) == set(schema.names)):
-            value = [value]
-        named = dict(zip(schema.names, self._values(value, schema), strict=True))
+            value = exact = text
+        # A decimal may have more digits than a float.
+        named = {
+            field.name: its if pa.types.is_decimal(field.type) else one
+            for field, one, its in zip(
+                schema, self._json_values(value, schema), self._json_values(exact, schema), strict=True
+            )
+        }
         rows, bad = json_to_columns(pa.array([json.dumps(named).encode()]), schema)
         if bad:
             raise self._misfit(schema, text, bad[0].reason)
@@ -111,6 +115,12 @@ class StoreKeys:
         # A key that is null may be in any.
         found = int(murmur2_partitions(key_bytes([key.column(name) for name in by]), partitions)[0])
         return found if found >= 0 else None
+
+    def _json_values(self, value: Any, schema: pa.Schema) -> Sequence[Any]:
+        """Return what JSON says of each column; of one column it may be the value alone."""
+        if len(schema) == 1 and not (isinstance(value, dict) and set(value) == set(schema.names)):
+            value = [value]
+        return self._values(value, schema)
 
     def _values(self, key: Any, schema: pa.Schema) -> Sequence[Any]:
         if isinstance(key, Mapping):

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,8 @@ NUMBER = keys_of(("n", pa.int64()))
 SHOP = keys_of(("user", pa.string()), ("shop", pa.int32()), partitioned_by=("user",))
 WATERMARK = WatermarkSpec(delay_ms=0, window="window", final=False, ahead_ms=0)
 WINDOWED = keys_of(("window", WINDOW), ("user", pa.string()), watermark=WATERMARK)
+PRICE = keys_of(("price", pa.decimal128(22, 2)))
+PRICES = keys_of(("shop", pa.float64()), ("price", pa.decimal128(22, 2)))
 
 
 def rows(batch):
@@ -86,6 +89,9 @@ def test_what_is_no_key_is_refused_in_words(keys, key, words):
             {"window": {"start": NEW_YEAR, "end": NEW_YEAR}, "user": "ada"},
         ),
         (keys_of(("at", TIME)), "2026-01-01T00:00:00Z", {"at": NEW_YEAR}),
+        (PRICE, "12345678901234567890.12", {"price": Decimal("12345678901234567890.12")}),
+        (PRICES, "[0.5, 12345678901234567890.12]", {"shop": 0.5, "price": Decimal("12345678901234567890.12")}),
+        (PRICES, '{"price": 3, "shop": 1}', {"shop": 1.0, "price": Decimal("3.00")}),
     ],
 )
 def test_a_key_may_come_as_text(keys, text, row):
