@@ -235,7 +235,7 @@ class QueryApplication:
             return page_question(self._queries, keys, scope, after, limit, parameters), True
         # One more than may be sent says that there are more.
         most = limit + 1
-        if keys.window is not None and (text is None or bounds != (None, None) or len(keys.plain) == 0):
+        if keys.window is not None and (text is None or bounds != (None, None)):
             times = _milliseconds(bounds[0], "from"), _milliseconds(bounds[1], "to")
             key = None if text is None else keys.from_text(text, keys.plain)
             return Question(

@@ -63,6 +63,7 @@ class StoreKeys:
             if value is None and len(schema) == 1:
                 raise self._misfit(schema, key, "a key is never null")
             try:
+                _check_fields(field.type, value)
                 _check_times(value)
                 arrays.append(pa.array([value], field.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -92,6 +93,11 @@ class StoreKeys:
                 schema, self._json_values(value, schema), self._json_values(exact, schema), strict=True
             )
         }
+        for field in schema:
+            try:
+                _check_fields(field.type, named[field.name])
+            except ValueError as error:
+                raise self._misfit(schema, text, f"{field.name}: {error}") from None
         rows, bad = json_to_columns(pa.array([json.dumps(named).encode()]), schema)
         if bad:
             raise self._misfit(schema, text, bad[0].reason)
@@ -123,7 +129,9 @@ class StoreKeys:
         return self._values(value, schema)
 
     def _values(self, key: Any, schema: pa.Schema) -> Sequence[Any]:
-        if isinstance(key, Mapping):
+        # Of one column that is a struct, such as a window, it may be that.
+        is_struct = len(schema) == 1 and pa.types.is_struct(schema.field(0).type)
+        if isinstance(key, Mapping) and not (is_struct and set(key) != set(schema.names)):
             if set(key) != set(schema.names):
                 raise self._misfit(schema, key, f"it has the columns {', '.join(map(str, key)) or 'none'}")
             return [key[name] for name in schema.names]
@@ -158,6 +166,19 @@ def as_milliseconds(time: dt.datetime | int | None, what: str) -> int | None:
         raise TypeError(f"{what}={time!r} must be a datetime, or milliseconds since 1970")
     _check_times(time)
     return round((time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(milliseconds=1))
+
+
+def _check_fields(kind: pa.DataType, value: Any) -> None:
+    """Refuse a struct with fields that there are not, which nobody would look at, and half a window.
+
+    Others may be left out, as they are in JSON where they are null.
+    """
+    if isinstance(value, Mapping) and pa.types.is_struct(kind):
+        names = [one.name for one in kind]
+        if set(value) - set(names) or (_is_window(kind) and set(names) - set(value)):
+            raise ValueError(f"its fields are {', '.join(names)}, and not {', '.join(map(str, value)) or 'none'}")
+        for one in kind:
+            _check_fields(one.type, value.get(one.name))
 
 
 def _check_times(value: Any) -> None:

@@ -1,5 +1,6 @@
 """Who may ask over HTTP, how much and how many at a time; what is asked of whom."""
 
+import datetime as dt
 import json
 import threading
 from dataclasses import replace
@@ -244,3 +245,26 @@ def test_the_token_is_not_shown():
     with pytest.raises(ConfigException) as raised:
         StreamsConfig.from_dict(SETTINGS | {"queries.token": f"{TOKEN} and more"})
     assert TOKEN not in str(raised.value)
+
+
+def test_a_window_alone_is_a_key():
+    queries = Queries()
+    window = ("window", pa.struct([(name, pa.timestamp("us", "UTC")) for name in ("start", "end")]))
+    spec = state_spec([window], [], [("n", pa.int64())], ())
+    queries.stores = type("Stores", (Stores,), {"spec": lambda *_: spec})()
+    asked = []
+
+    def read(spec, reading, committed):
+        del committed
+        asked.append(reading.key)
+        begun = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        rows = [{"window": {"start": begun, "end": begun + dt.timedelta(minutes=5)}, "n": 3}]
+        return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), None, {}, 12, (0,))
+
+    queries.read = read
+    key = '{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:05:00Z"}'
+    status, _, body = ask(application(queries), f"/stores/counts/{key}")
+    assert (status, json.loads(body)["n"]) == (200, 3)
+    assert asked[0].to_pylist()[0]["window"]["start"] == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    status, _, body = ask(application(queries), "/stores/counts/" + key.replace("end", "stop"))
+    assert (status, "its fields are start, end" in json.loads(body)["error"]) == (400, True)

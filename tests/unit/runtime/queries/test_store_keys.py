@@ -29,6 +29,7 @@ NUMBER = keys_of(("n", pa.int64()))
 SHOP = keys_of(("user", pa.string()), ("shop", pa.int32()), partitioned_by=("user",))
 WATERMARK = WatermarkSpec(delay_ms=0, window="window", final=False, ahead_ms=0)
 WINDOWED = keys_of(("window", WINDOW), ("user", pa.string()), watermark=WATERMARK)
+WINDOWS = keys_of(("window", WINDOW), watermark=WATERMARK)
 PRICE = keys_of(("price", pa.decimal128(22, 2)))
 PRICES = keys_of(("shop", pa.float64()), ("price", pa.decimal128(22, 2)))
 
@@ -51,6 +52,8 @@ def rows(batch):
             ({"start": NEW_YEAR, "end": NEW_YEAR}, "ada"),
             {"window": {"start": NEW_YEAR, "end": NEW_YEAR}, "user": "ada"},
         ),
+        (WINDOWS, {"start": NEW_YEAR, "end": NEW_YEAR}, {"window": {"start": NEW_YEAR, "end": NEW_YEAR}}),
+        (WINDOWS, {"window": {"start": NEW_YEAR, "end": NEW_YEAR}}, {"window": {"start": NEW_YEAR, "end": NEW_YEAR}}),
     ],
 )
 def test_a_key_is_its_columns(keys, key, row):
@@ -68,6 +71,8 @@ def test_a_key_is_its_columns(keys, key, row):
         (SHOP, "ada", "it has 1 values"),
         (SHOP, {"user": "ada"}, "it has the columns user"),
         (WINDOWED, ({"start": dt.datetime(2026, 1, 1), "end": NEW_YEAR}, "a"), "no time zone"),  # noqa: DTZ001
+        (WINDOWED, ({"start": NEW_YEAR}, "a"), "window: its fields are start, end, and not start"),
+        (WINDOWED, ({"start": NEW_YEAR, "stop": NEW_YEAR}, "a"), "window: its fields are start, end, and not"),
     ],
 )
 def test_what_is_no_key_is_refused_in_words(keys, key, words):
@@ -89,9 +94,15 @@ def test_what_is_no_key_is_refused_in_words(keys, key, words):
             {"window": {"start": NEW_YEAR, "end": NEW_YEAR}, "user": "ada"},
         ),
         (keys_of(("at", TIME)), "2026-01-01T00:00:00Z", {"at": NEW_YEAR}),
+        (
+            WINDOWS,
+            '{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"}',
+            {"window": {"start": NEW_YEAR, "end": NEW_YEAR}},
+        ),
         (PRICE, "12345678901234567890.12", {"price": Decimal("12345678901234567890.12")}),
         (PRICES, "[0.5, 12345678901234567890.12]", {"shop": 0.5, "price": Decimal("12345678901234567890.12")}),
         (PRICES, '{"price": 3, "shop": 1}', {"shop": 1.0, "price": Decimal("3.00")}),
+        (keys_of(("at", pa.struct([("x", pa.int32()), ("y", pa.int32())]))), '{"y": 1}', {"at": {"x": None, "y": 1}}),
     ],
 )
 def test_a_key_may_come_as_text(keys, text, row):
@@ -108,6 +119,8 @@ def test_a_key_may_come_as_text(keys, text, row):
         (SHOP, "3", "it has 1 values"),
         (SHOP, '["ada", "three"]', "shop"),
         (SHOP, "[" * 10_000, "no JSON"),
+        (WINDOWED, '[{"start": "2026-01-01T00:00:00Z"}, "a"]', "window: its fields are start, end, and not start"),
+        (WINDOWS, '{"begin": 1, "end": 2}', "window: its fields are start, end, and not begin, end"),
     ],
 )
 def test_text_that_is_no_key_is_refused_in_words(keys, text, words):
