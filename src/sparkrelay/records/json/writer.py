@@ -142,7 +142,13 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
     if is_map:
         keys = flatten(array.keys.slice(first, last - first))
         if not pa.types.is_string(keys.type):
-            keys = keys.cast(pa.string())
+            try:
+                keys = keys.cast(pa.string())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise SerializationException(
+                    f"column {path} is a map with keys of type {keys.type}, which are no text ({error}), and names in "
+                    "JSON are; make text of them first, by transform_keys()"
+                ) from error
         names = BinaryColumn.of(keys)
         start, stop = int(names.offsets[0]), int(names.offsets[-1])
         names_size = stop - start + int(loop.count_escapes(names.address, start, stop)) + 3 * len(items)

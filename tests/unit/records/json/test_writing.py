@@ -239,3 +239,13 @@ def test_types_that_json_cannot_hold_are_named():
     batch = pa.RecordBatch.from_pydict({"a": pa.array([{"b": dt.timedelta(1)}])})
     with pytest.raises(SerializationException, match="column a.b has type duration"):
         columns_to_json(batch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [(pa.struct([("x", pa.int32())]), {"x": 1}), (pa.binary(), b"\xff"), (pa.list_(pa.int32()), [1])]
+)
+def test_a_map_whose_keys_are_no_text_is_refused_in_words(kind, key):
+    column = pa.array([[(key, 1)]], pa.map_(kind, pa.int64()))
+    rows = pa.RecordBatch.from_arrays([pa.StructArray.from_arrays([column], ["m"])], ["a"])
+    with pytest.raises(SerializationException, match=r"column a\.m is a map with keys of type .*transform_keys"):
+        columns_to_json(rows)
