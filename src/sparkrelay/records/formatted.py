@@ -111,7 +111,14 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
         return columns_to_arrow(rows, form.column)
     if isinstance(form, Protobuf):
         first = prefix(form.schema_id) + _place_in_file(form) if form.schema_id is not None else b""
-        return columns_to_protobuf(rows, form.schema, str(form.message), first)
+        if left_out is None or not left_out.true_count:
+            return columns_to_protobuf(rows, form.schema, str(form.message), first)
+        # Their nulls may be fields that a message must have.
+        chosen = np.flatnonzero(~pc.fill_null(left_out, False).to_numpy(zero_copy_only=False))
+        order = np.full(rows.num_rows, -1, np.int64)
+        order[chosen] = np.arange(len(chosen))
+        written = columns_to_protobuf(rows.take(pa.array(chosen)), form.schema, str(form.message), first)
+        return written.take(pa.array(order, mask=order < 0))
     if isinstance(form, JsonSchema):
         _check_properties(rows.schema, form)
         assert form.schema_id is not None, form

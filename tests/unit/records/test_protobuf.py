@@ -185,3 +185,15 @@ def test_a_timestamp_that_no_calendar_has_is_bad(seconds):
     assert [row["at"] and row["at"].year for row in rows] == [None, 1, 9999]
     assert [one.index for one in bad] == [0]
     assert "is not between the years 1 and 9999" in bad[0].reason
+
+
+def test_tombstones_need_no_fields_that_a_message_must_have():
+    file = descriptor_pb2.FileDescriptorProto(name="old.proto", package="old", syntax="proto2")
+    file.message_type.add(name="Old").field.add(name="n", number=2, type=T.TYPE_INT64, label=T.LABEL_REQUIRED)
+    form = Protobuf(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), "old.Old")
+    rows = pa.RecordBatch.from_pydict({"n": pa.array([1, None, 3], pa.int64())})
+    written = columns_to_format(rows, form, pa.array([False, True, False]))
+    assert written.to_pylist() == [b"\x10\x01", None, b"\x10\x03"]
+    assert columns_to_format(rows.slice(1, 1), form, pa.array([True])).to_pylist() == [None]
+    with pytest.raises(SerializationException, match=r"old\.Old"):
+        columns_to_format(rows, form)
