@@ -22,7 +22,7 @@ from sparkrelay.records.custom import columns_to_custom, custom_to_columns
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import Arrow, Avro, Json, JsonSchema, OneColumn, Protobuf, Raw, RegistryFormat, Uuid
 from sparkrelay.records.framing import PREFIX_BYTES, UNFRAMED, prefix, schema_ids, without_prefix
-from sparkrelay.records.json.schema import json_schema_columns, required_of
+from sparkrelay.records.json.schema import json_schema_columns, required_of, text_properties
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.plain import FIXED_WIDTHS, write_fixed, write_uuids
@@ -163,6 +163,7 @@ def _check_properties(columns: pa.Schema, form: JsonSchema) -> None:
     """Refuse columns that a JSON Schema does not take, or that leave out what it requires."""
     declared = json_schema_columns(form.schema)
     required, others = required_of(form.schema)
+    texts = text_properties(form.schema)
     if missing := [name for name in required if name not in columns.names]:
         raise SerializationException(f"the JSON Schema requires {missing[0]!r}, and there is no such column")
     for column in columns:
@@ -175,10 +176,16 @@ def _check_properties(columns: pa.Schema, form: JsonSchema) -> None:
                 "others; drop() it before"
             )
         wanted = declared.field(index).type
-        if not _goes_as(column.type, wanted):
+        if not _goes_as(column.type, wanted) or (column.name in texts and not _is_written_as_text(column.type)):
             raise SerializationException(
                 f"column {column.name!r} is {column.type}, and the JSON Schema has {wanted} there; cast() it before"
             )
+
+
+def _is_written_as_text(kind: pa.DataType) -> bool:
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
+             pa.types.is_timestamp, pa.types.is_date, pa.types.is_null)  # fmt: skip
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _goes_as(given: pa.DataType, wanted: pa.DataType) -> bool:

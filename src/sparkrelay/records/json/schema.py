@@ -15,7 +15,7 @@ from sparkrelay.printable import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["json_schema_columns", "properties_of", "required_of"]
+__all__ = ["json_schema_columns", "properties_of", "required_of", "text_properties"]
 
 MAX_DEPTH: Final = 32
 
@@ -41,6 +41,14 @@ def required_of(text: str) -> tuple[list[str], bool]:
     required = kind.get("required")
     named = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
     return named, kind.get("additionalProperties", True) is not False
+
+
+def text_properties(text: str) -> frozenset[str]:
+    """Return the properties that are strings and nothing else: columns of them do not say so, as others take any."""
+    root = _root(text)
+    return frozenset(
+        name for name, kind in properties_of(text).items() if _types(_resolved(kind, root, name)) == ["string"]
+    )
 
 
 def json_schema_columns(text: str) -> pa.Schema:
@@ -99,15 +107,19 @@ def _pointed(reference: str, root: dict[str, Any], path: str) -> Any:
     return found
 
 
+def _types(kind: dict[str, Any]) -> list[Any]:
+    """Return the types that a schema names, without null."""
+    named = kind.get("type")
+    return [one for one in (named if isinstance(named, list) else [named]) if one != "null"]
+
+
 def _type(kind: Any, root: dict[str, Any], path: str, depth: int) -> pa.DataType:
     import pyarrow as pa  # noqa: PLC0415 - descriptions of formats load nothing heavy
 
     if depth > MAX_DEPTH:
         raise SerializationException(f"the JSON Schema has {path[:80]!r}, deeper than {MAX_DEPTH} levels, or in itself")
     kind = _resolved(kind, root, path)
-    named = kind.get("type")
-    types = [one for one in (named if isinstance(named, list) else [named]) if one != "null"]
-    match types:
+    match _types(kind):
         case ["boolean"]:
             return pa.bool_()
         case ["integer"]:

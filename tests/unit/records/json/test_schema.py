@@ -90,6 +90,8 @@ def test_records_are_written_behind_five_bytes():
             "has no property 'b', but id, note, and takes no others",
         ),
         ({"id": ["x"]}, {}, "column 'id' is string, and the JSON Schema has int64 there"),
+        ({"id": [1], "note": [5]}, {}, "column 'note' is int64, and the JSON Schema has string there"),
+        ({"id": [1], "note": [[5]]}, {}, "column 'note' is list<.*, and the JSON Schema has string there"),
     ],
 )
 def test_columns_that_do_not_go_together_are_refused(rows, more, reason):
@@ -103,3 +105,13 @@ def test_mistakes_are_named():
         JsonSchema('{"type": "string"}')
     with pytest.raises(ValueError, match="give one of them"):
         JsonSchema(FORM.schema, version=2)
+
+
+def test_a_property_of_several_types_takes_any_column_and_a_string_what_is_written_as_text():
+    form = JsonSchema(
+        schema(properties={"any": {"type": ["string", "integer"]}, "note": {"type": ["null", "string"]}}), schema_id=7
+    )
+    day = pa.array([0], pa.date32())
+    for any_, note in ((pa.array([5]), day), (pa.array(["x"]), pa.array([b"x"])), (day, pa.array(["x"]))):
+        rows = pa.RecordBatch.from_arrays([any_, note], ["any", "note"])
+        assert len(columns_to_format(rows, form)) == 1
