@@ -357,3 +357,17 @@ def test_whoever_makes_an_instance_goes_on_as_before(spark, rates):
     finally:
         for name in names:
             context.setLocalProperty(name, None)
+
+
+def test_ways_that_part_behind_it_read_columns_of_their_own(spark):
+    frame = spark.createDataFrame([("NO", 1, "north")], "country string, rate long, region string")
+    builder = StreamsBuilder()
+    rows = clicks_of(builder).join(frame, "country", refresh=MINUTES)
+    rows.select("user", "rate").to("rates", value=Json())
+    rows.select("page", "region").to("regions", value=Json())
+    rows.groupBy("user").agg(F.sum("n").alias("n")).to("sums", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("clicks").pipe_input("ada", {"page": "p", "country": "NO", "n": 7})
+        assert driver.create_output_topic("rates").read_rows() == [{"user": "ada", "rate": 1}]
+        assert driver.create_output_topic("regions").read_rows() == [{"page": "p", "region": "north"}]
+        assert driver.create_output_topic("sums").read_rows() == [{"user": "ada", "n": 7}]

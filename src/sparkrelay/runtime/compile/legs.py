@@ -121,8 +121,8 @@ class LegCompiler:
         self._computed: dict[str, Mapping[str, str]] = {}
         #: leg -> the columns of its source that anything reads
         self._read: dict[str, frozenset[str]] = {}
-        #: lookup, or join with a collected DataFrame -> the columns behind it that anything reads
-        self._read_behind: dict[Step | Lookup, frozenset[str]] = {}
+        #: leg, and a lookup or a join with a collected DataFrame in it -> the columns behind that which the leg reads
+        self._read_behind: dict[tuple[str, Step | Lookup], frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
         self._unions = Unions()
@@ -386,10 +386,11 @@ class LegCompiler:
             cut: one of its steps before the stateful one.
             behind: every column behind it.
         """
-        if cut not in self._read_behind:
+        # Ways that part behind a step have it in common, and read other columns.
+        if (leg.id, cut) not in self._read_behind:
             steps = leg.before[leg.before.index(cut) + 1 :]
-            self._read_behind[cut] = self._wanted_of(leg, steps, no_rows_of(self._way.placed(), behind))
-        return self._read_behind[cut]
+            self._read_behind[leg.id, cut] = self._wanted_of(leg, steps, no_rows_of(self._way.placed(), behind))
+        return self._read_behind[leg.id, cut]
 
     def _in_words(self, leg: Leg, steps: Sequence[Step | Lookup], source: DataFrame) -> DataFrame:
         """Apply steps in front of a leg's stateful one for Catalyst to look at, with lookups that it sees through."""
