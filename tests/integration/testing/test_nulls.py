@@ -4,6 +4,7 @@ import random
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
@@ -189,3 +190,28 @@ def test_a_column_that_is_missing_is_named_with_the_line(spark, step):
     step(builder.stream("in", value=Json("x int"))).to("out", value=Json())
     with pytest.raises(TopologyException, match=r"test_nulls\.py:\d+: .*`gone`"):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+NEVER_NULL = StructType([StructField("id", LongType(), nullable=False), StructField("name", StringType())])
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda rows: rows.withColumn("flag", F.lit(1)).repartition("name").dropna().select("name"),
+        lambda rows: rows.withColumn("flag", F.lit(1)).repartition("name").where("flag is not null").select("name"),
+        lambda rows: rows.withColumn("flag", F.lit("x")).dropDuplicates(["k"]).dropna().select("name"),
+        lambda rows: (
+            rows.withColumn("of", F.struct(F.lit(1).alias("n"))).repartition("k").where("of.n = of.n").select("name")
+        ),
+        lambda rows: (
+            rows.groupBy("name").count().to_stream().repartition("name").where("count is not null").select("name")
+        ),
+    ],
+)
+def test_a_column_that_is_never_null_leaves_no_row_out_though_nothing_reads_it(spark, steps):
+    builder = StreamsBuilder()
+    steps(builder.stream("in", key=String("k"), value=Json(NEVER_NULL))).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("in").pipe_input("k", {"id": 1, "name": "x"})
+        assert driver.create_output_topic("out").read_rows() == [{"name": "x"}]

@@ -30,6 +30,7 @@ __all__ = [
     "analyzed",
     "as_column",
     "attributes",
+    "default_column",
     "items",
     "java",
     "kind",
@@ -213,6 +214,14 @@ def null_column(of: DataType, name: str | None = None) -> Column:
 @functools.lru_cache(maxsize=64)
 def _null(_: Any, of: DataType) -> Any:
     return F.lit(None).cast(of)
+
+
+def default_column(of: DataType, name: str) -> Column:
+    """Return some value of a type, under a name, of which Catalyst knows that it is not null."""
+    literal = scala_object("expressions.Literal").default(
+        java("org.apache.spark.sql.types.DataType").fromJson(of.json())
+    )
+    return Column(java("org.apache.spark.sql.classic.ExpressionUtils").column(literal)).alias(name)
 
 
 def select_names(rows: DataFrame, names: Iterable[str]) -> DataFrame:

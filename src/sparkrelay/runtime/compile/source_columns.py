@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
-from sparkrelay.runtime.compile.catalyst import named, null_column, select_names
+from sparkrelay.runtime.compile.catalyst import default_column, named, null_column, select_names
 from sparkrelay.runtime.compile.schemas import (
     KAFKA_FIELDS,
     arrow_schema,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from sparkrelay.records.formats import Format
     from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -159,11 +159,16 @@ def only(rows: DataFrame, names: Iterable[str]) -> DataFrame:
 
 
 def with_unread(source: DataFrame, full: StructType) -> DataFrame:
-    """Add the columns that nothing reads, as nulls: a step whose result is not used names them all the same."""
+    """Add the columns that nothing reads, as nulls: a step whose result is not used names them all the same.
+
+    One that is never null gets some value: nothing may read it because Catalyst has left out where that was looked at.
+    """
     there = set(source.columns)
     if len(there) == len(full):
         return source
     columns = dict(zip(source.columns, named(source.columns), strict=True))
-    return source.select(
-        *(columns[field.name] if field.name in there else null_column(field.dataType, field.name) for field in full)
-    )
+    return source.select(*(columns[field.name] if field.name in there else _unread(field) for field in full))
+
+
+def _unread(field: StructField) -> Column:
+    return (null_column if field.nullable else default_column)(field.dataType, field.name)
