@@ -215,3 +215,18 @@ def test_a_column_that_is_never_null_leaves_no_row_out_though_nothing_reads_it(s
     with TopologyTestDriver(builder.build(), spark=spark) as driver:
         driver.create_input_topic("in").pipe_input("k", {"id": 1, "name": "x"})
         assert driver.create_output_topic("out").read_rows() == [{"name": "x"}]
+
+
+def test_a_field_may_be_null_whatever_the_schema_says_of_it_as_in_from_json(spark):
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("k"), value=Json(NEVER_NULL))
+    rows.select("name", "id", F.col("id").isNull().alias("none")).to("out", value=Json())
+    rows.dropna().select("name").to("whole", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        for value in ({"id": 1, "name": "x"}, {"name": "y"}):
+            driver.create_input_topic("in").pipe_input("k", value)
+        assert driver.create_output_topic("out").read_rows() == [
+            {"name": "x", "id": 1, "none": False},
+            {"name": "y", "none": True},
+        ]
+        assert driver.create_output_topic("whole").read_rows() == [{"name": "x"}]

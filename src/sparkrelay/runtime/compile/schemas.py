@@ -191,7 +191,11 @@ def format_fields(form: Format, place: str, where: str) -> list[StructField]:
 
 
 def _declared_fields(form: Format, where: str) -> StructType:
-    """Return the schema that was given with a format."""
+    """Return the schema that was given with a format.
+
+    Whatever it says, any column may be null, as in Spark's own ``from_json`` and readers of files: what is in a topic
+    is not known to keep to it.
+    """
     assert isinstance(form, Json | Arrow | CustomFormat), form
     name, parsed = type(form).__name__, form.schema
     if parsed is None:
@@ -199,7 +203,7 @@ def _declared_fields(form: Format, where: str) -> StructType:
         example = example if isinstance(form, CustomFormat) else f'such as {name}("user string, amount double")'
         raise TopologyException(f"{where}: {name}() of a stream needs a schema, {example}")
     if isinstance(parsed, StructType):
-        return parsed
+        return parsed.toNullable()
     try:
         parsed = (
             from_arrow_schema(parsed, prefer_timestamp_ntz=True)
@@ -210,7 +214,7 @@ def _declared_fields(form: Format, where: str) -> StructType:
         raise TopologyException(f"{where}: {name}({form.schema!r}) is not a schema: {error}") from error
     if not isinstance(parsed, StructType):
         raise TopologyException(f"{where}: {name}({form.schema!r}) names no fields")
-    return parsed
+    return parsed.toNullable()
 
 
 def _check_decoding(form: CustomFormat, fields: StructType, where: str) -> None:
