@@ -295,3 +295,24 @@ def test_what_cannot_be_joined_is_refused(spark, build, message):
         TopologyTestDriver(builder.build(), spark=spark),
     ):
         pass
+
+
+@pytest.mark.parametrize("read", ["alone", "grouped"])
+def test_what_marks_the_rows_of_one_stream_is_null_where_the_other_ones_go_out_alone(spark, read):
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    rows = clicks.join(views.withColumn("seen_it", F.lit(True)), "user", "left", within="10 seconds")
+    if read == "alone":
+        rows.select("n", F.col("seen_it").isNotNull().alias("hit")).to("out", value=Json())
+    else:
+        rows.groupBy("n").agg(F.count("seen_it").alias("hits")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        click(driver, "ada", 0, 1)
+        view(driver, "ada", 1)
+        click(driver, "bob", 2, 2)
+        click(driver, "cid", 100, 3)
+        view(driver, "cid", 100)
+        found = {
+            row["n"]: int(row.get("hit", row.get("hits"))) for row in driver.create_output_topic("out").read_rows()
+        }
+        assert found == {1: 1, 2: 0, 3: 1}

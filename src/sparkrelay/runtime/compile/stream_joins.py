@@ -111,7 +111,13 @@ def join_output(sides: Mapping[str, JoinSide]) -> StructType:
         raise TopologyException(
             f"{where}: both streams have a column {both[0]!r}; rename or drop one of them before the join"
         )
-    return StructType([*keys, *_others(left), *_others(right)])
+    return StructType(
+        [
+            *keys,
+            *_others(left, alone=join.how in {"right", "full"}),
+            *_others(right, alone=join.how in {"left", "full"}),
+        ]
+    )
 
 
 def join_input(
@@ -193,8 +199,13 @@ def join_spec(
     )
 
 
-def _others(side: JoinSide) -> list[StructField]:
-    return [field for field in side.columns if field.name not in side.join.columns]
+def _others(side: JoinSide, *, alone: bool = False) -> list[StructField]:
+    """Return the columns of a stream beside the keys; all may be null where rows of the other one go out alone."""
+    return [
+        StructField(field.name, field.dataType, alone or field.nullable, field.metadata)
+        for field in side.columns
+        if field.name not in side.join.columns
+    ]
 
 
 def _kept(side: JoinSide, read: frozenset[str]) -> list[StructField]:
