@@ -316,3 +316,19 @@ def test_what_marks_the_rows_of_one_stream_is_null_where_the_other_ones_go_out_a
             row["n"]: int(row.get("hit", row.get("hits"))) for row in driver.create_output_topic("out").read_rows()
         }
         assert found == {1: 1, 2: 0, 3: 1}
+
+
+@pytest.mark.parametrize("how", ["left_semi", "left_anti"])
+def test_a_stream_joined_with_itself_by_times_of_one_name_has_a_watermark_of_each(spark, how):
+    builder = StreamsBuilder()
+    trips = builder.stream("trips", key=String("user"), value=Json("n int, begins timestamp, ends timestamp"))
+    begun = trips.select("user", "n", F.col("begins").alias("at")).withWatermark("at", "0 seconds")
+    over = trips.select("user", F.col("ends").alias("at")).withWatermark("at", "0 seconds")
+    begun.join(over, "user", how, within="10 seconds").select("n").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("trips")
+        for n, (begins, ends) in enumerate(((0, 5000), (100, 105), (200, 5200), (9000, 9001))):
+            topic.pipe_input(f"u{n}", {"n": n, "begins": at(begins), "ends": at(ends)})
+        topic.pipe_input("z", {"n": 9, "begins": at(99_000), "ends": at(99_001)})
+        found = [row["n"] for row in driver.create_output_topic("out").read_rows()]
+        assert sorted(found) == ([1, 3, 9] if how == "left_semi" else [0, 2])

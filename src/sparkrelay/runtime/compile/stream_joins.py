@@ -174,7 +174,12 @@ def join_spec(
     )
     if earlier_us + later_us > _LONGEST_US:
         raise TopologyException(f"{where}: it spans more than 10,000 years; give a shorter one")
-    sources, own_sources = timed_sources(own, leg, rows, names, where)
+    times = {
+        other.id: sides[other.join.side].computed.get(other.join.watermark[0], other.join.watermark[0])
+        for other in own
+        if other.join is not None
+    }
+    sources, own_sources = timed_sources(own, leg, rows, names, where, times=times)
     fields = [field for field in output if field.name in read or field.name in join.columns]
     return JoinSpec(
         **step,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -193,11 +194,18 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
 
 
 def timed_sources(
-    legs: Sequence[Leg], leg: Leg, rows: DataFrame, names: TopicNames, where: str
+    legs: Sequence[Leg],
+    leg: Leg,
+    rows: DataFrame,
+    names: TopicNames,
+    where: str,
+    *,
+    times: Mapping[str, str] | None = None,
 ) -> tuple[tuple[TimedSource, ...], tuple[str, ...]]:
     """Return the source topics of a step that emits a stream, each with a watermark of its own, and a leg's own names.
 
-    A topic that two legs read by one time, as those of a stream that is joined with itself do, is one source.
+    A topic that two legs read by one time, as those of a stream that is joined with itself do, is one source. By times
+    that are computed in two ways it is two, whatever these are called.
 
     Args:
         legs: that keep the step's store.
@@ -205,11 +213,23 @@ def timed_sources(
         rows: some, by which Spark reads intervals.
         names: Kafka's names of the topology's topics.
         where: names the user's line and step.
+        times: leg -> what its rows' time is computed from, of a step of several legs.
 
     Raises:
         TopologyException: there are too many, or a delay is no interval.
     """
     sources = {one.id: _timed_sources(one, rows, names) for one in legs}
+    known: dict[str, str] = {}
+    for one in legs if times is not None and len(set(times.values())) > 1 else ():
+        assert times is not None, "it was looked at"
+        assert one.join is not None, "of several legs is a join alone"
+        own = f" of the {one.join.side} stream"
+        sources[one.id] = [
+            source
+            if known.setdefault(source.name, times[one.id]) == times[one.id]
+            else replace(source, name=source.name + own)
+            for source in sources[one.id]
+        ]
     together = tuple(dict.fromkeys(source for some in sources.values() for source in some))
     if len(together) > MOST_SOURCES:
         # More of them could be written to a store's header, and not read again.
