@@ -444,3 +444,11 @@ def test_what_the_driver_cannot_do_is_refused(spark):
             topic.pipe_input("a", {"s": {1}})
     with pytest.raises(ValueError, match="the test driver is closed"):
         topic.pipe_input("a", {})
+
+
+def test_a_window_of_local_times_is_refused(spark):
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("k"), value=Json("at timestamp")).withWatermark("at", "0 seconds")
+    rows.groupBy("k", F.window(F.col("at").cast("timestamp_ntz"), "1 hour")).count().to("out", value=Json())
+    with pytest.raises(TopologyException, match=r"test_watermarks.py:\d+: 'window' is a window of timestamp_ntz"):
+        TopologyTestDriver(builder.build(), spark=spark)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, IntegerType, LongType, StructType, TimestampType
+from pyspark.sql.types import DateType, IntegerType, LongType, StructType, TimestampNTZType, TimestampType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.catalyst import as_column, java, named, null_column
@@ -118,6 +118,7 @@ def watermark_spec(
             aggregation.store,
         )
         return None
+    _require_zone(projected.schema[windows[0]], where)
     column, delay = aggregation.watermark
     delay_ms = interval_ms(projected, delay, f"{where}: withWatermark({column!r}, {delay!r})")
     retention_ms = 0
@@ -316,6 +317,16 @@ def _require_same_time(
                 f"{where}: {name!r} is {text}, and the watermark before it of {aggregation.watermark[0]!r}: windows "
                 "end by their own time; use one column for both"
             )
+
+
+def _require_zone(window: StructField, where: str) -> None:
+    """Refuse a window of local times: when it is over, by the watermark, nothing says."""
+    assert isinstance(window.dataType, StructType), "a window has a start and an end"
+    if isinstance(window.dataType["end"].dataType, TimestampNTZType):
+        raise TopologyException(
+            f"{where}: {window.name!r} is a window of timestamp_ntz, which has no zone as the watermark has; make "
+            'the window of a timestamp, F.window(F.col("time").cast("timestamp"), ...)'
+        )
 
 
 def _columns_in(text: str) -> tuple[set[str], set[str]]:
