@@ -106,3 +106,20 @@ def test_final_rows_and_a_stream_of_other_columns_are_refused(spark):
     clicks.select("k", "n").unionByName(final).to("out", value=Json())
     with pytest.raises(TopologyException, match="'n' is int in one and bigint in the other"):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_a_window_made_before_it_is_a_window_behind_it(spark):
+    builder = StreamsBuilder()
+    web, app = (
+        builder.stream(topic, key=String("user"), value=Json("at timestamp"))
+        .withWatermark("at", "0 seconds")
+        .withColumn("w", F.window("at", "10 seconds"))
+        for topic in ("web", "app")
+    )
+    both = web.unionByName(app).withWatermark("at", "0 seconds").groupBy("user", "w").count()
+    both.outputMode("append").select("user", "count").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        for topic in ("web", "app"):
+            for second in (1, 30):
+                driver.create_input_topic(topic).pipe_input("ada", {"at": f"2026-01-01T00:00:{second:02}Z"})
+        assert driver.create_output_topic("out").read_rows() == [{"user": "ada", "count": 2}]

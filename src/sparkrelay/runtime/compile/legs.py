@@ -16,7 +16,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
@@ -274,7 +274,7 @@ class LegCompiler:
         if topic not in self._shipped:
             if any(step.is_union for step in (*leg.before, *leg.after)):
                 # The other stream may have nulls where this one has none.
-                everything = StructType([StructField(field.name, field.dataType) for field in everything]).toNullable()
+                everything = everything.toNullable()
             self._ended[topic] = self._shipped[topic] = everything
             needed: set[str] = set()
             for reader in self._legs:
