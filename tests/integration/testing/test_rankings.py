@@ -364,6 +364,10 @@ def test_what_cannot_be_kept_is_refused_where_it_is_written(spark, write, messag
             "rows cannot be ordered by 'all', which is array<double>",
         ),
         (lambda s: s.withColumn("n", F.expr("rank() over (partition by auction order by price)")), "not row-wise"),
+        (
+            lambda s: s.where(F.row_number().over(Window.partitionBy("AUCTION").orderBy("price")) <= 3),
+            "no column 'AUCTION' to be the key, but auction; write its name",
+        ),
     ],
 )
 def test_what_columns_say_against_it_is_refused_when_the_pipeline_is_built(spark, write, message):

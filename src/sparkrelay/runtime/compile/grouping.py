@@ -184,6 +184,14 @@ def _newest_schema(rows: DataFrame, key: Sequence[str], where: str) -> StructTyp
         TopologyException: a column has a type that cannot be kept.
     """
     columns = without_kafka(visible(rows))
+    for name in key:
+        if name not in columns.names:
+            # Spark has found it: in another case, or it is Kafka's own.
+            alike = [other for other in columns.names if other.lower() == name.lower()]
+            raise TopologyException(
+                f"{where}: the rows have no column {name!r} to be the key, but {', '.join(alike or columns.names)}; "
+                "write its name as it stands there"
+            )
     others = [StructField(field.name, field.dataType) for field in columns if field.name not in key]
     schema = StructType([*(columns[name] for name in key), *others])
     lower = [name.lower() for name in schema.names]
