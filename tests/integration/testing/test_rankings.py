@@ -9,6 +9,7 @@ from pyspark.sql import Window, functions as F
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
 from sparkrelay.testing import TopologyTestDriver
+from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -209,6 +210,22 @@ def test_what_a_filter_behind_the_topic_leaves_out_beats_nobody(spark):
         topic.pipe_input("x", {"bidder": "fay", "price": 0.0, "at": START + dt.timedelta(seconds=22)})
         driver.process()
         assert [[row["bidder"] for row in out.read_rows()] for out in outs] == [["ada", "cid"], ["bob", "cid"]]
+
+
+def test_beaten_rows_stay_where_they_are_whatever_number_of_ways_lead_out(spark):
+    builder = StreamsBuilder()
+    best = bids(builder).withColumn("n", by_price()).where("n <= 2")
+    best.where("n = 1").to("best", value=Json())
+    best.where("n = 2").to("second", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        for price in range(50):
+            driver.create_input_topic("bids").pipe_input(
+                "x", {"auction": 1, "bidder": "b", "price": price, "at": START}
+            )
+        prices = [driver.create_output_topic(topic).read_rows()[-1]["price"] for topic in ("best", "second")]
+        assert prices == [49.0, 48.0]
+        partition = TopicPartition("topology-test-driver-bids-by-auction-repartition", 0)
+        assert 2 <= driver._log.end(partition) < 10
 
 
 def _text(row):

@@ -105,7 +105,12 @@ def _ranked_behind(
     Not where a watermark goes by another clock than the topic's: a row might be late there that has beaten another
     which is not.
     """
-    readers = [leg for leg in legs if leg.source.internal and sink.internal and sink.topic in leg.source.topics]
+    # Further ways out of the table go on from its store, and read nothing of the topic.
+    readers = [
+        leg
+        for leg in legs
+        if leg.source.internal and sink.internal and sink.topic in leg.source.topics and not leg.goes_on
+    ]
     table = readers[0].aggregation if len(readers) == 1 else None
     if table is None or table.ranking is None or readers[0].source.changes:
         return None, ()
