@@ -143,3 +143,12 @@ def test_aggregates_inside_are_kept_once_and_refused_as_others_are(spark):
     stream_of(builder).groupBy("user").agg(F.size(F.expr("histogram_numeric(n, 3)")).alias("x")).to("out")
     with pytest.raises(TopologyException, match=r"histogram_numeric\(n, 3\) is not supported in agg"):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_two_results_of_one_name_are_refused_though_they_are_computed(spark):
+    halves = [(F.sum("n") / 2).alias("half"), (F.max("n") / 2).alias("half")]
+    for aggregated in (halves, [(F.sum("n") / 2).alias("user")], [halves[0], F.max("n").alias("half")]):
+        builder = StreamsBuilder()
+        stream_of(builder).groupBy("user").agg(*aggregated).to_stream().foreach(print)
+        with pytest.raises(TopologyException, match=r"test_computed_aggregates.py:\d+: two columns of the result"):
+            TopologyTestDriver(builder.build(), spark=spark)

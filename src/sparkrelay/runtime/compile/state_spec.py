@@ -66,7 +66,9 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         TopologyException: two columns have one name, or an aggregate or a watermark cannot be.
     """
     results = aggregates.held
-    twice = [name for name in results.names if results.names.count(name) > 1]
+    # Of what is computed of several aggregates there is no state by its name.
+    shown = aggregates.results.names
+    twice = [name for names in (shown, results.names) for name in names if names.count(name) > 1]
     if twice:
         raise TopologyException(
             f"{aggregation.call_site}: two columns of the result have the name {twice[0]!r}; use alias()"
