@@ -230,3 +230,20 @@ def test_a_field_may_be_null_whatever_the_schema_says_of_it_as_in_from_json(spar
             {"name": "y", "none": True},
         ]
         assert driver.create_output_topic("whole").read_rows() == [{"name": "x"}]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda rows: rows.to("out", value=Json()),
+        lambda rows: rows.fillna(0).to("out", value=Json()),
+        lambda rows: rows.foreach(print),
+        lambda rows: rows.dropDuplicates(["k"]).to("out", value=Json()),
+        lambda rows: rows.groupBy("k").agg((F.sum("a_b") / 2).alias("K")).to("out", value=Json()),
+    ],
+)
+def test_two_columns_that_differ_in_case_only_are_refused_with_the_line(spark, end):
+    builder = StreamsBuilder()
+    end(builder.stream("in", key=String("k"), value=Json("a int, A int, a_b int")))
+    with pytest.raises(TopologyException, match=r"test_nulls.py:\d+: .*AMBIGUOUS_REFERENCE"):
+        TopologyTestDriver(builder.build(), spark=spark)

@@ -11,13 +11,16 @@ column, and an error is raised with the line of the user's step in front.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -61,7 +64,7 @@ from sparkrelay.topology import Deduplication, Lookup
 from sparkrelay.topology.forks import repeated_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -146,8 +149,10 @@ class LegCompiler:
         Raises:
             TopologyException: a column does not exist or a step is not possible; names the user's line.
         """
-        if leg.goes_on:
-            return self._goes_on(leg)
+        with _without_ambiguity(leg):
+            return self._goes_on(leg) if leg.goes_on else self._read_and_built(leg)
+
+    def _read_and_built(self, leg: Leg) -> PreparedLeg:
         full = self._source_schema(leg)
         source = self._source(leg, full)
         for index, step in enumerate(leg.before):
@@ -597,3 +602,18 @@ class LegCompiler:
         """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""
         shared: dict[str, Any] = {"legs": self._legs, "names": self._names, "config": self._config}
         return publish_spec(leg, columns, output, **shared, step=self._writing(leg))
+
+
+@contextlib.contextmanager
+def _without_ambiguity(leg: Leg) -> Iterator[None]:
+    """Name the line where Spark finds two columns for one name, in whatever is made of a leg's rows."""
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() != "AMBIGUOUS_REFERENCE":
+            raise
+        end = leg.sink or leg.action or leg.stateful_step or leg.source
+        raise TopologyException(
+            f"{end.call_site}: {str(error.getMessage()).splitlines()[0]}. Columns whose names differ in case only are "
+            "one to Spark: give one of them another name with alias(), or drop() it"
+        ) from error
