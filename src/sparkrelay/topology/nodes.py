@@ -117,6 +117,7 @@ class JoinNode:
         columns: names of the columns that are equal in rows that go together.
         how: as :class:`~sparkrelay.topology.stateful_steps.StreamJoin` has it.
         within: how much earlier and how much later than the left row the right one may be.
+        by_condition: True if the condition says so.
         watermarks: the arguments of ``withWatermark`` of the left stream and of the right one.
         name: of the store, or None.
     """
@@ -126,6 +127,7 @@ class JoinNode:
     columns: tuple[str, ...]
     how: str
     within: tuple[str, str]
+    by_condition: bool
     watermarks: tuple[tuple[str, str], tuple[str, str]]
     name: str | None
     text: str

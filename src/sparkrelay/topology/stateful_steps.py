@@ -180,6 +180,7 @@ class StreamJoin:
         columns: names of the columns that both streams have, and that are equal in rows that go together.
         how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
         within: how much earlier and how much later than the left row the right one may be, ``("0 seconds", "1 hour")``.
+        by_condition: True if the condition says so, and ``within=`` does not.
         is_left: True for a leg of the left stream.
         watermark: column of this stream's event times, and how late its rows may come.
         logged: False for a store without changelog.
@@ -191,6 +192,7 @@ class StreamJoin:
     columns: tuple[str, ...]
     how: str
     within: tuple[str, str]
+    by_condition: bool
     is_left: bool
     watermark: tuple[str, str]
     logged: bool

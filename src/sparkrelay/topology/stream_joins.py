@@ -84,8 +84,9 @@ def join_streams(  # noqa: PLR0917 - as they are written
     ]
     if sides[0] is sides[1]:
         sides[1] = record.add(StepNode(sides[1], None, call_site))
+    store, by_condition = check_name(name, call_site), terms.within is not None
     joined: Node = record.add(
-        JoinNode(sides[0], sides[1], columns, way, span, watermarks, check_name(name, call_site), text, call_site)
+        JoinNode(sides[0], sides[1], columns, way, span, by_condition, watermarks, store, text, call_site)
     )
     steps = [make_step("where", (condition,), call_site) for condition in terms.further]
     if terms.pairs:

@@ -465,6 +465,7 @@ def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> Emittin
         node.columns,
         node.how,
         node.within,
+        node.by_condition,
         is_left,
         node.watermarks[0 if is_left else 1],
         True,

@@ -332,3 +332,30 @@ def test_a_stream_joined_with_itself_by_times_of_one_name_has_a_watermark_of_eac
         topic.pipe_input("z", {"n": 9, "begins": at(99_000), "ends": at(99_001)})
         found = [row["n"] for row in driver.create_output_topic("out").read_rows()]
         assert sorted(found) == ([1, 3, 9] if how == "left_semi" else [0, 2])
+
+
+def test_days_of_a_condition_need_a_zone_where_each_has_24_hours(spark):
+    """Spark adds days of the calendar, of which one has 23 hours in New York, and one 25."""
+
+    def joined_by(most, **more):
+        builder = StreamsBuilder()
+        clicks = builder.stream("clicks", key=String("user"), value=CLICK).withWatermark("at", "1 hour")
+        views = builder.stream("views", key=String("viewer"), value=VIEW).withWatermark("seen", "1 hour")
+        on = "viewer = user" + (f" and seen between at and at + interval {most}" if most else "")
+        clicks.join(views, on, **more).to("out", value=Json())
+        with TopologyTestDriver(builder.build(), spark=spark):
+            pass
+
+    name = "spark.sql.session.timeZone"
+    before = spark.conf.get(name)
+    try:
+        spark.conf.set(name, "America/New_York")
+        for most in ("1 day", "24 hours", "1 week"):
+            with pytest.raises(TopologyException, match=r"America/New_York, a day may have 23 or 25 hours"):
+                joined_by(most)
+        joined_by("23 hours")
+        joined_by("", within=("0 seconds", "1 day"))
+        spark.conf.set(name, "+02:00")
+        joined_by("1 day")
+    finally:
+        spark.conf.set(name, before)

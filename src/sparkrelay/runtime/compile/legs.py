@@ -11,16 +11,13 @@ column, and an error is raised with the line of the user's step in front.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -41,7 +38,7 @@ from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import changes_spec, late_spec, publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.read_columns import wanted_columns
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
-from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
+from sparkrelay.runtime.compile.row_steps import apply_steps, joined, unambiguous, visible
 from sparkrelay.runtime.compile.row_wise import must_rebuild
 from sparkrelay.runtime.compile.schemas import hidden_fields, without_kafka
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, topics_read, with_unread
@@ -64,7 +61,7 @@ from sparkrelay.topology import Deduplication, Lookup
 from sparkrelay.topology.forks import repeated_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -124,7 +121,7 @@ class LegCompiler:
         self._computed: dict[str, Mapping[str, str]] = {}
         #: leg -> the columns of its source that anything reads
         self._read: dict[str, frozenset[str]] = {}
-        #: leg, and a lookup or a join with a collected DataFrame in it -> the columns behind that which the leg reads
+        #: leg, and a lookup or a join with a collected DataFrame that it may share -> the columns that it reads behind
         self._read_behind: dict[tuple[str, Step | Lookup], frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
@@ -149,7 +146,7 @@ class LegCompiler:
         Raises:
             TopologyException: a column does not exist or a step is not possible; names the user's line.
         """
-        with _without_ambiguity(leg):
+        with unambiguous(str((leg.sink or leg.action or leg.stateful_step or leg.source).call_site)):
             return self._goes_on(leg) if leg.goes_on else self._read_and_built(leg)
 
     def _read_and_built(self, leg: Leg) -> PreparedLeg:
@@ -158,7 +155,7 @@ class LegCompiler:
         for index, step in enumerate(leg.before):
             if step.is_union:
                 self._unions.check(step, self._in_words(leg, leg.before[:index], source))
-        # A first pass with every column shows which ones the plan reads; the second decodes only those.
+        # A first pass with every column shows which ones are read; the second decodes only those.
         self._read[leg.id] = self._wanted(leg, source)
         return self._built(leg, full)
 
@@ -391,7 +388,6 @@ class LegCompiler:
             cut: one of its steps before the stateful one.
             behind: every column behind it.
         """
-        # Ways that part behind a step have it in common, and read other columns.
         if (leg.id, cut) not in self._read_behind:
             steps = leg.before[leg.before.index(cut) + 1 :]
             self._read_behind[leg.id, cut] = self._wanted_of(leg, steps, no_rows_of(self._way.placed(), behind))
@@ -602,18 +598,3 @@ class LegCompiler:
         """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""
         shared: dict[str, Any] = {"legs": self._legs, "names": self._names, "config": self._config}
         return publish_spec(leg, columns, output, **shared, step=self._writing(leg))
-
-
-@contextlib.contextmanager
-def _without_ambiguity(leg: Leg) -> Iterator[None]:
-    """Name the line where Spark finds two columns for one name, in whatever is made of a leg's rows."""
-    try:
-        yield
-    except AnalysisException as error:
-        if error.getCondition() != "AMBIGUOUS_REFERENCE":
-            raise
-        end = leg.sink or leg.action or leg.stateful_step or leg.source
-        raise TopologyException(
-            f"{end.call_site}: {str(error.getMessage()).splitlines()[0]}. Columns whose names differ in case only are "
-            "one to Spark: give one of them another name with alias(), or drop() it"
-        ) from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
@@ -19,13 +20,22 @@ from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.columns import is_star, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pyspark.sql import Column, DataFrame
 
     from sparkrelay.topology import Step
 
-__all__ = ["apply_steps", "checked", "given_names", "joined", "null_where_deleting", "refuse_hidden", "visible"]
+__all__ = [
+    "apply_steps",
+    "checked",
+    "given_names",
+    "joined",
+    "null_where_deleting",
+    "refuse_hidden",
+    "unambiguous",
+    "visible",
+]
 
 #: Marks the rows of a DataFrame in a join.
 _FOUND = "sparkrelay_found"
@@ -317,3 +327,17 @@ def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
     except (TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
         raise TopologyException(f"{where}: {error}") from error
     return after
+
+
+@contextlib.contextmanager
+def unambiguous(where: str) -> Iterator[None]:
+    """Name the user's line where Spark finds two columns for one name, in whatever is made of rows."""
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() != "AMBIGUOUS_REFERENCE":
+            raise
+        raise TopologyException(
+            f"{where}: {str(error.getMessage()).splitlines()[0]}. Columns whose names differ in case only are one to "
+            "Spark: give one of them another name with alias(), or drop() it"
+        ) from error

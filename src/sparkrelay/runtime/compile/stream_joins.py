@@ -10,7 +10,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
-from sparkrelay.runtime.compile.catalyst import named
+from sparkrelay.runtime.compile.catalyst import java, named
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
@@ -21,7 +21,7 @@ from sparkrelay.runtime.contract.emitting_specs import LEFT_ONLY, JoinSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -31,6 +31,7 @@ __all__ = ["JoinSide", "JoinSides", "join_input", "join_output", "join_spec", "n
 
 #: A longer range of time, in microseconds, would be beyond what a row's can be, and what its number holds.
 _LONGEST_US: Final = 10_000 * 366 * 24 * 3_600 * 1_000_000
+_A_DAY_US: Final = 24 * 3_600 * 1_000_000
 #: Legs of one join; by their numbers a micro-batch's rows are told apart.
 _MOST_LEGS = 64
 
@@ -174,6 +175,8 @@ def join_spec(
     )
     if earlier_us + later_us > _LONGEST_US:
         raise TopologyException(f"{where}: it spans more than 10,000 years; give a shorter one")
+    if join.by_condition and max(earlier_us, later_us) >= _A_DAY_US:
+        _require_days_of_24_hours(rows.sparkSession, where)
     times = {
         other.id: sides[other.join.side].computed.get(other.join.watermark[0], other.join.watermark[0])
         for other in own
@@ -202,6 +205,17 @@ def join_spec(
         ),
         number=number,
     )
+
+
+def _require_days_of_24_hours(spark: SparkSession, where: str) -> None:
+    """Refuse a zone in which Spark, which adds days of the calendar to a time, adds 23 hours now and then, or 25."""
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    if not java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone).getRules().isFixedOffset():
+        raise TopologyException(
+            f"{where}: in the session's time zone, {zone}, a day may have 23 or 25 hours, and Spark adds such days "
+            "where a condition has an interval of a day or more; set spark.sql.session.timeZone to UTC, or say "
+            "within= instead, whose days have 24 hours"
+        )
 
 
 def _others(side: JoinSide, *, alone: bool = False) -> list[StructField]:
