@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import Column, DataFrame, functions as F
@@ -20,7 +20,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 from sparkrelay.topology.columns import quoted, stable_alternatives
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pyspark.sql.types import DataType
 
@@ -46,6 +46,8 @@ __all__ = [
     "select_names",
     "select_texts",
 ]
+
+_T = TypeVar("_T")
 
 #: Nodes that have one child, and what has none: nobody need ask for their number.
 _OF_ONE: Final = frozenset(
@@ -74,6 +76,23 @@ class Attribute(NamedTuple):
     name: str
 
 
+class _Remembered(Generic[_T]):
+    """A property that is found out once for each node.
+
+    Not ``functools.cached_property``: until Python 3.12 all nodes share one lock for each property, and properties ask
+    for one another, so threads that compile at the same time would wait for one another for ever.
+    """
+
+    def __init__(self, find: Callable[[Any], _T]) -> None:
+        self._find = find
+        self.__doc__ = find.__doc__
+
+    def __get__(self, node: Any, _: type | None = None) -> _T:
+        # From now on it is found in the node itself.
+        found = node.__dict__[self._find.__name__] = self._find(node)
+        return found
+
+
 class Node:
     """A node of a plan, or an expression, that remembers what it has said: each word takes several calls to the JVM."""
 
@@ -82,31 +101,31 @@ class Node:
         #: Of its columns, where they are known.
         self.names: list[str] | None = None
         if kind is not None:
-            self.kind = kind
+            self.__dict__["kind"] = kind
 
-    @functools.cached_property
+    @_Remembered
     def kind(self) -> str:
         """The name of its class."""
         return kind(self.java)
 
-    @functools.cached_property
+    @_Remembered
     def children(self) -> tuple[Node, ...]:
         """What is right below it."""
         if self.kind in _LEAVES:
             return ()
         return tuple(map(Node, [self.java.child()] if self.kind in _OF_ONE else items(self.java.children())))
 
-    @functools.cached_property
+    @_Remembered
     def output(self) -> list[Attribute]:
         """The columns of a plan's node."""
         return attributes(self.java.output(), self.names)
 
-    @functools.cached_property
+    @_Remembered
     def number(self) -> int:
         """Catalyst's number of an attribute."""
         return number_of(self.java)
 
-    @functools.cached_property
+    @_Remembered
     def references(self) -> list[Attribute]:
         """The columns that it reads."""
         if self.kind == "AttributeReference":
@@ -115,7 +134,7 @@ class Node:
             return []
         return attributes(self.java.references().toSeq())
 
-    @functools.cached_property
+    @_Remembered
     def aliases(self) -> dict[int, Node]:
         """Number of each column that a plan's node gives a name -> that expression and its name."""
         if self.kind == "Project":
@@ -126,7 +145,7 @@ class Node:
             return {number: Node(listed.apply(index), "Alias") for index, number in new}
         return {one.number: one for one in self.expressions if one.kind == "Alias"}
 
-    @functools.cached_property
+    @_Remembered
     def expressions(self) -> tuple[Node, ...]:
         """What a plan's node is made of, but for columns as they were."""
         if self.kind == "Project":

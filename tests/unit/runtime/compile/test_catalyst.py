@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from sparkrelay.runtime.compile.catalyst import Attribute, numbered
+from sparkrelay.runtime.compile import catalyst
+from sparkrelay.runtime.compile.catalyst import Attribute, Node, numbered
 
 
 def test_attributes_are_read_by_their_names():
@@ -28,3 +31,34 @@ def test_names_have_anything_in_them(name):
 @pytest.mark.parametrize("text", ["a", "a#x", "b#1", "a#1 ", "a#1\nb#2", "'a"])
 def test_what_is_shown_in_another_way(text):
     assert numbered(text, ["a"]) is None
+
+
+def test_threads_that_read_plans_at_the_same_time_do_not_wait_for_one_another(monkeypatch):
+    """A projection's expressions are its aliases; the aliases of another node are among its expressions."""
+    both = threading.Barrier(2)
+
+    def kind(node):
+        both.wait(10)
+        return node
+
+    monkeypatch.setattr(catalyst, "kind", kind)
+    project, leaf = Node("Project"), Node("Range")
+    project.__dict__["aliases"] = {}
+    found = {}
+    threads = [
+        threading.Thread(target=lambda: found.update(expressions=project.expressions), daemon=True),
+        threading.Thread(target=lambda: found.update(aliases=leaf.aliases), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == {"expressions": (), "aliases": {}}
+
+
+def test_a_node_remembers_what_it_has_said(monkeypatch):
+    asked = []
+    monkeypatch.setattr(catalyst, "kind", lambda node: asked.append(node) or "Range")
+    node = Node("a node")
+    assert (node.kind, node.kind, node.children, node.references) == ("Range", "Range", (), [])
+    assert asked == ["a node"]
