@@ -202,7 +202,8 @@ def shares_of_work(batches: list[dict[str, Any]], records: int) -> list[dict[str
         records: how many the query reads.
     """
     read = [batch.get("read", batch["rows"]) for batch in batches]
-    return [{**batch, "rows": records * part / sum(read)} for batch, part in zip(batches, read, strict=True) if part]
+    whole = sum(read)
+    return [{**batch, "rows": records * part / whole} for batch, part in zip(batches, read, strict=True) if part]
 
 
 def variant_of(system: System, records: int) -> Variant:

@@ -84,24 +84,17 @@ def check_decode(form: CustomFormat, schema: pa.Schema) -> None:
         ) from error
 
 
-def columns_to_custom(rows: pa.RecordBatch, form: CustomFormat, left_out: pa.Array | None = None) -> pa.Array:
+def columns_to_custom(rows: pa.RecordBatch, form: CustomFormat) -> pa.Array:
     """Write rows as values.
 
     Args:
         rows: the columns.
         form: an object of the user's class.
-        left_out: rows that ``encode`` does not see; their values are null.
 
     Raises:
         SerializationException: it raises, or returns something else than it should.
     """
     name = f"{type(form).__name__}.encode()"
-    places = None
-    if left_out is not None and left_out.true_count:
-        chosen = np.flatnonzero(~left_out.to_numpy(zero_copy_only=False))
-        order = np.full(rows.num_rows, -1, np.int64)
-        order[chosen] = np.arange(len(chosen))
-        places, rows = pa.array(order, mask=order < 0), rows.take(pa.array(chosen))
     try:
         values = form.encode(rows)
     except Exception as error:
@@ -116,10 +109,9 @@ def columns_to_custom(rows: pa.RecordBatch, form: CustomFormat, left_out: pa.Arr
         raise SerializationException(f"{name} returned {len(values)} values for {rows.num_rows} rows")
     try:
         values.validate(full=True)
-        written = values.cast(pa.binary())
+        return values.cast(pa.binary())
     except pa.ArrowInvalid as error:
         raise SerializationException(f"{name} returned an array that is not valid: {error}") from error
-    return written if places is None else written.take(places)
 
 
 def _decoded(values: pa.Array, form: CustomFormat, schema: pa.Schema) -> pa.RecordBatch:

@@ -32,6 +32,8 @@ from sparkrelay.records.protobuf.writer import columns_to_protobuf
 from sparkrelay.records.typed import json_to_columns, plain_to_column
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkrelay.records.formats import Format
 
 __all__ = ["columns_to_format", "declared_schema", "format_to_columns"]
@@ -106,19 +108,13 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
     if isinstance(form, Json):
         return columns_to_json(rows)
     if isinstance(form, CustomFormat):
-        return columns_to_custom(rows, form, left_out)
+        return _but_for(left_out, rows, lambda some: columns_to_custom(some, form))
     if isinstance(form, Arrow):
         return columns_to_arrow(rows, form.column)
     if isinstance(form, Protobuf):
         first = prefix(form.schema_id) + _place_in_file(form) if form.schema_id is not None else b""
-        if left_out is None or not left_out.true_count:
-            return columns_to_protobuf(rows, form.schema, str(form.message), first)
         # Their nulls may be fields that a message must have.
-        chosen = np.flatnonzero(~pc.fill_null(left_out, False).to_numpy(zero_copy_only=False))
-        order = np.full(rows.num_rows, -1, np.int64)
-        order[chosen] = np.arange(len(chosen))
-        written = columns_to_protobuf(rows.take(pa.array(chosen)), form.schema, str(form.message), first)
-        return written.take(pa.array(order, mask=order < 0))
+        return _but_for(left_out, rows, lambda some: columns_to_protobuf(some, form.schema, str(form.message), first))
     if isinstance(form, JsonSchema):
         _check_properties(rows.schema, form)
         assert form.schema_id is not None, form
@@ -143,6 +139,16 @@ def columns_to_format(rows: pa.RecordBatch, form: Format, left_out: pa.Array | N
         raise SerializationException(f"column {name!r} cannot be written as {form}: {error}") from error
 
 
+def _but_for(left_out: pa.Array | None, rows: pa.RecordBatch, write: Callable[[pa.RecordBatch], pa.Array]) -> pa.Array:
+    """Write rows but for those that are left out, whose values are null."""
+    if left_out is None or not left_out.true_count:
+        return write(rows)
+    chosen = np.flatnonzero(~pc.fill_null(left_out, False).to_numpy(zero_copy_only=False))
+    order = np.full(rows.num_rows, -1, np.int64)
+    order[chosen] = np.arange(len(chosen))
+    return write(rows.take(pa.array(chosen))).take(pa.array(order, mask=order < 0))
+
+
 def _protobuf(values: pa.Array, form: Protobuf, schema: pa.Schema) -> tuple[pa.RecordBatch, list[BadRecord]]:
     if not form.is_framed:
         return protobuf_to_columns(values, form.schema, str(form.message), schema, None)
@@ -159,6 +165,7 @@ def _place_in_file(form: Protobuf) -> bytes:
     return b"\0" if index == (0,) else b"".join(varint(number) for number in (len(index), *index))
 
 
+@functools.lru_cache(256)
 def _check_properties(columns: pa.Schema, form: JsonSchema) -> None:
     """Refuse columns that a JSON Schema does not take, or that leave out what it requires."""
     declared = json_schema_columns(form.schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -201,7 +202,7 @@ def timed_sources(
     names: TopicNames,
     where: str,
     *,
-    times: Mapping[str, str] | None = None,
+    times: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[TimedSource, ...], tuple[str, ...]]:
     """Return the source topics of a step that emits a stream, each with a watermark of its own, and a leg's own names.
 
@@ -220,17 +221,15 @@ def timed_sources(
         TopologyException: there are too many, or a delay is no interval.
     """
     sources = {one.id: _timed_sources(one, rows, names) for one in legs}
+    #: Source's name -> what its time is computed from in the first leg that has it.
     known: dict[str, str] = {}
-    for one in legs if times is not None and len(set(times.values())) > 1 else ():
-        assert times is not None, "it was looked at"
-        assert one.join is not None, "of several legs is a join alone"
-        own = f" of the {one.join.side} stream"
-        sources[one.id] = [
-            source
-            if known.setdefault(source.name, times[one.id]) == times[one.id]
-            else replace(source, name=source.name + own)
-            for source in sources[one.id]
-        ]
+    for one in legs:
+        if one.join is not None and one.id in times:
+            time, own = times[one.id], f" of the {one.join.side} stream"
+            sources[one.id] = [
+                source if known.setdefault(source.name, time) == time else replace(source, name=source.name + own)
+                for source in sources[one.id]
+            ]
     together = tuple(dict.fromkeys(source for some in sources.values() for source in some))
     if len(together) > MOST_SOURCES:
         # More of them could be written to a store's header, and not read again.

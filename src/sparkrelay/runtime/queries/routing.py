@@ -76,6 +76,11 @@ class Answer:
     following: bytes | None = None
     text: bytes | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no row."""
+        return self.text is None and not self.rows.num_rows
+
 
 def all_rows(
     queries: InstanceQueries, config: StreamsConfig, store: str, scope: QueryScope, *, everywhere: bool
@@ -194,7 +199,7 @@ class Router:
         """Ask for a key in all partitions where it may be, until one has it."""
         answers = self._every_partition(question)
         for answer in answers:
-            if answer.text is not None or answer.rows.num_rows:
+            if not answer.is_empty:
                 return self._merged(question, [answer], limit)
         return self._merged(question, answers, limit)
 
@@ -308,8 +313,7 @@ class Router:
 
 def _may_lack(answer: Answer) -> bool:
     """Return whether there is nothing in an answer because a copy has not come so far."""
-    nothing = answer.text is None and not answer.rows.num_rows
-    return nothing and _lag(answer) > 0
+    return answer.is_empty and _lag(answer) > 0
 
 
 def _lag(answer: Answer) -> float:

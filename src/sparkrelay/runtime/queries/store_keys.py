@@ -80,19 +80,18 @@ class StoreKeys:
         if len(schema) == 1 and pa.types.is_string(schema.field(0).type):
             return self.columns((text,), schema)
         try:
-            value, exact = json.loads(text), json.loads(text, parse_float=str)
+            value = json.loads(text)
         except (ValueError, RecursionError):
             if len(schema) != 1:
                 raise self._misfit(schema, text, "it is no JSON") from None
             # A time or a date need no quotes.
-            value = exact = text
-        # A decimal may have more digits than a float.
-        named = {
-            field.name: its if pa.types.is_decimal(field.type) else one
-            for field, one, its in zip(
-                schema, self._json_values(value, schema), self._json_values(exact, schema), strict=True
-            )
-        }
+            value = text
+        named = dict(zip(schema.names, self._json_values(value, schema), strict=True))
+        decimals = [field.name for field in schema if pa.types.is_decimal(field.type)]
+        if decimals and value is not text:
+            # They may have more digits than a float.
+            exact = self._json_values(json.loads(text, parse_float=str), schema)
+            named |= {name: one for name, one in zip(schema.names, exact, strict=True) if name in decimals}
         for field in schema:
             try:
                 _check_fields(field.type, named[field.name])
