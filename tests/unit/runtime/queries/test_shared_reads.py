@@ -70,6 +70,15 @@ class Asking(threading.Thread):
         return [] if self.found.rows is None else self.found.rows.to_pylist()
 
 
+def asked(shared, store, user, **how):
+    """Ask for a key behind those that are asked for already."""
+    before = len(shared._waiting)
+    one = Asking(shared, store, user, **how)
+    while len(shared._waiting) == before:
+        pass
+    return one
+
+
 def ask_together(*users, first="first", batches=None, **how):
     """Ask for a key, and for others while that is read; return who asks for these, and the store."""
     shared, store = SharedReads(), Store(held=True)
@@ -77,10 +86,7 @@ def ask_together(*users, first="first", batches=None, **how):
     assert store.reading.wait(WAIT_S)
     asking = []
     for user, as_of in zip(users, batches or [1] * len(users), strict=True):
-        asking.append(Asking(shared, store, user, as_of=as_of, **how))
-        # The one that is read waits, too.
-        while len(shared._waiting) <= len(asking):
-            pass
+        asking.append(asked(shared, store, user, as_of=as_of, **how))
     store.go.set()
     leader.join(WAIT_S)
     return asking, store
@@ -115,9 +121,7 @@ def test_who_wants_no_text_among_others_gets_rows(raw):
     shared = SharedReads(table.shown if raw else None)
     leader = Asking(shared, table, "first")
     assert table.reading.wait(WAIT_S)
-    asking = [Asking(shared, table, user, as_json=user == "ada") for user in ("ada", "bob")]
-    while len(shared._waiting) < 3:
-        pass
+    asking = [asked(shared, table, user, as_json=user == "ada") for user in ("ada", "bob")]
     table.go.set()
     assert [one.rows() for one in (leader, *asking)][::2] == [[{"user": "first", "n": 5}], [{"user": "bob", "n": 3}]]
     assert [one.found.text for one in asking] == [b'{"user":"ada","n":3}', None]
@@ -173,9 +177,7 @@ def test_of_many_rows_those_alone_are_written_that_are_not_known():
     table.reading.clear()
     leader = Asking(shared, table, "first", as_json=True)
     assert table.reading.wait(WAIT_S)
-    asking = [Asking(shared, table, user, as_json=True) for user in ("bob", "ada", "nobody", "eve", "bob")]
-    while len(shared._waiting) < 6:
-        pass
+    asking = [asked(shared, table, user, as_json=True) for user in ("bob", "ada", "nobody", "eve", "bob")]
     table.go.set()
     assert [one.rows() for one in asking] == [[]] * 5
     assert [one.found.text and one.found.text[9:12] for one in asking] == [b"bob", b"ada", None, b"eve", b"bob"]
