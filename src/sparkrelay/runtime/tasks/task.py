@@ -259,7 +259,8 @@ class Task:
         self._watch_idleness()
         # A pair of producer id and epoch is given out once, so it numbers the owners of a task; 0 is nobody's.
         self.task_epoch = (producer.producer_id << 16 | producer.epoch) + 1
-        self.attempt.ranges = None
+        # Commits say what is intended: what was intended before may be in by now.
+        self.attempt.ranges, self.attempt.intended = None, False
         if self.directory is None:
             return None
         sources = self.source_changelogs

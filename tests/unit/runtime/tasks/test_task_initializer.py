@@ -301,6 +301,26 @@ def test_a_batch_that_was_begun_is_noted_still_where_its_input_is_a_changelog_to
     assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "batch": note, "event_times": {"rows": [7, 7]}}
 
 
+def test_a_task_that_is_opened_again_behind_a_batch_intends_none(made, broker):
+    """The commit of its next batch had no answer, say, and what it notes about its table is committed anew."""
+    broker.group = {A: 40}
+    initializer = made("earliest")
+    initializer._state_updater.assign = [].extend
+    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
+    initializer.initialize([task])
+    initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40}))])
+    task.ends_listed({A: 60})
+    task.batch_begun({A: (40, 60)})
+    task.intent_notes(0)
+    task.batch_intended(task.producer)
+    broker.group, broker.notes = {A: 60}, task.commit_notes([])
+    task.fell_out()
+    initializer.initialize([task])
+    initializer.serve([(task, RestoreReport(ONE, {A: 60}, 0, {A: 60}))])
+    assert task.state is TaskState.RUNNING
+    assert note_parts(broker.notes[A])["batch"] == {"task": "0_0", "number": task.position.batch}
+
+
 @pytest.mark.parametrize(("start", "stop", "there"), [(1, 60, "3 to 99"), (40, 101, "3 to 99")])
 def test_a_batch_whose_records_are_gone_is_refused(made, broker, service, start, stop, there):
     """By retention, or with the topic."""
