@@ -253,6 +253,7 @@ class DriverTasks:
             task.restore_progressed(report.changelog_next)
         task.positioned(positions, skipped={}, batch=None if report is None else report.batch)
         if task.foreach_batch:
+            task.goes_on_saying(self._transactions.commits)
             task.noted(self._transactions.commits, self._now_ms())
         task.restored()
 

@@ -317,6 +317,14 @@ class Task:
         self.position.batch = max(self.position.batch, batch or 0)
         self.position.committed = self.position.batch if batch is None else batch
 
+    def goes_on_saying(self, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Say again of event times what the commits of its inputs say, until a batch is committed.
+
+        A batch of ours that came to nothing has said more: whoever reads what the task writes would not wait for that.
+        """
+        said = commits.get(self.inputs[0])
+        self._times_said = said_again(reached_in("" if said is None else said.metadata))
+
     def noted(self, commits: Mapping[TopicPartition, CommittedOffset], now_ms: int) -> BatchNote | None:
         """Go on by what the commits of its inputs say of its batches, once it is positioned.
 
@@ -330,8 +338,6 @@ class Task:
         Returns:
             The batch that was begun and cannot be taken any more, since the task stands elsewhere.
         """
-        said = commits.get(self.inputs[0])
-        self._times_said = said_again(reached_in("" if said is None else said.metadata))
         note = newest_batch(self.id, (commits[p].metadata for p in self.inputs if p in commits))
         if note is None:
             self.position.batch = max(self.position.batch, now_ms)

@@ -136,6 +136,7 @@ class TaskInitializer:
                 skipped={partition: seen[partition] for partition in task.inputs if partition in moved},
                 batch=None if report is None else report.batch,
             )
+            task.goes_on_saying(commits)
             if task.foreach_batch and (lost := task.noted(commits, int(time.time() * 1000))):
                 log.warning(
                     "task %s: batch %d was begun and is not run again as it was, because the task stands elsewhere by "

@@ -14,7 +14,7 @@ from sparkrelay.errors import (
     TimeoutException,
     UnknownTopicException,
 )
-from sparkrelay.runtime.contract.commands import RestoreReport
+from sparkrelay.runtime.contract.commands import LegReport, RestoreReport
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, note_text
 from sparkrelay.runtime.tasks import task_initializer as module
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote
@@ -299,6 +299,34 @@ def test_a_batch_that_was_begun_is_noted_still_where_its_input_is_a_changelog_to
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 40, {A: 40}))])
     assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "batch": note, "event_times": {"rows": [7, 7]}}
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_a_lost_batch_would_have_said_of_event_times_is_not_said(made, broker, moved):
+    """Who reads the topic would not wait for rows that are still to be written, and close their windows."""
+    broker.group, broker.notes = {A: 40}, {A: note_text(ONE, {"event_times": {"rows": [7, 7]}})}
+    initializer = made("earliest")
+    initializer._state_updater.assign = [].extend
+
+    def opened(task):
+        initializer.initialize([task])
+        initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40}))])
+        return task
+
+    def new():
+        settings = {"timed_sinks": frozenset(["rows"])}
+        return Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), **settings)
+
+    task = opened(new())
+    task.ends_listed({A: 60})
+    task.batch_begun({A: (40, 60)})
+    said = task.commit_notes([LegReport("leg", ONE, 1, newest_out={"rows": 90})])
+    assert note_parts(said[A])["event_times"] == {"rows": [90, 90]}
+    if not moved:
+        # It took longer than its transaction may, and the broker has aborted that.
+        task.fell_out()
+    opened(new() if moved else task)
+    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "event_times": {"rows": [7, 7]}}
 
 
 def test_a_task_that_is_opened_again_behind_a_batch_intends_none(made, broker):
