@@ -240,11 +240,11 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
             break
         try:
             records += _follow(spec, command, store, target, budget)
-        except OffsetOutOfRangeException:
+        except OffsetOutOfRangeException as error:
             is_source = target.store in spec.sources
             first = connections.fetcher(spec.client).log_start(target.changelog) if target.cut or is_source else start
             if first <= start:
-                raise
+                raise _incomplete(spec, command, target, start) from error
             _begin_anew(command, store, target, first, is_source=is_source)
     header = store.header
     if command.close:
@@ -257,6 +257,19 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         records,
         started_at,
         task_epoch=command.task_epoch,
+    )
+
+
+def _incomplete(
+    spec: RestoreSpec, command: RestoreCommand, target: StoreRestore, start: int
+) -> OffsetOutOfRangeException:
+    """Return the error of a changelog that lacks what a copy needs next."""
+    return OffsetOutOfRangeException(
+        f"task {command.task}: store {target.store!r} is to be restored from offset {start} of its changelog "
+        f"{target.changelog} on, which is not there: the topic deletes records, somebody has deleted some, or brokers "
+        "have lost them. Set cleanup.policy=compact again if it is another. An instance whose copy is further on can "
+        "still run the task; if there is none, start the application over: sparkrelay reset --application-id "
+        f"{spec.application} ..."
     )
 
 

@@ -390,9 +390,14 @@ def test_what_was_deleted_in_front_of_a_cut_does_not_come_back_with_a_copy_from_
     log.start = len(log.records)
     log.batch(3, {end_bytes(90) + b"timer": b""}, watermark=60)
     assert follow(log) == [end_bytes(90) + b"timer"]
-    log.batch(4, {}, watermark=70)
-    log.start = len(log.records)
-    with pytest.raises(OffsetOutOfRangeException):
+
+
+def test_what_is_gone_from_a_changelog_that_is_not_cut_is_named_with_its_store_and_what_helps(follow):
+    log = CutLog()
+    log.batch(1, {b"ada": b"a"}, watermark=10)
+    log.start = 1
+    words = r"task 0_0: store 'counts' is to be restored from offset 0 of its changelog counts-0 on, which is not.*"
+    with pytest.raises(OffsetOutOfRangeException, match=rf"{words}sparkrelay reset --application-id {APPLICATION}"):
         follow(log, cut=False)
 
 
