@@ -34,6 +34,7 @@ __all__ = [
     "current_command",
     "current_spark_partition",
     "drain",
+    "earlier_than",
     "in_turn",
     "laid_out",
     "leg_file",
@@ -146,6 +147,23 @@ def leg_file(home: str, leg: str, task: TaskCommand) -> Path:
     """Return the file below a directory in which something of a leg waits for a task's micro-batch."""
     # Names of legs have signs that names of files have not, and may be longer than these.
     return Path(home) / f"{task.task}-{hashlib.sha256(leg.encode()).hexdigest()}.arrow"
+
+
+def earlier_than(home: Path) -> list[Path]:
+    """Return what stands beside a micro-batch's directory: that of earlier ones, and of former processes.
+
+    A worker of a micro-batch that was cancelled may go on for a moment: what is a later one's is not its to remove.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    return [path for path in home.parent.iterdir() if path != home and not _is_later(path.name, home.name)]
+
+
+def _is_later(name: str, than: str) -> bool:
+    of, _, number = name.rpartition("-")
+    own, _, own_number = than.rpartition("-")
+    return of == own and number.isdecimal() and own_number.isdecimal() and int(number) > int(own_number)
 
 
 def clock_ms(task: TaskCommand) -> int:

@@ -17,10 +17,10 @@ import pyarrow as pa
 from sparkrelay.errors import StreamsException
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.context import drain, laid_out, leg_file
+from sparkrelay.runtime.worker.context import drain, earlier_than, laid_out, leg_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
@@ -33,7 +33,7 @@ def keep_rows(
     """Write a task's rows to a file; None if there are none.
 
     Args:
-        directory: of this micro-batch alone. Those beside it are of earlier ones, and are removed.
+        directory: of this micro-batch alone. Those of earlier ones beside it are removed.
         leg: whose rows they are.
         task: the same.
         batches: the rows, with the columns of ``schema``.
@@ -43,7 +43,7 @@ def keep_rows(
         StreamsException: the file cannot be written.
     """
     home = Path(directory)
-    remove_kept_rows(home.parent, but=home.name)
+    _remove(lambda: earlier_than(home))
     rows = sum(batch.num_rows for batch in batches)
     if not rows:
         return None
@@ -93,10 +93,14 @@ def remove_step(home: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     yield from ()
 
 
-def remove_kept_rows(home: Path, *, but: str | None = None) -> None:
-    """Remove the rows of all micro-batches below a directory but one, as far as that is possible."""
+def remove_kept_rows(home: Path) -> None:
+    """Remove the rows of all micro-batches below a directory, as far as that is possible."""
+    _remove(lambda: list(home.iterdir()))
+
+
+def _remove(find: Callable[[], list[Path]]) -> None:
     try:
-        old = [path for path in home.iterdir() if path.name != but]
+        old = find()
     except OSError:
         return
     for path in old:

@@ -26,7 +26,7 @@ from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, leg_file, leg_tasks, report_row
+from sparkrelay.runtime.worker.context import current_command, earlier_than, leg_file, leg_tasks, report_row
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 from sparkrelay.types import TopicPartition
 
@@ -144,7 +144,7 @@ class SkippedRecords:
             assert self._home is not None, "a batch that may skip records has a directory for them"
             path = leg_file(self._home, self._spec.leg, task)
             try:
-                _remove_others(path.parent)
+                _remove_earlier(path.parent)
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 file = self._open.enter_context(pa.OSFile(str(path), "wb"))
             except OSError as error:
@@ -255,9 +255,8 @@ def _headers(records: pa.Table) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, *ends.tolist()], pa.int32()), headers)
 
 
-def _remove_others(home: Path) -> None:
+def _remove_earlier(home: Path) -> None:
     """Remove what failed batches have left, as far as that is possible."""
     with contextlib.suppress(OSError):
-        for path in home.parent.iterdir():
-            if path != home:
-                shutil.rmtree(path, ignore_errors=True)
+        for path in earlier_than(home):
+            shutil.rmtree(path, ignore_errors=True)

@@ -45,6 +45,13 @@ def test_nothing_is_written_of_no_rows_and_older_batches_go(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_worker_of_a_cancelled_batch_leaves_what_the_next_one_has(tmp_path):
+    former = keep_rows(str(tmp_path / "0f-12"), "a", TASK, [batch(0)], SCHEMA)
+    new = keep_rows(str(tmp_path / "1e-10"), "a", TASK, [batch(1)], SCHEMA)
+    late = keep_rows(str(tmp_path / "1e-9"), "a", TASK, [batch(2)], SCHEMA)
+    assert (Path(former.path).exists(), ids_in(new), ids_in(late)) == (False, [1], [2])
+
+
 def test_a_second_try_replaces_the_first(tmp_path):
     keep_rows(str(tmp_path / "1"), "a", TASK, [batch(1)], SCHEMA)
     assert ids_in(keep_rows(str(tmp_path / "1"), "a", TASK, [batch(1, 2)], SCHEMA)) == [1, 2]

@@ -127,6 +127,21 @@ def test_records_that_are_left_out_are_not_there_for_any_leg_and_written_by_one(
     assert {"key": "__streams.errors.stacktrace", "value": b"the stacks"} in letter["headers"]
 
 
+def test_a_worker_of_a_cancelled_batch_takes_none_of_the_next_ones(spec, command, tmp_path):
+    def skip(number):
+        with commanded(command(number)):
+            skipped = SkippedRecords(spec(), command(number).spark_partitions[0])
+            skipped.undecoded(IN, raw((3, b"a", b"bad", None)), {0: "no JSON"})
+            skipped.close()
+
+    skip(2)
+    skip(1)
+    with commanded(command(2)):
+        [made] = run_last(spec(), report())
+    assert made.skipped == {"orders": 1}
+    assert [row["value"] for row in letters(tmp_path)] == [b"bad"]
+
+
 def test_without_a_topic_they_are_counted_and_what_failed_writes_nothing(spec, command, tmp_path):
     with commanded(command()):
         for _ in range(2):
