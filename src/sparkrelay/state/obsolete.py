@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-__all__ = ["ABANDONED_SECONDS", "clear_abandoned", "obsolete"]
+__all__ = ["ABANDONED_SECONDS", "clear_abandoned", "last_change", "obsolete"]
 
 #: State in a slot that nobody holds waits so long for its owner's return. Later it would be of no use: a changelog may
-#: have dropped deletions by then (``delete.retention.ms``, a day).
+#: have dropped deletions by then (``delete.retention.ms``, a day). So who returns later does not use it either.
 ABANDONED_SECONDS: Final = 24 * 3600.0
 
 
@@ -38,7 +38,7 @@ def obsolete(slot: Path, kept: Collection[TaskId], before: float) -> list[Path]:
             task = TaskId.parse(name)
         except ValueError:
             continue  # somebody else's
-        if (aside or task not in kept) and _last_change(path) < before:
+        if (aside or task not in kept) and last_change(path) < before:
             found.append(path)
     return found
 
@@ -68,8 +68,12 @@ def clear_abandoned(slot: Path, before: float) -> list[Path]:
     return removed
 
 
-def _last_change(path: Path) -> float:
-    """Return when a directory or a file in it was last written to; now-ish if it is being removed by somebody."""
+def last_change(path: Path) -> float:
+    """Return when a directory or a file in it was last written to; infinity if it is not there (any more).
+
+    Raises:
+        StateStoreException: it cannot be read.
+    """
     try:
         newest = path.stat().st_mtime
         if path.is_dir():

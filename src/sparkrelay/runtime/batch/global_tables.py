@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.client.admin import EARLIEST, LATEST
@@ -21,6 +22,7 @@ from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import slice_of
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.topics.partition_counts import missing
+from sparkrelay.state.obsolete import ABANDONED_SECONDS
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
@@ -237,6 +239,7 @@ class GlobalTables:
             task_epoch=task.task_epoch,
             wipe=wipe,
             kept_aside=False,
+            unused_before=time.time() - ABANDONED_SECONDS,
             topic_ids=self._topics.ids([topic]),
         )
         slice_ = slice_of([command], self._jobs.spark_partitions)

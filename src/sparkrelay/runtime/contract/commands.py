@@ -237,6 +237,8 @@ class RestoreCommand:
         take_over: True to take the store over for ``task_epoch`` first, and back what it holds of unfinished batches.
         wipe: True to set the local copy aside first.
         kept_aside: with ``wipe``: False to remove it instead.
+        unused_before: epoch seconds; a copy that was not changed since is removed first: what it has not seen of its
+            changelog may lack deletions by now. One without a changelog stays, unless it is not ``kept_aside`` either.
         drop_journals: last committed batch, up to which journals are dropped, or None.
         changelog_next: with ``drop_journals``: changelog partition -> offset where a restore would go on.
         task_epoch: under which the store is, or was, taken over; nothing is changed under another one.
@@ -257,6 +259,7 @@ class RestoreCommand:
     take_over: bool = False
     wipe: bool = False
     kept_aside: bool = True
+    unused_before: float | None = None
     drop_journals: int | None = None
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     task_epoch: int = 0

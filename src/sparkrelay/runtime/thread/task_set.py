@@ -16,6 +16,7 @@ from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer, longest_initialization
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.layout import require_same_width
+from sparkrelay.state.obsolete import ABANDONED_SECONDS
 
 if TYPE_CHECKING:
     import threading
@@ -404,9 +405,10 @@ class TaskSet:
     def _inspect_local_state(self, ids: Collection[TaskId]) -> dict[TaskId, int]:
         if not ids:
             return {}
+        unused_before = time.time() - ABANDONED_SECONDS
         commands = [
             # Nothing is undone: another thread of the process may have initialized the task meanwhile.
-            RestoreCommand(task=id_, directory=str(self._slot.task_dir(id_)), close=True)
+            RestoreCommand(id_, str(self._slot.task_dir(id_)), unused_before=unused_before, close=True)
             for id_ in ids
         ]
         try:

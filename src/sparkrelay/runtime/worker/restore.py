@@ -29,6 +29,7 @@ from sparkrelay.runtime.worker.context import (
 from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
 from sparkrelay.runtime.worker.operators.state import newest_rows
 from sparkrelay.state.changelog import Marker, split
+from sparkrelay.state.obsolete import last_change
 from sparkrelay.state.removal import set_aside, wipe
 
 if TYPE_CHECKING:
@@ -192,6 +193,8 @@ def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
 
 
 def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
+    if _removed_as_outdated(spec, command) and not command.take_over:
+        return RestoreReport(command.task, {}, 0, {})
     if command.wipe:
         connections.forget_store(command.directory)
         if not command.kept_aside:
@@ -258,6 +261,25 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         started_at,
         task_epoch=command.task_epoch,
     )
+
+
+def _removed_as_outdated(spec: RestoreSpec, command: RestoreCommand) -> bool:
+    """Remove a copy that was left alone for so long that its changelog may not bring it forward; return if it was."""
+    path = Path(command.directory)
+    if command.unused_before is None or last_change(path) >= command.unused_before:
+        return False
+    if command.kept_aside and not connections.store(command.directory, map_limit=spec.map_limit).header.changelog:
+        # What has no changelog is nowhere else.
+        return False
+    connections.forget_store(command.directory)
+    wipe(path)
+    log.warning(
+        "task %s: its copy in %s was not used for a day and is removed: what was deleted since may have left no trace "
+        "in a compacted topic. It is built anew where it is needed",
+        command.task,
+        path,
+    )
+    return True
 
 
 def _incomplete(

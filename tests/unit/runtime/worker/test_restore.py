@@ -1,6 +1,9 @@
 """A Spark partition's share of a slice, with stores and without a broker: what is done in its time, and what anyway."""
 
 import dataclasses
+import os
+import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -135,6 +138,30 @@ def test_every_task_is_opened_and_closed_whether_there_is_time_or_not(run, comma
         assert store.header.task_epoch == 7
         assert store.header.application == APPLICATION
         assert store.header.clean == (number == 2)
+
+
+@pytest.mark.parametrize(
+    ("logged", "kept_aside", "days", "removed"),
+    [(True, True, 2, True), (True, True, 0.5, False), (False, True, 2, False), (False, False, 2, True)],
+    ids=["left alone", "used lately", "nowhere else", "read anew from its topic"],
+)
+def test_a_copy_that_was_left_alone_is_not_looked_at(run, command, fetcher, logged, kept_aside, days, removed):
+    """What it had was deleted since, and compaction has left no trace of that: it would stay for ever."""
+    fetcher.takes = 0.0
+    fill = command(0, stores=("counts",) if logged else ())
+    run(fill)
+    connections.forget_store(fill.directory, clean=True)
+    before = time.time() - days * 86_400
+    for path in (*Path(fill.directory).iterdir(), Path(fill.directory)):
+        os.utime(path, (before, before))
+    settings = {"take_over": False, "task_epoch": 0, "close": True, "unused_before": time.time() - 86_400}
+    (report,) = run(command(0, stores=(), kept_aside=kept_aside, **settings))
+    assert report.error is None
+    assert Path(fill.directory).exists() is not removed
+    assert sum(report.changelog_next.values()) == (10 if logged and not removed else 0)
+    (anew,) = run(fill)
+    assert anew.error is None
+    assert anew.records == (10 if logged and removed else 0)
 
 
 def test_time_that_stores_took_to_open_is_nobodys(run, command, fetcher, clock, monkeypatch):
