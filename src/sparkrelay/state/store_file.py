@@ -72,7 +72,9 @@ class StoreFile:
                 raise StateStoreException(f"there is no state in {path}")
             else:
                 make_directory(path)
-                cleanliness.mark(path, clean=False, durable=False)
+                # A removal that was cut short may have left a word that the state is clean: a power loss must not bring
+                # that back.
+                cleanliness.mark(path, clean=False, durable=(path / cleanliness.BOOT_FILE).exists())
         except OSError as error:
             if error.errno in FULL_DISK:
                 raise full_disk(path, str(error.strerror)) from error

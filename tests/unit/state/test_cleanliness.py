@@ -4,7 +4,7 @@ import pytest
 
 from sparkrelay import host
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
-from sparkrelay.state import TaskStore
+from sparkrelay.state import TaskStore, cleanliness
 from sparkrelay.state.removal import wipe
 
 CLOSE_CLEANLY = """
@@ -32,6 +32,23 @@ def test_an_unclean_store_of_another_boot_must_be_rebuilt(path, make_driver, reb
         TaskStore.open(path)
     wipe(path)
     TaskStore.open(path).close(clean=False)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_what_a_removal_that_was_cut_short_says_is_taken_back_for_good(path, monkeypatch, left):
+    """A power loss would bring it back, and the state that is written from now on would be believed."""
+    if left:
+        TaskStore.open(path).close(clean=True)
+        (path / "data.mdb").unlink()
+    mark, marks = cleanliness.mark, []
+
+    def noted(path, *, clean, durable=True):
+        marks.append((clean, durable))
+        mark(path, clean=clean, durable=durable)
+
+    monkeypatch.setattr(cleanliness, "mark", noted)
+    TaskStore.open(path).close(clean=False)
+    assert marks == [(False, left)]
 
 
 def test_a_clean_store_survives_boots_until_it_is_written(path, make_driver, reboot, read_all):
