@@ -335,3 +335,22 @@ def test_variances_are_of_values_far_from_zero_too():
     for part in np.array_split(numbers, 13):
         state, (result,) = codec.merge(codec.partial(pa.table({"key": [0] * len(part), "x": part}), ["key"]), state)
     assert result[0].as_py() == pytest.approx(np.var(np.arange(1000.0)), rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.1, 19.99, -1e-7, 1e300])
+def test_equal_values_have_no_variance_and_no_slope(value):
+    """Spark's null, or 0, must not become a number that is made of the digits which a sum has lost."""
+    double = pa.float64()
+    alone = ["var_pop", "stddev_samp", "skewness", "kurtosis"]
+    pairs = ["covar_pop", "corr", "regr_slope", "regr_intercept", "regr_r2"]
+    codec = AggregateCodec(
+        [AggregateSpec(f, "x", double, double) for f in alone]
+        + [AggregateSpec(f, "y", double, double, others=(("x", double),)) for f in pairs]
+    )
+    for count in (3, 7, 10):
+        rows = pa.table({"key": [0] * count, "x": [value] * count, "y": [float(n) for n in range(count)]})
+        state = pa.nulls(1, pa.binary())
+        for part in (rows, rows, rows.slice(1)):
+            state, results = codec.merge(codec.partial(part, ["key"]), state)
+            found = [column[0].as_py() for column in results]
+            assert found == [0.0, 0.0, None, None, 0.0, None, None, None, None], (count, found)

@@ -220,12 +220,21 @@ def _complete(groups: Groups, columns: Sequence[pa.ChunkedArray]) -> tuple[list[
 
 
 def _means(values: Numbers, of: NDArray[np.int64], counts: NDArray[np.int64]) -> Numbers:
+    """Return the mean of each group: of values that are all equal, exactly that value.
+
+    So it is in Spark, which takes one value after the other, and no variance but 0 says that they differ.
+    """
     divisors = _or_one(counts).astype(np.float64)
+    firsts = np.zeros(len(counts))
+    # Of several that go to one place numpy keeps the last.
+    firsts[of[::-1]] = values[::-1]
     with np.errstate(all="ignore"):
-        means: Numbers = np.bincount(of, values, len(counts)).astype(np.float64) / divisors
-        if not np.isfinite(means).all():
-            # The sum may be beyond a double where the mean is not.
-            means = np.bincount(of, values / divisors[of], len(counts)).astype(np.float64)
+        means: Numbers = firsts + np.bincount(of, values - firsts[of], len(counts)).astype(np.float64) / divisors
+        finite = np.isfinite(means)
+        if not finite.all():
+            # Differences, or their sum, may be beyond a double where the mean is not.
+            shares = np.bincount(of, values / divisors[of], len(counts)).astype(np.float64)
+            means = np.where(finite, means, shares)
     return means
 
 
