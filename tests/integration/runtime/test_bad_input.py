@@ -200,6 +200,46 @@ def test_filters_of_a_table_that_mean_something_else_each_time(compiled, conditi
     compiled(topology(lambda table: table.withColumn("now", F.current_timestamp())))
 
 
+def test_aggregates_of_a_table_that_mean_something_else_each_time(compiled):
+    def users(builder):
+        return builder.table("users", key=String("user"), value=Json("country string, until timestamp"))
+
+    now = F.current_timestamp()
+    for way in (
+        lambda table: table.groupBy("country").agg(F.count_if(F.col("until") > now)),
+        lambda table: table.groupBy("country").agg(F.expr("count(*) filter (where until > current_timestamp())")),
+        lambda table: table.groupBy("country", (F.col("until") > now).alias("valid")).count(),
+    ):
+        builder = StreamsBuilder()
+        way(users(builder)).to("b", value=Json())
+        with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*depends on the time.*taken back"):
+            compiled(builder)
+        # Each change by itself goes in once.
+        builder = StreamsBuilder()
+        way(users(builder).to_stream()).to("b", value=Json())
+        compiled(builder)
+
+
+@pytest.mark.parametrize("ways_out", [1, 2])
+def test_what_is_computed_of_aggregates_and_means_something_else_each_time(compiled, ways_out):
+    def topology(way):
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=String("user"), value=Json("at timestamp, n int"))
+        fresh = F.max("at") > F.current_timestamp() - F.expr("interval 1 hour")
+        table = stream.groupBy("user").agg(F.count("*").alias("n"), fresh.alias("fresh"))
+        for number in range(1, ways_out):
+            table.to(f"all-{number}", value=Json())
+        way(table).to("b", value=Json())
+        return builder
+
+    for way in (lambda table: table.where("fresh"), lambda table: table.groupBy("fresh").count()):
+        with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*depends on the time.*taken back"):
+            compiled(topology(way))
+    # It goes out once, and is never taken back.
+    compiled(topology(lambda table: table))
+    compiled(topology(lambda table: table.to_stream().where("fresh")))
+
+
 def test_a_join_in_a_function_of_a_table(compiled):
     builder = StreamsBuilder()
     stream = builder.stream("a", key=String("user"), value=Json("amount int"))

@@ -17,7 +17,7 @@ from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls, read_aggregates
 from sparkrelay.runtime.compile.catalyst import as_column, named, projected_sql
 from sparkrelay.runtime.compile.rankings import check_order, held_rows, with_places
-from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
+from sparkrelay.runtime.compile.row_steps import check_repeatable, checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
 from sparkrelay.runtime.compile.watermarks import check_sessions, event_time
 from sparkrelay.runtime.contract import hidden_columns
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import WatermarkSpec
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["brief", "contents", "held_states", "key_text", "partitioned_by", "projected", "spread"]
+__all__ = ["brief", "contents", "finished", "held_states", "key_text", "partitioned_by", "projected", "spread"]
 
 #: Characters of the words for what a store holds.
 _LONGEST_CONTENTS = 2000
@@ -53,6 +53,26 @@ def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) 
     if aggregation.newest:
         return _newest(aggregation, with_places(aggregation, rows), hidden)
     return _grouped(aggregation, rows, hidden)
+
+
+def finished(leg: Leg, keeper: Leg, aggregates: AggregateCalls, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
+    """Return the rows of a stateful step with what is computed of its aggregates.
+
+    Args:
+        leg: where they are.
+        keeper: the leg that keeps the store.
+        aggregates: of the step.
+        rows: what it gives.
+        hidden: their hidden columns.
+
+    Raises:
+        TopologyException: they are taken back, and would be something else by then.
+    """
+    after = aggregates.finish(rows, hidden)
+    if leg.filters_table or leg.sends_changes:
+        assert keeper.aggregation is not None, "it keeps the store"
+        check_repeatable(keeper.aggregation, rows, after)
+    return after
 
 
 def held_states(
@@ -154,6 +174,8 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
     ]
     times = _event_times(aggregation, rows)
     taken = checked(where, lambda: rows.select(*keys, *arguments, *named(hidden), *times))
+    if hidden_columns.CHANGE in hidden:
+        check_repeatable(aggregation, rows, taken)
     if "*" in aggregation.text:
         refuse_hidden(where, aggregation.text, taken, rows)
     return taken, aggregates

@@ -32,7 +32,7 @@ from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.deletions import Deletions
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
-from sparkrelay.runtime.compile.grouping import projected
+from sparkrelay.runtime.compile.grouping import finished, projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec, with_times
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import changes_spec, late_spec, publish_spec, settle_spec, shared_changelog
@@ -104,6 +104,7 @@ class LegCompiler:
         self._config = config
         self.writes_dead_letters = config.errors_dead_letter_queue_topic_name is not None
         self._legs = tuple(legs)
+        self._keepers = {leg.aggregation.store: leg for leg in reversed(self._legs) if leg.aggregation}
         self._repeated = repeated_steps(legs)
         self._deletions = Deletions(self._legs)
         self._way: Way = BulkWay(target)
@@ -406,9 +407,7 @@ class LegCompiler:
     def _table(self, store: str) -> StructType:
         """Return the columns of a table, its key's first."""
         if store not in self._aggregates:
-            self.build(
-                next(leg for leg in self._legs if leg.aggregation is not None and leg.aggregation.store == store)
-            )
+            self.build(self._keepers[store])
         return self._aggregates[store].results
 
     def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
@@ -472,7 +471,7 @@ class LegCompiler:
             return self._last(leg, taken, both), output
         emitted = StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])
         updates = self._way.between(leg.id, taken, functools.partial(state_leg, spec), emitted)
-        updates = aggregates.finish(updates, (*emitted_columns(leg, aggregation), *self._way.hidden))
+        updates = finished(leg, leg, aggregates, updates, (*emitted_columns(leg, aggregation), *self._way.hidden))
         return self._behind_table(leg, updates, emitted_columns(leg, aggregation), made, folded=folded)
 
     # -- steps that emit a stream ---------------------------------------------------------------------------------
@@ -538,7 +537,7 @@ class LegCompiler:
         self._table(store)
         spec, schema = changes_spec(store, self._aggregates[store].held, self._held[store][0], self._step(leg))
         rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
-        return self._aggregates[store].finish(rows, (*CHANGES, *self._way.hidden))
+        return finished(leg, self._keepers[store], self._aggregates[store], rows, (*CHANGES, *self._way.hidden))
 
     def _tables_joined(self, leg: Leg, join: TableJoin) -> DataFrame:
         """Return what has changed of the rows that are joined of tables."""

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from sparkrelay.topology import Step
+    from sparkrelay.topology import Aggregation, Step
 
 __all__ = [
     "apply_steps",
+    "check_repeatable",
     "checked",
     "given_names",
     "joined",
@@ -88,7 +89,7 @@ def apply_steps(
                 )
     for index, (step, before, after) in enumerate(zip(steps, frames, frames[1:], strict=False)):
         if index < table_steps and hidden_columns.CHANGE in carried:
-            _check_repeatable(step, before, after)
+            check_repeatable(step, before, after)
         if step in repeated:
             _check_drawn_once(step, before, after)
         of_table = index < table_steps or step.table_key is not None
@@ -105,8 +106,8 @@ def apply_steps(
     return frames[-1]
 
 
-def _check_repeatable(step: Step, before: DataFrame, after: DataFrame) -> None:
-    """Refuse a step of a table that makes something else of the same row when what it has made is to be taken back."""
+def check_repeatable(step: Step | Aggregation, before: DataFrame, after: DataFrame) -> None:
+    """Refuse what makes something else of the same row of a table when what it has made is to be taken back."""
     if differs_each_time(before) is None and (reason := differs_each_time(after)) is not None:
         raise TopologyException(
             f"{step.call_site}: {step.text} of a table: {reason}. When a row changes, what was made of it before is "
