@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.nodes import DeduplicationNode, DelayNode, JoinNode, Record, RepartitionNode
-from sparkrelay.topology.ways import ends_behind_emitting
+from sparkrelay.topology.ways import ways_behind_emitting
 
 if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AnyNode
@@ -21,7 +21,7 @@ __all__ = ["with_branches"]
 
 def with_branches(record: Record) -> Record:
     """Return what was written, with a repartition topic behind each emitting step that has several ways out."""
-    branching = {at for at, ends in ends_behind_emitting(record).items() if len(ends) > 1}
+    branching = {at for at, count in ways_behind_emitting(record).items() if count > 1}
     if not branching:
         return record
     made: dict[int, AnyNode] = {}

@@ -270,10 +270,11 @@ def _check_ways_out(ways: Iterable[Way]) -> None:
         if not isinstance(way.emitting, TransformationNode):
             continue
         text, other = way.emitting.text, first.setdefault(id(way.emitting), way)
-        if other.end is not way.end:
+        if other is not way:
+            also = "once more, by union()," if other.end is way.end else f"at {other.end.call_site},"
             raise TopologyException(
-                f"{way.end.call_site}: the rows of {text} at {way.emitting.call_site} are used here and at "
-                f"{other.end.call_site}, and there is one way out of {text}. Put "
+                f"{way.end.call_site}: the rows of {text} at {way.emitting.call_site} are used here and {also} "
+                f"and there is one way out of {text}. Put "
                 'repartition("column") behind it, and begin both ways there'
             )
 

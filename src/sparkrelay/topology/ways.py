@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,11 +29,11 @@ from sparkrelay.topology.nodes import (
 from sparkrelay.topology.structure import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sparkrelay.topology.nodes import AnyNode, Record
 
-__all__ = ["End", "Start", "Way", "all_ways", "ends_behind_emitting", "starts_of"]
+__all__ = ["End", "Start", "Way", "all_ways", "starts_of", "ways_behind_emitting"]
 
 Start = SourceNode | RepartitionNode
 Begin = Start | TableJoinNode
@@ -109,16 +110,21 @@ def _ends(record: Record) -> list[AnyNode]:
     ]
 
 
-def ends_behind_emitting(record: Record) -> dict[int, set[int]]:
-    """Return the ends that rows get to from each step that emits a stream, with no topic in between."""
-    found: dict[int, set[int]] = {}
-    for end in _ends(record):
-        assert end.parent is not None, "an end is no source"
-        for way in ways_back(end.parent):
-            for node in way:
-                if isinstance(node, EmittingNode):
-                    found.setdefault(id(node), set()).add(id(end))
-    return found
+def ways_behind_emitting(record: Record) -> Counter[int]:
+    """Return how many ways lead from each step that emits a stream to ends, with no topic in between.
+
+    Those to one end count too: they part, and come together again by a union.
+    """
+    return Counter(id(node) for end in _ends(record) for node in _emitting_before(end.parent))
+
+
+def _emitting_before(node: AnyNode | None) -> Iterator[EmittingNode]:
+    """Yield the step that emits the rows of each way to ``node``, with no topic in between."""
+    if isinstance(node, EmittingNode):
+        yield node
+    elif node is not None and not isinstance(node, RepartitionNode):
+        for parent in (node.parent, node.other) if isinstance(node, UnionNode) else (node.parent,):
+            yield from _emitting_before(parent)
 
 
 def _walk(end: AnyNode) -> list[Way]:

@@ -123,3 +123,31 @@ def test_a_window_made_before_it_is_a_window_behind_it(spark):
             for second in (1, 30):
                 driver.create_input_topic(topic).pipe_input("ada", {"at": f"2026-01-01T00:00:{second:02}Z"})
         assert driver.create_output_topic("out").read_rows() == [{"user": "ada", "count": 2}]
+
+
+def test_ways_that_part_behind_dropped_duplicates_come_together_with_all_rows(spark):
+    builder = StreamsBuilder()
+    once = builder.stream("clicks", key=String("user"), value=Json("n int")).dropDuplicates(["user", "n"])
+    odd, even = once.where("n % 2 = 1"), once.where("n % 2 = 0")
+    odd.union(even).union(once.where("n > 2")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        clicks = driver.create_input_topic("clicks")
+        for n in (1, 2, 3, 2, 1):
+            clicks.pipe_input("ada", {"n": n})
+        assert sorted(row["n"] for row in driver.create_output_topic("out").read_rows()) == [1, 2, 3, 3]
+
+
+def test_ways_that_part_behind_a_join_come_together_with_each_pair_once(spark):
+    builder = StreamsBuilder()
+    left, right = (
+        builder.stream(topic, key=String("k"), value=Json(f"{topic} int, {topic}_at timestamp")).withWatermark(
+            f"{topic}_at", "1 minute"
+        )
+        for topic in ("a", "b")
+    )
+    both = left.join(right, "k", within="10 seconds")
+    both.where("a > 1").select("a").union(both.where("b > 1").selectExpr("b as a")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        for topic, n in (("a", 2), ("b", 3)):
+            driver.create_input_topic(topic).pipe_input("k", {topic: n, f"{topic}_at": "2026-01-01T00:00:00Z"})
+        assert sorted(row["a"] for row in driver.create_output_topic("out").read_rows()) == [2, 3]

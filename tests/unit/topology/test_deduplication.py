@@ -135,6 +135,15 @@ def test_several_ways_out_begin_at_a_topic_behind_it(builder, clicks):
     ]
 
 
+def test_ways_that_part_behind_it_and_come_together_again_begin_at_that_topic(builder, clicks):
+    first = clicks.dropDuplicates(["user", "page"])
+    first.where("n > 1").union(first.where("n <= 1")).to("out")
+    first_leg, *others = builder.build().legs
+    shared = "clicks-deduplicated-by-user-page-by-user-page-shared-repartition"
+    assert (first_leg.store, first_leg.sink.topic) == ("clicks-deduplicated-by-user-page", shared)
+    assert [(leg.source.topics, leg.store, leg.sink.topic) for leg in others] == 2 * [((shared,), None, "out")]
+
+
 def test_one_that_leads_nowhere_is_refused(builder, clicks):
     clicks.dropDuplicates(["user"])
     with pytest.raises(TopologyException, match=r"dropDuplicates\(user\) leads nowhere; end it with to\(topic\)"):

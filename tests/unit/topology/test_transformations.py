@@ -118,3 +118,11 @@ def test_event_time_behind_it_is_said_anew():
     made = grouped(builder, delay="1 minute").transformWithStateInPandas(Processor(), "user string", "Append", "None")
     with pytest.raises(TopologyException, match="needs to know when event time has passed"):
         made.groupBy("user").transformWithState(Processor(), "n long", "Append", "EventTime")
+
+
+def test_ways_that_come_together_again_are_several_ways_out():
+    builder = StreamsBuilder()
+    made = grouped(builder).transformWithState(Processor(), "n long", "Append", "None")
+    made.where("n > 1").union(made.where("n <= 1")).to("out")
+    with pytest.raises(TopologyException, match=r"used here and once more, by union\(\), and there is one way out of"):
+        builder.build()
