@@ -1,7 +1,7 @@
 """Several ways out of a step that emits a stream: they begin at a repartition topic behind it.
 
 Joins of streams and ``dropDuplicates`` keep what they have read and not what they emit, so a second way has nowhere to
-begin. What such a step emits is written once, by the step's own columns, and each way reads it there. With one way out
+begin. What such a step emits is written once, by the key it has, and each way reads it there. With one way out
 there is no such topic.
 """
 
@@ -31,9 +31,11 @@ def with_branches(record: Record) -> Record:
         made[id(node)] = at = written.add(_following(node, made))
         # Of what a processor returns, no column is known to decide the partition.
         if id(node) in branching and isinstance(at, JoinNode | DeduplicationNode | DelayNode):
+            # Rows behind dropDuplicates keep the key they have.
+            key = at.located if isinstance(at, DeduplicationNode) else at.columns
             words = (*at.columns, "shared")
             made[id(node)] = written.add(
-                RepartitionNode(at, at.columns, None, words, None, explicit=False, call_site=at.call_site)
+                RepartitionNode(at, key, None, words, None, explicit=False, call_site=at.call_site)
             )
     return written
 

@@ -40,6 +40,7 @@ def deduplicate(  # noqa: PLR0917 - as they are written
     record: Record,
     node: Node,
     columns: tuple[str, ...],
+    located: tuple[str, ...],
     method: str,
     name: Any,
     logged: Any,
@@ -51,6 +52,7 @@ def deduplicate(  # noqa: PLR0917 - as they are written
         record: of the builder.
         node: where rows come from, spread by some of the columns.
         columns: names of those that make the key.
+        located: those of them that the rows' message key is made of.
         method: as the user calls it.
         name: of the store, or None.
         logged: False for a store without changelog.
@@ -75,5 +77,7 @@ def deduplicate(  # noqa: PLR0917 - as they are written
             watermark = None
     text = f"{method}({', '.join(columns if logged else (*columns, 'logged=False'))})"
     return record.add(
-        DeduplicationNode(node, columns, within, watermark, check_name(name, call_site), logged, text, call_site)
+        DeduplicationNode(
+            node, columns, located, within, watermark, check_name(name, call_site), logged, text, call_site
+        )
     )

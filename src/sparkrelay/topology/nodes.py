@@ -140,6 +140,7 @@ class DeduplicationNode:
 
     Attributes:
         columns: names of the columns that are equal in rows of which only the first goes on.
+        located: those of them that the rows' message key is made of, in its order.
         within: True where a row is remembered for the delay of the watermark, False where for as long as rows may come
             that are equal to it.
         watermark: the arguments of the ``withWatermark`` by which rows are forgotten; None: they never are.
@@ -149,6 +150,7 @@ class DeduplicationNode:
 
     parent: Node
     columns: tuple[str, ...]
+    located: tuple[str, ...]
     within: bool
     watermark: tuple[str, str] | None
     name: str | None

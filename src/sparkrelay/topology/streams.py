@@ -438,9 +438,10 @@ class KStream(_RankedRows):
         columns = subset_of(method, subset, call_site)
         plain = tuple(quoted((column,)) for column in columns)
         node, _ = spread_by(self._record, self._node, self._lineage, plain, columns, None, call_site)
-        return KStream(
-            self._record, deduplicate(self._record, node, columns, method, name, logged, call_site), Lineage()
-        )
+        found = self._lineage.locate(plain)
+        located = columns if found is None or found.columns is None else found.columns
+        made = deduplicate(self._record, node, columns, located, method, name, logged, call_site)
+        return KStream(self._record, made, Lineage())
 
 
 class KTable(_RankedRows):

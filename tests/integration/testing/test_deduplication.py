@@ -55,6 +55,24 @@ def test_the_first_row_of_each_key_goes_on_as_it_is(spark):
             driver.store("users")
 
 
+def test_with_several_ways_out_rows_have_the_keys_that_they_have_with_one(spark):
+    builder = StreamsBuilder()
+    first = clicks_of(builder).withColumnRenamed("user", "who").dropDuplicates(["page", "who"])
+    first.to("out", value=Json())
+    first.where("n > 1").to("more", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        for n, user in enumerate(["ada", "bob", "ada", "cid"]):
+            click(driver, user, n, n)
+        found = {
+            name: [(record.key, record.value["n"]) for record in driver.create_output_topic(name).read_records()]
+            for name in ("out", "more")
+        }
+    assert {name: sorted(rows) for name, rows in found.items()} == {
+        "out": [(b"ada", 0), (b"bob", 1), (b"cid", 3)],
+        "more": [(b"cid", 3)],
+    }
+
+
 def test_as_spark_batch_drops_them(spark):
     rng = random.Random(7)
     rows = [(rng.choice("abcdefg"), rng.choice("pqr"), n, rng.randint(0, 40)) for n in range(120)]
