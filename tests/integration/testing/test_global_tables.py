@@ -76,6 +76,19 @@ def test_inner_joins_leave_rows_out(spark):
     assert [row["country"] for row in rows] == ["fr", "fr"]
 
 
+def test_a_row_without_a_key_is_asked_what_stands_behind_the_join(spark):
+    builder = StreamsBuilder()
+    countries = builder.global_table("countries", key=String("country"), value=Json("continent string"))
+    orders = builder.stream("orders", key=String("user"), value=Json("country string, amount bigint"))
+    located = orders.join(countries, "country", "left").where("country is not null or amount > 1")
+    located.select("user", "continent").to("located", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("orders")
+        for user, country, amount in (("ada", "fr", 0), ("bob", None, 2), ("cid", None, 1)):
+            topic.pipe_input(user, {"country": country, "amount": amount})
+        assert [row["user"] for row in _located(driver)] == ["ada", "bob"]
+
+
 def test_any_expression_is_a_key_and_groupings_go_on_from_there(spark):
     builder = StreamsBuilder()
     zones = builder.global_table("zones", key=Long("zone"), value=Json("name string"))

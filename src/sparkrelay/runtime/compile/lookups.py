@@ -116,15 +116,15 @@ def lookup_spec(
 
 def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
     """Return a frame that reads what the lookup reads and has its columns, for Catalyst to look at; it never runs."""
-    keys = named(lookup.columns)
-    # Something that Catalyst can neither fold nor leave out: it must read every column of the key.
-    text = F.concat(*(key.cast("string") for key in keys))
+    read = named(lookup.columns)
+    if lookup.watermark is not None:
+        read.append(event_time(lookup, rows))
+    # Something that Catalyst can neither fold nor leave out: it must read every column of the key. Nor does it learn
+    # anything of them: a row whose key is null may go on, so that what is asked of it behind counts.
+    text = F.concat_ws("", *(column.cast("string") for column in read))
     made = {of: F.get(F.array(null_column(of)), F.length(text)) for of in {field.dataType for field in given}}
     columns = {field.name: made[field.dataType] for field in given}
-    for key in keys:
-        rows = rows.where(key.isNotNull())
-    if lookup.watermark is not None:
-        rows = rows.where(event_time(lookup, rows).isNotNull())
+    rows = rows.where(F.length(text) >= 0)
     return rows.withColumns(columns) if columns else rows
 
 
