@@ -359,3 +359,17 @@ def test_days_of_a_condition_need_a_zone_where_each_has_24_hours(spark):
         joined_by("1 day")
     finally:
         spark.conf.set(name, before)
+
+
+def test_a_group_behind_it_knows_what_its_key_was_computed_from_in_front(spark):
+    def contents(left, right):
+        builder = StreamsBuilder()
+        clicks, views = two(builder)
+        both = clicks.withColumn("p", left("page")).join(
+            views.withColumn("a", right("ad")), "user", within="10 seconds"
+        )
+        both.groupBy("p", "a").agg(F.count("*").alias("n"), name="counts").to("out", value=Json())
+        with TopologyTestDriver(builder.build(), spark=spark) as driver:
+            return driver._plans.state("counts").contents
+
+    assert len({contents(F.upper, F.upper), contents(F.lower, F.upper), contents(F.upper, F.lower)}) == 3

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
@@ -330,3 +331,16 @@ def test_whatever_comes_within_the_grace_is_seen(spark, seed):
         out = driver.create_output_topic("out").read_rows()
         seen = {row["n"]: row.get("rate") for row in out if row["n"] < 999}
         assert seen == expected
+
+
+def test_a_group_behind_rows_that_wait_knows_what_its_key_was_computed_from(spark):
+    def contents(function):
+        builder = StreamsBuilder()
+        rates = builder.table("rates", key=String("cur"), value=RATE, history="1 hour")
+        orders = builder.stream("orders", key=String("cur"), value=Json("n long, of string"))
+        priced = orders.withColumn("of", function("of")).join(rates, "cur", grace="5 minutes")
+        priced.groupBy("of").agg(F.count("*").alias("n"), name="counts").to("out", value=Json())
+        with TopologyTestDriver(builder.build(), spark=spark) as driver:
+            return driver._plans.state("counts").contents
+
+    assert contents(F.upper) != contents(F.lower)

@@ -97,6 +97,17 @@ class EmittingSteps:
             self._columns[step.store] = columns
         return self._columns[step.store]
 
+    def computed(self, step: EmittingStep, before: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what columns behind a step are computed from; those of a processor it makes itself.
+
+        Args:
+            step: the step.
+            before: the same of the columns in front of it; of a join it is known of both streams.
+        """
+        if isinstance(step, StreamJoin):
+            return {**self._sides.of(step)["right"].computed, **self._sides.of(step)["left"].computed}
+        return {} if isinstance(step, Transformation) else before
+
     def taken(self, step: EmittingStep, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
         """Return the rows that a step takes in.
 

@@ -57,7 +57,7 @@ from sparkrelay.runtime.worker.operators.late_rows import late_leg
 from sparkrelay.runtime.worker.operators.lookups import lookup_leg
 from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
-from sparkrelay.topology import Deduplication, Lookup
+from sparkrelay.topology import Lookup
 from sparkrelay.topology.forks import repeated_steps
 
 if TYPE_CHECKING:
@@ -482,8 +482,7 @@ class LegCompiler:
         rows = self._in_words(leg, leg.before, source)
         columns = without_kafka(visible(rows))
         behind = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
-        names = [name for name in (*leg.join.columns, leg.join.watermark[0]) if name in columns.names]
-        return JoinSide(columns, computed_from(rows, source, names, behind), leg.join)
+        return JoinSide(columns, computed_from(rows, source, columns.names, behind), leg.join)
 
     def _taken(self, leg: Leg, emitting: EmittingStep, rows: DataFrame) -> DataFrame:
         """Return the rows that a step takes in that emits a stream."""
@@ -516,10 +515,10 @@ class LegCompiler:
         step, output = self._emitting.prepared(leg, emitting, taken, read, computed, self._writing(leg))
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
-        made = self._way.between(leg.id, taken, step, output)
-        rows = with_unread(made, StructType([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
-        passes = isinstance(emitting, Deduplication)
-        return self._behind_table(leg, rows, EMITTED, computed if passes else {}, folded=folded)
+        emitted = self._way.between(leg.id, taken, step, output)
+        rows = with_unread(emitted, StructType([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
+        made = self._emitting.computed(emitting, computed)
+        return self._behind_table(leg, rows, EMITTED, made, folded=folded)
 
     def _goes_on(self, leg: Leg) -> PreparedLeg:
         """Build a leg that goes on from the changes of stores, which other legs keep."""

@@ -42,7 +42,7 @@ class JoinSide:
 
     Attributes:
         columns: that users see, without Kafka's own.
-        computed: what its keys and its time are computed from, unless they are columns of its source.
+        computed: what columns of it are computed from; those that are columns of its source as they are, are left out.
         join: what the topology says of it.
     """
 
