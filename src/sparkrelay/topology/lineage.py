@@ -105,6 +105,10 @@ class Lineage:
                 return found
         return None
 
+    def copies(self) -> tuple[str, ...]:
+        """Return the names of all columns that hold a part of the message key: of a copied one there are several."""
+        return tuple(sorted(path[0] for path, part in self.held if len(path) == 1 and part != _PARTITION))
+
     def after(self, step: Step) -> Lineage:
         """Return the lineage behind ``step``."""
         match step.kind:

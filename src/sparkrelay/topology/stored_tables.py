@@ -129,7 +129,9 @@ def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> Aggreg
     for step in steps:
         key = lineage.key()
         text = f"{step.text} of the table" if step.is_filter else step.text
-        rows = record.add(StepNode(rows, replace(step, table_key=key, text=text), step.call_site))
+        # Any copy of the key may be what is left of it behind further steps.
+        behind = replace(step, table_key=lineage.copies(), text=text)
+        rows = record.add(StepNode(rows, behind, step.call_site))
         # A table's key of one column is never null: there is nothing to fill.
         if step.kind != "fillna" or key is None or len(key) > 1:
             lineage = lineage.after(step)

@@ -43,8 +43,8 @@ class Step:
         call_site: the line that wrote it.
         text: the step as people read it; the same in every process that runs the same program.
         table_key: of a table's step that stands in front of another table, which holds the rows behind it: the columns
-            of the key in front of the step. A filter drops no row there: one that does not pass deletes what its key
-            has. None for all other steps.
+            of the key in front of the step, and copies of them. A filter drops no row there: one that does not pass
+            deletes what its key has. None for all other steps.
     """
 
     kind: str

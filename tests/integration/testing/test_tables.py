@@ -533,6 +533,20 @@ def test_only_what_is_read_behind_a_lookup_goes_through_it(spark):
         assert unread not in looked_up, looked_up
 
 
+def test_a_copy_of_the_key_is_the_key_of_what_a_filter_deletes(spark):
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    british = users.withColumn("who", F.col("user")).where("country = 'UK'").select("who", "name")
+    clicks.withColumnRenamed("user", "who").join(british, "who", "left").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        users, clicks = pipes(driver)
+        for at, country in enumerate(("UK", "FR")):
+            users.pipe_input("ada", {"name": "Ada", "country": country}, 2 * at)
+            clicks.pipe_input("ada", {"page": "p", "n": at}, 2 * at + 1)
+        rows = driver.create_output_topic("out").read_rows()
+        assert [(row["n"], row.get("name")) for row in rows] == [(0, "Ada"), (1, None)]
+
+
 def test_what_is_computed_behind_a_filter_may_be_looked_up(spark):
     builder = StreamsBuilder()
     rates = builder.table("rates", key=String("k"), value=Json("rate long, known boolean"))
