@@ -195,6 +195,18 @@ def test_a_stream_with_another_key_goes_to_where_the_table_is(spark):
         assert names == {f"u{n}": f"n{n}" if n < 9 else None for n in range(11)} | {None: None}
 
 
+def test_a_stream_that_is_written_first_may_look_into_a_table_made_behind_a_topic(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("id"), value=Json("user string, n int, other string"))
+    users = builder.stream("users", key=String("id"), value=Json("user string, name string")).drop("id")
+    clicks.join(users.repartition("user").to_table(), "user").select("n", "name").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        table, stream = pipes(driver)
+        table.pipe_input("1", {"user": "ada", "name": "Ada"})
+        stream.pipe_input("2", {"user": "ada", "n": 7})
+        assert driver.create_output_topic("out").read_rows() == [{"n": 7, "name": "Ada"}]
+
+
 def test_a_lookup_and_a_grouping_by_the_same_key_are_one_task(spark):
     builder = StreamsBuilder()
     users, clicks = two(builder)

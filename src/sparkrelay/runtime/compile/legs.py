@@ -233,6 +233,9 @@ class LegCompiler:
         if leg.emitting is not None and not self._emitting.known(leg.emitting):
             # The other stream is yet to be built, and what is read behind the join may be its.
             return frozenset(source.columns)
+        if not all(self._can_be_built(self._keepers[lookup.store]) for lookup in leg.lookups):
+            # So is the table that its rows look into, and which of their columns it has too is not known.
+            return frozenset(source.columns)
         return self._wanted_of(leg, leg.before, source)
 
     def _wanted_of(self, leg: Leg, steps: Sequence[Step | Lookup], start: DataFrame) -> frozenset[str]:
@@ -409,6 +412,11 @@ class LegCompiler:
         if store not in self._aggregates:
             self.build(self._keepers[store])
         return self._aggregates[store].results
+
+    def _can_be_built(self, leg: Leg) -> bool:
+        """Return whether all is known that a leg reads: what comes through a repartition topic, once its writer is."""
+        written = not leg.source.internal or leg.source.topics[0] in self._ended
+        return written and all(self._can_be_built(self._keepers[lookup.store]) for lookup in leg.lookups)
 
     def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
         """Return the rows with what the table holds for them; what nobody reads behind it goes neither in nor out."""
