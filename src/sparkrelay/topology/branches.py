@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.topology.nodes import DeduplicationNode, DelayNode, JoinNode, Record, RepartitionNode
+from sparkrelay.topology.nodes import (
+    DeduplicationNode,
+    DelayNode,
+    JoinNode,
+    Record,
+    RepartitionNode,
+    SourceNode,
+    line_up,
+)
 from sparkrelay.topology.ways import ways_behind_emitting
 
 if TYPE_CHECKING:
@@ -35,9 +43,16 @@ def with_branches(record: Record) -> Record:
             key = at.located if isinstance(at, DeduplicationNode) else at.columns
             words = (*at.columns, "shared")
             made[id(node)] = written.add(
-                RepartitionNode(at, key, None, words, None, explicit=False, call_site=at.call_site)
+                RepartitionNode(at, key, None, words, None, explicit=False, call_site=at.call_site, raw=_is_raw(at))
             )
     return written
+
+
+def _is_raw(node: JoinNode | DeduplicationNode | DelayNode) -> bool:
+    """Return whether rows behind a step are those of a stream without formats."""
+    first = next(at for at in line_up(node) if isinstance(at, SourceNode | RepartitionNode))
+    source = isinstance(first, SourceNode) and first.key is None and first.value is None
+    return source and isinstance(node, DeduplicationNode)
 
 
 def _following(node: AnyNode, made: dict[int, AnyNode]) -> AnyNode:

@@ -189,6 +189,7 @@ class RepartitionNode:
         words: what an automatic name is made of.
         explicit: True for ``repartition(...)``, False for what a ``groupBy`` needs.
         changes: True where the rows are a table's, each as it was and as it is.
+        raw: True where they have Kafka's own columns still, and are passed on as a stream without formats is.
     """
 
     parent: Node
@@ -199,6 +200,7 @@ class RepartitionNode:
     explicit: bool
     call_site: CallSite
     changes: bool = False
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -114,6 +114,7 @@ class Source:
         internal: True for a repartition topic.
         call_site: the line that wrote it.
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
+        raw: True for one with rows of a stream without formats, which are passed on as those are.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Source:
     internal: bool
     call_site: CallSite
     changes: bool = False
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -319,9 +321,9 @@ class Leg:
         return (
             (self.stateful_step is None or isinstance(self.stateful_step, Deduplication))
             and not self.goes_on
-            and not self.source.internal
             and self.source.value is None
             and self.source.key is None
+            and (self.source.raw or not self.source.internal)
         )
 
 

@@ -286,7 +286,7 @@ def _source(node: Start, names: NodeNames) -> Source:
     if isinstance(node, SourceNode):
         return Source(names[node], node.topics, node.key, node.value, node.timestamp, False, node.call_site)
     topic = f"{names[node]}-repartition"
-    return Source(topic, (topic,), None, None, None, True, node.call_site, node.changes)
+    return Source(topic, (topic,), None, None, None, True, node.call_site, node.changes, node.raw)
 
 
 def _numbers(

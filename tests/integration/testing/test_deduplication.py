@@ -73,6 +73,22 @@ def test_with_several_ways_out_rows_have_the_keys_that_they_have_with_one(spark)
     }
 
 
+@pytest.mark.parametrize("ways", [1, 2])
+def test_rows_without_formats_stay_what_they_are_whatever_ways_there_are(spark, ways):
+    builder = StreamsBuilder()
+    once = builder.stream("clicks").dropDuplicates(["key", "value"])
+    for way in range(ways):
+        once.to(f"out-{way}")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        clicks = driver.create_input_topic("clicks")
+        for value in (b"1", b"1", b"2"):
+            clicks.pipe_input(b"ada", value, headers=[("from", b"web")])
+        for way in range(ways):
+            rows = driver.create_output_topic(f"out-{way}").read_records()
+            found = [(row.key, row.value, list(row.headers)) for row in rows]
+            assert found == [(b"ada", value, [("from", b"web")]) for value in (b"1", b"2")]
+
+
 def test_as_spark_batch_drops_them(spark):
     rng = random.Random(7)
     rows = [(rng.choice("abcdefg"), rng.choice("pqr"), n, rng.randint(0, 40)) for n in range(120)]
