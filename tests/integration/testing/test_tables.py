@@ -325,6 +325,19 @@ def test_a_join_with_a_data_frame_lets_deletions_through(spark, column, repartit
         assert row["name"] == ("B" if column == "page" else "Bob")
 
 
+@pytest.mark.parametrize("refresh", [None, "1 hour"])
+def test_a_deletion_has_no_key_that_stands_in_for_a_null_also_behind_a_join(spark, refresh):
+    frame = spark.createDataFrame([("a", "A")], "page string, name string")
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("user"), value=CLICK).withColumn("n", F.coalesce("n", F.lit(0)))
+    clicks.join(frame, "page", "left", refresh=refresh).repartition("n").to_table(name="last")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("clicks")
+        topic.pipe_input("ada", {"page": "a"})
+        topic.pipe_input("bob", None)
+        assert [(row["n"], row["user"], row["name"]) for row in driver.store("last")] == [(0, "ada", "A")]
+
+
 @pytest.mark.parametrize(
     "made",
     [

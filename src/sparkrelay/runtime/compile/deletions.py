@@ -51,7 +51,7 @@ class Deletions:
 
         Args:
             leg: the leg.
-            rows: behind its steps.
+            rows: behind its steps, or some of them.
             source: what they are made of.
         """
         sink = leg.sink
@@ -61,7 +61,8 @@ class Deletions:
             return rows
         own = self._message_key(leg.source, raw=leg.passes_kafka_columns) | {"kafka"}
         # A column as it is has none either.
-        computed = {name: made_of(rows, source, name) for name in computed_from(rows, source, sink.key, {})}
+        there = [name for name in sink.key if name in rows.columns]
+        computed = {name: made_of(rows, source, name) for name in computed_from(rows, source, there, {})}
         return null_where_deleting(rows, (name for name, made in computed.items() if not made or made - own))
 
     def _read(self) -> set[str]:

@@ -374,6 +374,8 @@ class LegCompiler:
                 behind = computed_from(words, base, visible(words).names, behind)
                 everything = StructType([*visible(words), *hidden_fields((*carried, *self._way.hidden))])
                 if steps is leg.before:
+                    # Behind the join nothing says what columns are made of.
+                    rows = self._deletions.keyed(leg, rows, base)
                     read = self._read_from(leg, cut, everything)
                     rows = only(rows, (*cut.args[1], *read, *carried, *self._way.hidden))
                 spec, output = self._joins.prepare(cut, rows, carried, tombstones_pass=passing)
