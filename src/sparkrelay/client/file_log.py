@@ -22,7 +22,7 @@ from sparkrelay.records.decode import KAFKA_SCHEMA, decode
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from sparkrelay.client.transaction_calls import ProducerIdentity
 
@@ -138,6 +138,10 @@ class FileFetcher:
     def log_start(self, partition: TopicPartition) -> int:  # noqa: ARG002 - as BoundedFetcher has it
         """Return 0: nothing is ever deleted."""
         return 0
+
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets behind the last records."""
+        return {partition: self._log.end(partition) for partition in partitions}
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

@@ -28,13 +28,14 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.leader_requests import ListOffsetsCall, per_leader
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager
+from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import OffsetOutOfRangeException, TimeoutException, UnknownTopicException
 from sparkrelay.records import batches
 from sparkrelay.records.decode import decode
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Collection, Hashable, Iterator, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -122,10 +123,20 @@ class BoundedFetcher:
             TimeoutException: nobody answered for ``default.api.timeout.ms``.
             UnknownTopicException: the partition does not exist.
         """
+        return self._listed({partition: EARLIEST})[partition]
+
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where partitions' logs end; with read_committed, where their first open transactions begin.
+
+        Raises:
+            TimeoutException: nobody answered for ``default.api.timeout.ms``.
+            UnknownTopicException: a partition does not exist.
+        """
+        return self._listed(dict.fromkeys(partitions, LATEST))
+
+    def _listed(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         timeout = self._config.default_api_timeout_ms / 1000
-        return per_leader(self._client, ListOffsetsCall(self._config.read_committed), {partition: -2}, timeout)[
-            partition
-        ]
+        return per_leader(self._client, ListOffsetsCall(self._config.read_committed), times, timeout)
 
     def _decoded(
         self, run: _Run, part: Fetched, columns: Collection[str] | None, max_rows: int

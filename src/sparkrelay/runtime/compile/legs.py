@@ -177,9 +177,8 @@ class LegCompiler:
         """
         if plan.rebuild is not None:
             return plan.rebuild
-        if (reason := missing_for_resident_jobs(self._target.spark, plan.steps)) is not None:
-            return reason
-        if (reason := why_not_resident(plan.reports)) is not None:
+        reason = missing_for_resident_jobs(self._target.spark, plan.steps) or why_not_resident(plan.reports)
+        if reason is not None:
             return reason
         # What the first build has found out is true of this one too.
         compiler = copy.copy(self)
@@ -196,8 +195,10 @@ class LegCompiler:
         source = with_unread(self._source(leg, read), everything)
         before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
         rows, base, behind = self._before_state(leg, source, before)
+        stateful: Callable[..., tuple[DataFrame, StructType]] | None = None
         if leg.emitting is not None:
-            reports, output = self._emitted(leg, leg.emitting, rows, behind)
+            stateful = functools.partial(self._emitted, leg, leg.emitting, rows, behind)
+            reports, output = stateful()
         elif leg.aggregation is None and leg.action is not None:
             output = visible(rows)
             rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden), self._step(leg))
@@ -212,17 +213,13 @@ class LegCompiler:
                 keys = self._aggregates[store].results.names[: len(leg.aggregation.keys)]
                 keys += [hidden_columns.EVENT_TIME] if leg.keeps_watermark else []
                 self._computed_keys[store] = computed_from(rows, base, keys, behind)
-            computed = self._computed_keys[store]
-            reports, output = self._stateful(leg, leg.aggregation, rows, computed)
+            stateful = functools.partial(self._stateful, leg, leg.aggregation, rows, self._computed_keys[store])
+            reports, output = stateful()
         rebuild, idle = must_rebuild(reports), lets_nothing_through(reports)
-        if idle and leg.stateful_step is not None:
+        if idle and stateful is not None:
             # A store that is passed over would stand still while the group's offsets move on, and the next owner goes
             # back to where the store stands.
-            if leg.emitting is not None:
-                reports, _ = self._emitted(leg, leg.emitting, rows, behind, folded=True)
-            else:
-                assert leg.aggregation is not None
-                reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
+            reports, _ = stateful(folded=True)
             idle = False
         computes = leg.aggregation is not None and bool(self._aggregates[leg.aggregation.store].computed)
         fetch = None if leg.reused_topic is None else self._fetch_spec(leg, read)
@@ -328,7 +325,6 @@ class LegCompiler:
             The rows; what Catalyst has made them of, which is the source or what came out of the last lookup; and what
             columns of that are computed from, as ``behind`` says it of the source.
         """
-        hidden = (*carried_columns(leg), *self._way.hidden)
         start = source, source, behind
         passing = self._deletions.pass_through(leg)
         rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=passing)
@@ -339,7 +335,7 @@ class LegCompiler:
         elif leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
-            rows = with_window(leg.late_for, rows, hidden)
+            rows = with_window(leg.late_for, rows, (*carried_columns(leg), *self._way.hidden))
             spec, output = late_spec(leg, rows, leg.late_for.store, self._step(leg))
             rows = base = self._way.between(leg.id, rows, functools.partial(late_leg, spec), output)
         return rows, base, behind
@@ -434,9 +430,8 @@ class LegCompiler:
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
         """Return the rows that a stateful step takes in."""
-        taken, self._aggregates[aggregation.store] = projected(
-            aggregation, rows, (*carried_columns(leg), *self._way.hidden)
-        )
+        hidden = (*carried_columns(leg), *self._way.hidden)
+        taken, self._aggregates[aggregation.store] = projected(aggregation, rows, hidden)
         return taken
 
     def _stateful(
@@ -576,7 +571,9 @@ class LegCompiler:
         base = updates
         if hidden_columns.CHANGE in emitted and not leg.sends_changes:
             made = computed_from(rows, updates, visible(rows).names, made)
-            rows = base = self._settled(leg, rows)
+            # New rows, and deletions, are what a table's filters make of the changes of its rows.
+            spec, settled = settle_spec(leg, visible(rows), self._step(leg))
+            rows = base = self._way.between(leg.id, rows, functools.partial(settle_leg, spec), settled)
             emitted, hidden = SETTLED, (*SETTLED, *self._way.hidden)
         rows, base, made = self._applied(leg, leg.after[leg.table_steps :], (rows, base, made), emitted)
         columns = visible(rows)
@@ -590,11 +587,6 @@ class LegCompiler:
         if folded and lets_nothing_through(rows):
             rows = no_rows_of(updates, rows.schema)
         return self._last(leg, rows, last), output
-
-    def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
-        """Return what a table's filters make of the changes of its rows: new rows, and deletions."""
-        spec, output = settle_spec(leg, visible(rows), self._step(leg))
-        return self._way.between(leg.id, rows, functools.partial(settle_leg, spec), output)
 
     # -- sink -----------------------------------------------------------------------------------------------------
 

@@ -238,7 +238,7 @@ class RestoreCommand:
         wipe: True to set the local copy aside first.
         kept_aside: with ``wipe``: False to remove it instead.
         unused_before: epoch seconds; a copy that was not changed since is removed first: what it has not seen of its
-            changelog may lack deletions by now. One without a changelog stays, unless it is not ``kept_aside`` either.
+            changelog may lack deletions by now. One that has seen all of it, or has none, stays.
         drop_journals: last committed batch, up to which journals are dropped, or None.
         changelog_next: with ``drop_journals``: changelog partition -> offset where a restore would go on.
         task_epoch: under which the store is, or was, taken over; nothing is changed under another one.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from sparkrelay.errors import OffsetOutOfRangeException, SparkRelayError
+from sparkrelay.errors import KafkaException, OffsetOutOfRangeException, SparkRelayError
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
 from sparkrelay.runtime.worker import connections
@@ -268,8 +268,8 @@ def _removed_as_outdated(spec: RestoreSpec, command: RestoreCommand) -> bool:
     path = Path(command.directory)
     if command.unused_before is None or last_change(path) >= command.unused_before:
         return False
-    if command.kept_aside and not connections.store(command.directory, map_limit=spec.map_limit).header.changelog:
-        # What has no changelog is nowhere else.
+    store = connections.store(command.directory, map_limit=spec.map_limit)
+    if _lacks_nothing(spec, store.header.changelog):
         return False
     connections.forget_store(command.directory)
     wipe(path)
@@ -280,6 +280,22 @@ def _removed_as_outdated(spec: RestoreSpec, command: RestoreCommand) -> bool:
         path,
     )
     return True
+
+
+def _lacks_nothing(spec: RestoreSpec, known: Mapping[TopicPartition, int]) -> bool:
+    """Return whether the changelogs have nothing that a copy lacks; so it is of one that has none, and is nowhere else.
+
+    Behind the last record there may be the end of its transaction. A record may be there as well: a topic's last one is
+    in the segment that is written to, which is not compacted.
+    """
+    if not known:
+        return True
+    try:
+        ends = connections.fetcher(spec.client).log_ends(known)
+    except KafkaException as error:
+        log.debug("where changelogs end is not known: %s", error)
+        return False
+    return all(ends[changelog] <= offset + 1 for changelog, offset in known.items())
 
 
 def _incomplete(

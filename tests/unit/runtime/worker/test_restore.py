@@ -11,7 +11,7 @@ from tests.doubles.clock import Clock
 from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay import Json, String
-from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, TimeoutException
+from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, TimeoutException, UnknownTopicException
 from sparkrelay.runtime.contract import hidden_columns as hidden
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
 from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StateSpec, StepSpec
@@ -32,6 +32,7 @@ class Fetcher:
         self.clock, self.takes, self.pieces = clock, 0.06, []
         self.silent = set()
         self.silent_from = 0
+        self.log_end = 0
 
     def fetch(self, ranges, *, columns):
         ((partition, (start, end)),) = ranges.items()
@@ -50,6 +51,11 @@ class Fetcher:
                     }
                 ),
             )
+
+    def log_ends(self, partitions):
+        if self.log_end is None:
+            raise UnknownTopicException("counts-changelog")
+        return dict.fromkeys(partitions, self.log_end)
 
 
 @pytest.fixture
@@ -141,13 +147,13 @@ def test_every_task_is_opened_and_closed_whether_there_is_time_or_not(run, comma
 
 
 @pytest.mark.parametrize(
-    ("logged", "kept_aside", "days", "removed"),
-    [(True, True, 2, True), (True, True, 0.5, False), (False, True, 2, False), (False, False, 2, True)],
-    ids=["left alone", "used lately", "nowhere else", "read anew from its topic"],
+    ("logged", "log_end", "days", "removed"),
+    [(True, 12, 2, True), (True, 11, 2, False), (True, None, 2, True), (True, 12, 0.5, False), (False, 12, 2, False)],
+    ids=["left alone", "nothing was written since", "its topic is gone", "used lately", "nowhere else"],
 )
-def test_a_copy_that_was_left_alone_is_not_looked_at(run, command, fetcher, logged, kept_aside, days, removed):
+def test_a_copy_that_was_left_alone_is_not_looked_at(run, command, fetcher, logged, log_end, days, removed):
     """What it had was deleted since, and compaction has left no trace of that: it would stay for ever."""
-    fetcher.takes = 0.0
+    fetcher.takes, fetcher.log_end = 0.0, log_end
     fill = command(0, stores=("counts",) if logged else ())
     run(fill)
     connections.forget_store(fill.directory, clean=True)
@@ -155,7 +161,7 @@ def test_a_copy_that_was_left_alone_is_not_looked_at(run, command, fetcher, logg
     for path in (*Path(fill.directory).iterdir(), Path(fill.directory)):
         os.utime(path, (before, before))
     settings = {"take_over": False, "task_epoch": 0, "close": True, "unused_before": time.time() - 86_400}
-    (report,) = run(command(0, stores=(), kept_aside=kept_aside, **settings))
+    (report,) = run(command(0, stores=(), **settings))
     assert report.error is None
     assert Path(fill.directory).exists() is not removed
     assert sum(report.changelog_next.values()) == (10 if logged and not removed else 0)
