@@ -231,6 +231,14 @@ def test_a_gap_that_compaction_left_at_the_end_is_no_wait(
         assert read(fetcher, {partition: (0, 20)})[partition] == [(19, b"19")]
 
 
+def test_where_logs_begin_and_end(fetcher, make_topic, produce):
+    topic = make_topic("bounded", partitions=2)
+    produce(topic, [{"value": "x", "partition": 1}] * 7)
+    empty, full = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert fetcher.log_start(full) == 0
+    assert fetcher.log_ends([empty, full]) == {empty: 0, full: 7}
+
+
 def test_unknown_settings_are_refused(kafka):
     with pytest.raises(ConfigException, match=r"fetch\.max\.bites.*fetch\.max\.bytes"):
         BoundedFetcher({"bootstrap.servers": kafka.bootstrap_servers, "fetch.max.bites": 1})

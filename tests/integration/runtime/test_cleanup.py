@@ -1,12 +1,24 @@
 """Local copies of tasks that moved away go after state.cleanup.delay.ms, and are reported no more."""
 
+import os
+import shutil
+import time
+
 import pytest
 
-from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay import Json, StateRestoreListener, StreamsBuilder, String
 from sparkrelay.state import Slot
 from sparkrelay.types import TaskId
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+class Restores(StateRestoreListener):
+    def __init__(self):
+        self.began_at = []
+
+    def on_restore_start(self, partition, store, starting_offset, ending_offset):
+        self.began_at.append(starting_offset)
 
 
 def counting(source, sink):
@@ -54,3 +66,35 @@ def test_what_is_assigned_stays_however_old(instance, make_topic, produce, wait_
     assert slot.task_ids() == [TaskId(0, 0)]
     produce(topics[0], [("a", {"n": 1})])
     wait_for_table(topics[1], {b"a": {"user": "a", "count": 2}}, streams)
+
+
+def test_a_copy_that_was_left_alone_is_used_if_nothing_was_written_since(
+    instance, make_topic, produce, wait_for_table, tmp_path
+):
+    """Brokers keep deletions in compacted topics for a day: what others delete meanwhile would come back."""
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+
+    def run(count, directory=state):
+        produce(source, [("a", {"n": 1})])
+        restores = Restores()
+        with instance(counting(source, sink), {"state.dir": str(directory)}) as streams:
+            streams.set_global_state_restore_listener(restores)
+            streams.start()
+            wait_for_table(sink, {b"a": {"user": "a", "count": count}}, streams)
+        return restores.began_at
+
+    def leave_alone():
+        before = time.time() - 2 * 86_400
+        for path in (state, *state.rglob("*")):
+            os.utime(path, (before, before))
+
+    # A copy knows where its changelog ended in front of its last batch, so one alone is restored from 0.
+    run(1)
+    run(2)
+    leave_alone()
+    assert 0 not in run(3)
+    shutil.copytree(state, elsewhere)
+    assert 0 not in run(4, elsewhere)
+    leave_alone()
+    assert run(5) == [0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from sparkrelay.errors import KafkaException, OffsetOutOfRangeException, SparkRelayError
+from sparkrelay.errors import OffsetOutOfRangeException, SparkRelayError
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
 from sparkrelay.runtime.worker import connections
@@ -28,8 +28,8 @@ from sparkrelay.runtime.worker.context import (
 )
 from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
 from sparkrelay.runtime.worker.operators.state import newest_rows
+from sparkrelay.runtime.worker.outdated_copies import removed_as_outdated
 from sparkrelay.state.changelog import Marker, split
-from sparkrelay.state.obsolete import last_change
 from sparkrelay.state.removal import set_aside, wipe
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
 
 
 def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
-    if _removed_as_outdated(spec, command) and not command.take_over:
+    if removed_as_outdated(command, spec.map_limit, spec.client, spec.source_topics) and not command.take_over:
         return RestoreReport(command.task, {}, 0, {})
     if command.wipe:
         connections.forget_store(command.directory)
@@ -261,41 +261,6 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         started_at,
         task_epoch=command.task_epoch,
     )
-
-
-def _removed_as_outdated(spec: RestoreSpec, command: RestoreCommand) -> bool:
-    """Remove a copy that was left alone for so long that its changelog may not bring it forward; return if it was."""
-    path = Path(command.directory)
-    if command.unused_before is None or last_change(path) >= command.unused_before:
-        return False
-    store = connections.store(command.directory, map_limit=spec.map_limit)
-    if _lacks_nothing(spec, store.header.changelog):
-        return False
-    connections.forget_store(command.directory)
-    wipe(path)
-    log.warning(
-        "task %s: its copy in %s was not used for a day and is removed: what was deleted since may have left no trace "
-        "in a compacted topic. It is built anew where it is needed",
-        command.task,
-        path,
-    )
-    return True
-
-
-def _lacks_nothing(spec: RestoreSpec, known: Mapping[TopicPartition, int]) -> bool:
-    """Return whether the changelogs have nothing that a copy lacks; so it is of one that has none, and is nowhere else.
-
-    Behind the last record there may be the end of its transaction. A record may be there as well: a topic's last one is
-    in the segment that is written to, which is not compacted.
-    """
-    if not known:
-        return True
-    try:
-        ends = connections.fetcher(spec.client).log_ends(known)
-    except KafkaException as error:
-        log.debug("where changelogs end is not known: %s", error)
-        return False
-    return all(ends[changelog] <= offset + 1 for changelog, offset in known.items())
 
 
 def _incomplete(

@@ -23,6 +23,7 @@ from sparkrelay.types import TaskId, TopicPartition
 
 SECONDS = 0.1
 APPLICATION = "app"
+INPUT = TopicPartition("in", 0)
 
 
 class Fetcher:
@@ -32,7 +33,7 @@ class Fetcher:
         self.clock, self.takes, self.pieces = clock, 0.06, []
         self.silent = set()
         self.silent_from = 0
-        self.log_end = 0
+        self.log_end, self.markers = 0, {}
 
     def fetch(self, ranges, *, columns):
         ((partition, (start, end)),) = ranges.items()
@@ -41,12 +42,13 @@ class Fetcher:
             self.pieces.append((partition.topic, partition.partition))
             if partition in self.silent and offset >= self.silent_from:
                 raise TimeoutException("no answer")
+            key, value = self.markers.get(offset, (b"k%d" % offset, None))
             yield (
                 partition,
                 pa.record_batch(
                     {
-                        "key": pa.array([b"k%d" % offset], pa.binary()),
-                        "value": pa.array([None], pa.binary()),
+                        "key": pa.array([key], pa.binary()),
+                        "value": pa.array([value], pa.binary()),
                         "offset": pa.array([offset], pa.int64()),
                     }
                 ),
@@ -147,13 +149,35 @@ def test_every_task_is_opened_and_closed_whether_there_is_time_or_not(run, comma
 
 
 @pytest.mark.parametrize(
-    ("logged", "log_end", "days", "removed"),
-    [(True, 12, 2, True), (True, 11, 2, False), (True, None, 2, True), (True, 12, 0.5, False), (False, 12, 2, False)],
-    ids=["left alone", "nothing was written since", "its topic is gone", "used lately", "nowhere else"],
+    ("logged", "days", "log_end", "last", "removed"),
+    [
+        (True, 2, 12, None, True),
+        (True, 2, 500, Marker(0, {}), True),
+        (True, 2, None, None, True),
+        (True, 2, 12, Marker(1, {}), True),
+        (True, 2, 12, Marker(0, {INPUT: 5}), True),
+        (True, 2, 12, Marker(0, {}), False),
+        (True, 2, 10, None, False),
+        (True, 0.5, 12, None, False),
+        (False, 2, 12, None, False),
+    ],
+    ids=[
+        "left alone",
+        "long behind",
+        "its topic is gone",
+        "others went on",
+        "others read on",
+        "its own batch is the last",
+        "nothing follows",
+        "used lately",
+        "nowhere else",
+    ],
 )
-def test_a_copy_that_was_left_alone_is_not_looked_at(run, command, fetcher, logged, log_end, days, removed):
+def test_a_copy_that_was_left_alone_is_not_looked_at(run, command, fetcher, logged, days, log_end, last, removed):
     """What it had was deleted since, and compaction has left no trace of that: it would stay for ever."""
     fetcher.takes, fetcher.log_end = 0.0, log_end
+    if last is not None:
+        fetcher.markers[10] = encode_marker(last)
     fill = command(0, stores=("counts",) if logged else ())
     run(fill)
     connections.forget_store(fill.directory, clean=True)
