@@ -23,7 +23,7 @@ class InstanceDetails:
         members: each process of the group, by the first eight characters of its id -> ``host:port`` of its
             instance's page; empty if it has none.
         warming: process id -> the tasks that are to move there once its copy is warm.
-        state_bytes: process id and task -> bytes of its local state on disk; not there where it cannot be looked at.
+        state_bytes: process id and task -> bytes of its local state on disk, as of its last batch or restore.
         watermarks: task and store -> milliseconds since 1970.
         reports: the newest progress reports, oldest first.
         rebalances: the entries of :class:`~sparkrelay.observe.rebalance_stories.RebalanceStories`.

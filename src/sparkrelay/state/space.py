@@ -1,4 +1,4 @@
-"""What is said when a disk, or a store's own bound, is full: which task, where, how much there is, and what helps."""
+"""What state takes on a disk; and what is said when that, or a store's own bound, is full."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from sparkrelay.errors import StoreFullException
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FULL_DISK", "full_disk", "full_map"]
+__all__ = ["FULL_DISK", "disk_bytes", "full_disk", "full_map"]
 
 #: Error numbers of a disk, a quota or a file that takes no more.
 FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def disk_bytes(path: str | Path) -> int:
+    """Return the bytes that a task's state takes on the disk; 0 if it is not there."""
+    try:
+        return sum(entry.stat().st_blocks * 512 for entry in os.scandir(path) if entry.is_file())
+    except OSError:
+        return 0
 
 
 def full_disk(path: Path, reason: str) -> StoreFullException:
     """Return the error for a state below ``path`` that did not get written."""
     return StoreFullException(
         f"task {path.name}: the disk below {path} did not take what was written ({reason}): it is full, or failing. "
-        f"The state has {_used(path)} bytes{_free(path)}{_aside(path)}. Nothing was changed. "
+        f"The state has {disk_bytes(path)} bytes{_free(path)}{_aside(path)}. Nothing was changed. "
         "Free some space or move state.dir to a larger disk, then start the instance again"
     )
 
@@ -30,23 +38,15 @@ def full_disk(path: Path, reason: str) -> StoreFullException:
 def full_map(path: Path, limit: int) -> StoreFullException:
     """Return the error for a state that has grown to its bound."""
     return StoreFullException(
-        f"task {path.name}: the state in {path} has {_used(path)} bytes and has reached store.max.bytes={limit}. "
+        f"task {path.name}: the state in {path} has {disk_bytes(path)} bytes and has reached store.max.bytes={limit}. "
         "Nothing was changed. Raise store.max.bytes and start the instance again, or spread the state over more tasks "
         "(partitions)"
     )
 
 
-def _used(path: Path) -> int:
-    """Return the bytes that a state takes on the disk."""
-    try:
-        return sum(entry.stat().st_blocks * 512 for entry in os.scandir(path) if entry.is_file())
-    except OSError:
-        return 0
-
-
 def _aside(path: Path) -> str:
     """Return what copies take that were set aside: renaming them needed no room, building the state anew does."""
-    taken = sum(_used(copy) for copy in path.parent.glob(f"{path.name}.corrupt-*"))
+    taken = sum(disk_bytes(copy) for copy in path.parent.glob(f"{path.name}.corrupt-*"))
     return f"; copies of it that were set aside take {taken} bytes more and may be removed" if taken else ""
 
 

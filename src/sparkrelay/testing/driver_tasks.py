@@ -16,6 +16,7 @@ from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.jobs import Jobs
+from sparkrelay.runtime.tasks.ranges import source_offsets
 from sparkrelay.runtime.tasks.restore_work import slice_of
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.worker.restore import RestoreSpec
@@ -249,7 +250,9 @@ class DriverTasks:
         positions = {partition: self._transactions.committed.get(partition, 0) for partition in task.inputs}
         if report is not None:
             seen = {p: o for p, o in report.positions.items() if p.topic in task.state_topics and p in positions}
-            positions |= seen | task.restored_from_sources(report, self._transactions.committed)
+            positions |= seen | source_offsets(
+                task.source_changelogs, report.changelog_next, self._transactions.committed
+            )
             task.restore_progressed(report.changelog_next)
         task.positioned(positions, skipped={}, batch=None if report is None else report.batch)
         if task.foreach_batch:

@@ -223,6 +223,7 @@ def query(streams, server):
         "everywhere": streams.store(shops, everywhere=True).count(),
         "asked": asked(f"{shops}/shop3"),
         "pages": sum(len(asked(f"{shops}?partition={partition}")) for partition in range(4)),
+        "weighed": sorted(name for (_, name), size in streams.details().state_bytes.items() if size),
         "lags": sorted(streams.all_local_store_partition_lags()[shops]),
     }
 

@@ -146,6 +146,7 @@ def test_stores_on_executors_are_queried(cluster):
         "everywhere": 13,
         "asked": [shop],
         "pages": 13,
+        "weighed": ["1_0", "1_1", "1_2", "1_3"],
         "lags": [0, 1, 2, 3],
     }
 

@@ -167,6 +167,7 @@ class StateReport:
             it back; 0: that window is open only because one does. None: there is none.
         sources: where topics hold it back: those that the batch had rows of.
         watermark: in milliseconds since 1970; None where there is none yet.
+        disk_bytes: what the task's stores take on the disk, all together.
     """
 
     store: str
@@ -177,6 +178,7 @@ class StateReport:
     left_ms: int | None = None
     sources: frozenset[str] = frozenset()
     watermark: int | None = None
+    disk_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,7 @@ class RestoreReport:
         records: changelog records applied in this slice.
         started_at: changelog partition -> offset where the slice began.
         task_epoch: that of the command; None for a standby.
+        disk_bytes: what the stores take on the disk.
     """
 
     task: TaskId
@@ -305,6 +308,7 @@ class RestoreReport:
     records: int = 0
     started_at: Mapping[TopicPartition, int] = field(default_factory=dict)
     task_epoch: int | None = None
+    disk_bytes: int | None = None
     error: Exception | None = None
 
 

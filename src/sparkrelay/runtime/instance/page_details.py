@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["page_address", "page_details"]
 
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - it is compared with
-_BLOCK: Final = 512
 
 
 def page_details(context: RuntimeContext, processes: Sequence[ProcessThreads]) -> InstanceDetails:
@@ -33,7 +31,13 @@ def page_details(context: RuntimeContext, processes: Sequence[ProcessThreads]) -
         plan=[] if layout is None else list(map(str, sorted(layout.tasks))),
         members={} if notice is None else {name: notice.pages.get(name, "") for name in notice.processes},
         warming={} if notice is None else notice.warming,
-        state_bytes=_state_bytes(processes),
+        state_bytes={
+            (process.process_id, str(task.id)): task.copy.disk_bytes
+            for process in processes
+            for thread in process.threads
+            for task in thread.tasks.all()
+            if task.copy.disk_bytes is not None
+        },
         watermarks=context.progress.watermarks,
         reports=context.progress.recent,
         rebalances=context.stories.entries,
@@ -65,27 +69,3 @@ def _address_towards(servers: str) -> str | None:
         except (OSError, ValueError):
             continue
     return None
-
-
-def _state_bytes(processes: Sequence[ProcessThreads]) -> dict[tuple[str, str], int]:
-    """Return what the tasks' state takes on disk, where it is on this machine."""
-    found = {}
-    for process in processes:
-        if process.target.executor is not None:
-            continue
-        for thread in process.threads:
-            for task in thread.tasks.all():
-                if task.directory is not None:
-                    found[process.process_id, str(task.id)] = _on_disk(task.directory)
-    return found
-
-
-def _on_disk(directory: str) -> int:
-    total = 0
-    for folder, _, files in os.walk(directory):
-        for name in files:
-            try:
-                total += os.stat(os.path.join(folder, name)).st_blocks * _BLOCK  # noqa: PTH116, PTH118 - many files
-            except OSError:
-                continue  # removed meanwhile
-    return total

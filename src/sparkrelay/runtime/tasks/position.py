@@ -39,6 +39,7 @@ class LocalCopy:
         ends: changelog partition -> where the restore must get to.
         wipe: True if it cannot be trusted and is rebuilt.
         wiped_after: the batch that was the last committed one when it was last found unusable, or None.
+        disk_bytes: what it takes on the disk; None while nobody has said it.
     """
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -46,3 +47,4 @@ class LocalCopy:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     wipe: bool = False
     wiped_after: int | None = None
+    disk_bytes: int | None = None

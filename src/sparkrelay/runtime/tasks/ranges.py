@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["behind", "name_tasks", "plan_ranges", "require_inputs", "share_out", "topics_behind"]
+__all__ = ["behind", "name_tasks", "plan_ranges", "require_inputs", "share_out", "source_offsets", "topics_behind"]
 
 
 def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
@@ -22,6 +22,24 @@ def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, 
 def topics_behind(stops: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> frozenset[str]:
     """Return the topics that have more than a micro-batch takes; ``stops`` is where it ends in each partition."""
     return frozenset(partition.topic for partition, end in ends.items() if stops.get(partition, 0) < end)
+
+
+def source_offsets(
+    partitions: Iterable[TopicPartition],
+    copied: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return where tables stand that reuse their topic: where their copy does, and that is the group's offset.
+
+    A copy that is behind could get no further: the topic ends before the group's offset, for which whoever reads it
+    on is refused.
+
+    Args:
+        partitions: of the topics.
+        copied: how far copies have them; those of which nothing was copied are left out.
+        committed: the group's offsets.
+    """
+    return {p: max(copied[p], committed.get(p, 0)) for p in partitions if copied.get(p)}
 
 
 def require_inputs(

@@ -27,6 +27,7 @@ class RestoreProgress:
         first_lag: offsets that were to restore when it began; None until the store was taken over.
         changelogs: store -> changelog partition.
         started_at: changelog partition -> offset where the restore began; None until the store was taken over.
+        disk_bytes: what the copy takes on the disk; None until the store was taken over.
     """
 
     task: TaskId
@@ -37,6 +38,7 @@ class RestoreProgress:
     first_lag: int | None
     changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)
     started_at: Mapping[TopicPartition, int] | None = None
+    disk_bytes: int | None = None
 
     @property
     def lag(self) -> int | None:

@@ -41,6 +41,7 @@ class RestoreWork:
         first_lag: offsets that were to restore when the store was taken over.
         wiped: how often the copy was found unusable since it was last complete.
         turn: number of the slice in which it last had time for records; 0 if in none.
+        disk_bytes: what the copy takes on the disk, as of the last slice.
         complete_since: when the copy first had all that there was, by the monotonic clock; None until then.
     """
 
@@ -61,6 +62,7 @@ class RestoreWork:
     first_lag: int | None = None
     wiped: int = 0
     turn: int = 0
+    disk_bytes: int | None = None
     complete_since: float | None = None
 
     def goal(self, listed: Ends) -> Ends:
@@ -79,6 +81,7 @@ class RestoreWork:
             first_lag=self.first_lag,
             changelogs=self.changelogs,
             started_at=self.started_at,
+            disk_bytes=self.disk_bytes,
         )
 
     def missing(self, ends: Ends) -> tuple[StoreRestore, ...]:

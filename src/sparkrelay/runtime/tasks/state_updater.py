@@ -405,6 +405,7 @@ class StateUpdater:
         work.taken_over = True
         work.wipe = False
         work.changelog_next = dict(report.changelog_next)
+        work.disk_bytes = report.disk_bytes
         if work.started_at is None:
             work.started_at = dict(report.started_at)
         if work.first_lag is None:

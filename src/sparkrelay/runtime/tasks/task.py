@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, StateReport
+    from sparkrelay.runtime.contract.commands import LegReport, StateReport
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -297,17 +297,6 @@ class Task:
             self.copy.ends = dict(ends)
             self.copy.wipe = False
 
-    def restored_from_sources(
-        self, report: RestoreReport | None, committed: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Return where tables stand that reuse their topic: where their copy does, and that is the group's offset.
-
-        A copy that is behind could get no further: the topic ends before the group's offset, for which whoever reads it
-        on is refused.
-        """
-        known = {} if report is None else report.changelog_next
-        return {p: max(known[p], committed.get(p, 0)) for p in self.source_changelogs if known.get(p)}
-
     def positioned(
         self, offsets: Mapping[TopicPartition, int], skipped: Mapping[TopicPartition, int], batch: int | None
     ) -> None:
@@ -524,6 +513,7 @@ class Task:
         topics = {partition.topic for partition in self.attempt.ranges}
         self.event_time_limits.committed(states, self.attempt.limits, topics)
         for state in states:
+            self.copy.disk_bytes = state.disk_bytes
             changelog = self.changelogs.get(state.store)
             if changelog is None:
                 continue

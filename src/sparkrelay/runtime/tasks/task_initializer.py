@@ -19,6 +19,7 @@ from sparkrelay.errors import (
     UnknownTopicException,
 )
 from sparkrelay.runtime.contract import fault_points
+from sparkrelay.runtime.tasks.ranges import source_offsets
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.types import TopicPartition
@@ -120,7 +121,8 @@ class TaskInitializer:
             if partition in task.inputs and partition.topic in task.state_topics
         }
         for task, report in ready:
-            seen |= task.restored_from_sources(report, committed)
+            if report is not None:
+                seen |= source_offsets(task.source_changelogs, report.changelog_next, committed)
         known = {partition: offset for task, _ in ready for partition, offset in task.position.offsets.items()}
         tasks = [task for task, _ in ready]
         first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)

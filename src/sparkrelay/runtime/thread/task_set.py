@@ -213,6 +213,7 @@ class TaskSet:
         for task, report in restored.values():
             # The state updater reports no more of it, and the subscription must, also if the task cannot be served yet.
             task.restore_progressed(report.changelog_next)
+            task.copy.disk_bytes = report.disk_bytes
         # First those that need nothing more: what keeps others from being initialized must not keep them from service.
         try:
             self._in_turn(
@@ -441,5 +442,6 @@ class TaskSet:
             if task is None or copy.offsets is None or task.state not in {TaskState.STANDBY, TaskState.RESTORING}:
                 continue
             task.restore_progressed(copy.offsets, copy.ends if task.state is TaskState.STANDBY else None)
+            task.copy.disk_bytes = copy.disk_bytes
             # From here on that is what it has, and be it nothing.
             self._leftovers.pop(id_, None)

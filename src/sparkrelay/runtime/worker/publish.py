@@ -35,6 +35,7 @@ from sparkrelay.runtime.worker.operators.state import (
 from sparkrelay.runtime.worker.operators.watermarks import event_times_ms
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
 from sparkrelay.state.changelog import SCHEMA_KEY, Marker, encode_changelog, encode_marker
+from sparkrelay.state.space import disk_bytes
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def state_and_publish_leg(
     def publish(outcome: TaskOutcome, emitted: _SinkRows, transaction: LentTransaction) -> LegReport:
         _send_changelog(transaction, state, outcome.command, outcome.result())
         sent = emitted.send(transaction, outcome.command, outcome.first, outcome.rows_out)
+        assert outcome.command.directory is not None, "a stateful task has a directory"
         return LegReport(
             spec.leg,
             outcome.command.task,
@@ -106,7 +108,7 @@ def state_and_publish_leg(
             rows_out=sent,
             oldest_out=transaction.oldest,
             newest_out=transaction.newest,
-            state=state_report(outcome.result().entry),
+            state=state_report(outcome.result().entry, disk_bytes(outcome.command.directory)),
             next_sequences=transaction.next_sequences,
             seconds={"state": outcome.seconds},
         )

@@ -31,6 +31,7 @@ from sparkrelay.runtime.worker.operators.state import newest_rows
 from sparkrelay.runtime.worker.outdated_copies import removed_as_outdated
 from sparkrelay.state.changelog import Marker, split
 from sparkrelay.state.removal import set_aside, wipe
+from sparkrelay.state.space import disk_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -249,7 +250,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
             if first <= start:
                 raise _incomplete(spec, command, target, start) from error
             _begin_anew(command, store, target, first, is_source=is_source)
-    header = store.header
+    header, taken = store.header, disk_bytes(store.path)
     if command.close:
         connections.forget_store(command.directory, clean=True)
     return RestoreReport(
@@ -260,6 +261,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         records,
         started_at,
         task_epoch=command.task_epoch,
+        disk_bytes=taken,
     )
 
 

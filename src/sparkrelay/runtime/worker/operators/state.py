@@ -46,6 +46,7 @@ from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
+from sparkrelay.state.space import disk_bytes
 from sparkrelay.state.view import merging
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TopicPartition
@@ -148,7 +149,7 @@ def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
     entry = connections.store(task.directory, map_limit=spec.map_limit).journal_of(
         spec.leg, number=task.batch, tries=task.tries
     )
-    return None if entry is None else state_report(entry)
+    return None if entry is None else state_report(entry, disk_bytes(task.directory))
 
 
 def next_in_changelog(task: TaskCommand, changelog: str | None, state: StateReport | None) -> dict[TopicPartition, int]:
@@ -161,8 +162,8 @@ def next_in_changelog(task: TaskCommand, changelog: str | None, state: StateRepo
     return {partition: next_sequence(task.sequences.get(partition, 0), count)}
 
 
-def state_report(entry: JournalEntry) -> StateReport:
-    """Return what a leg's entry in the journal says, for the driver."""
+def state_report(entry: JournalEntry, taken: int | None = None) -> StateReport:
+    """Return what a leg's entry in the journal says, for the driver; ``taken`` are the bytes of the task's state."""
     timed = entry.watermark != NO_TIME
     without_holding = max(entry.watermark, *entry.sources.values(), NO_TIME)
     known = NO_TIME not in {without_holding, entry.next_end}
@@ -175,6 +176,7 @@ def state_report(entry: JournalEntry) -> StateReport:
         max(0, entry.next_end - without_holding) if known else None,
         entry.sources_read,
         entry.watermark if timed else None,
+        taken,
     )
 
 
