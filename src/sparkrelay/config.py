@@ -159,10 +159,18 @@ def _check_topic_name(value: str) -> None:
 def _check_registry(value: str) -> None:
     for url in value.split(","):
         parts = urllib.parse.urlsplit(url.strip())
+        if not all(" " < sign < "\x7f" for sign in url.strip()):
+            raise ValueError("give http://HOST:PORT, or https://, in ASCII and without spaces")
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("give http://HOST:PORT, or https://")
         if parts.username or parts.password:
             raise ValueError("credentials in it would be shown; set basic.auth.user.info instead")
+        try:
+            has_port = parts.port != 0
+        except ValueError:
+            has_port = False
+        if not has_port:
+            raise ValueError("give http://HOST:PORT, or https://, with a port of 1 to 65535")
 
 
 def _check_user_info(value: str) -> None:

@@ -7,6 +7,7 @@ it is given go nowhere else. Redirects are not followed, as they would take the 
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 import time
@@ -194,13 +195,17 @@ class SchemaRegistry:
             try:
                 return self._asked(url + path, body)
             except urllib.error.HTTPError as error:
-                text = printable(error.read(500).decode("utf-8", "replace"))
+                text = _beginning(error)
                 if error.code == _NOT_FOUND:
                     return None
                 reason = f"{url}{path}: {error.code} {text or error.reason}"
                 if error.code < 500:
                     raise SchemaRegistryException(f"the schema registry refuses {reason}") from None
                 reasons.append(reason)
+            except http.client.HTTPException as error:
+                reasons.append(f"{url}{path}: what answers there speaks no HTTP: {printable(repr(error))}")
+            except RecursionError:
+                reasons.append(f"{url}{path}: the answer is nested too deeply")
             except (OSError, ValueError) as error:
                 reasons.append(f"{url}{path}: {printable(str(error))}")
         raise SchemaRegistryException(f"the schema registry does not answer: {'; '.join(reasons)}")
@@ -223,6 +228,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
         del req, fp, code, msg, headers, newurl
+
+
+def _beginning(error: urllib.error.HTTPError) -> str:
+    """Return how the text of a refusal begins; nothing if it does not come whole."""
+    try:
+        return printable(error.read(500).decode("utf-8", "replace"))
+    except (OSError, ValueError, http.client.HTTPException):
+        return ""
 
 
 def _quoted(subject: str) -> str:

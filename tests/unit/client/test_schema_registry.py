@@ -1,3 +1,5 @@
+import socket
+import threading
 import time
 
 import pytest
@@ -78,13 +80,41 @@ def test_odd_answers_are_refused(double, answer):
         SchemaRegistry(config(double.url)).latest("s")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
+     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+     b"HTTP/1.1 503 Down\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+     b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + b"[" * 50_000],
+)  # fmt: skip
+def test_the_next_address_is_asked_where_one_speaks_something_else(double, answer):
+    double.register("s", '"int"')
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def speak():
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65_536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=speak, daemon=True)
+        thread.start()
+        other = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert SchemaRegistry(config(f"{other},{double.url}")).latest("s") is not None
+        with pytest.raises(SchemaRegistryException, match=f"does not answer: {other}/subjects/s"):
+            SchemaRegistry(config(other)).latest("s")
+        thread.join(10)
+
+
 def test_a_slow_registry_is_not_waited_for(double):
     double.answer = lambda _: time.sleep(1.5)
     with pytest.raises(SchemaRegistryException, match="timed out"):
         SchemaRegistry(config(double.url, **{"request.timeout.ms": 200})).latest("s")
 
 
-@pytest.mark.parametrize("url", ["localhost:8081", "file:///etc/passwd", "http://", "http://a/?x=1"])
+@pytest.mark.parametrize("url", ["localhost:8081", "file:///etc/passwd", "http://", "http://a/?x=1", "http://a:80x", "http://a:0",
+                                 "http://a:70000", "http://a:1/b c", "http://a:1/\u00e9"])  # fmt: skip
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(ConfigException, match="give http://HOST:PORT"):
         config(url)
