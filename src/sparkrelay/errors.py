@@ -301,7 +301,16 @@ def _rebuild_unknown_schema(message: str, schema_ids: str) -> UnknownSchemaExcep
 
 
 class SchemaRegistryException(SparkRelayError):
-    """The schema registry refuses, does not answer, or has no such schema; the message names the request."""
+    """The schema registry refuses, does not answer, or has no such schema; the message names the request.
+
+    Args:
+        args: the message.
+        retriable: True if the same question may be answered later without any other change.
+    """
+
+    def __init__(self, *args: object, retriable: bool = False) -> None:
+        super().__init__(*args)
+        self.retriable = retriable
 
 
 class StreamsException(SparkRelayError):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sparkrelay.errors import SchemaRegistryException
 from sparkrelay.printable import printable
 from sparkrelay.records.schema_references import whole_schema
+from sparkrelay.settings import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,8 @@ __all__ = ["Reference", "RegisteredSchema", "SchemaRegistry"]
 _LONGEST_ANSWER: Final = 8 << 20
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND: Final = 404
+#: Refusals that say nothing of the question: it came too slowly, or with too many others.
+_PASSING: Final = frozenset({408, 429})
 #: Seconds for one question at most; it stands between an instance and its start.
 _LONGEST_SECONDS: Final = 15.0
 _PIECE: Final = 1 << 16
@@ -119,6 +122,9 @@ class SchemaRegistry:
 
     def by_id(self, id_: int) -> RegisteredSchema | None:
         """Return the schema of a number; None if there is none."""
+        if id_ > INT32_MAX:
+            # Any four bytes can be in front of a record, and some registries refuse what is no INT of theirs.
+            return None
         answer = self._ask(f"/schemas/ids/{id_}")
         return None if answer is None else self._schema(answer, id_, f"number {id_}")
 
@@ -199,7 +205,7 @@ class SchemaRegistry:
                 if error.code == _NOT_FOUND:
                     return None
                 reason = f"{url}{path}: {error.code} {text or error.reason}"
-                if error.code < 500:
+                if error.code < 500 and error.code not in _PASSING:
                     raise SchemaRegistryException(f"the schema registry refuses {reason}") from None
                 reasons.append(reason)
             except http.client.HTTPException as error:
@@ -208,7 +214,7 @@ class SchemaRegistry:
                 reasons.append(f"{url}{path}: the answer is nested too deeply")
             except (OSError, ValueError) as error:
                 reasons.append(f"{url}{path}: {printable(str(error))}")
-        raise SchemaRegistryException(f"the schema registry does not answer: {'; '.join(reasons)}")
+        raise SchemaRegistryException(f"the schema registry does not answer: {'; '.join(reasons)}", retriable=True)
 
     def _asked(self, url: str, body: dict[str, Any] | None) -> Any:
         deadline = time.monotonic() + self._timeout

@@ -86,3 +86,18 @@ def test_a_schema_that_is_registered_meanwhile_is_fetched(instance, make_topic, 
             produce(source, [("a", prefix(later) + written(second, {"n": count, "note": "x"}))])
             comes(count)
         assert [path for _, path in registry.requests if path == f"/schemas/ids/{later}"] == [f"/schemas/ids/{later}"]
+        # An outage is waited out, however often the batch is tried meanwhile.
+        third = order({"name": "weight", "type": "long"})
+        last = registry.register(f"{source}-value", third)
+        refused = []
+
+        def down(path):
+            if len(refused) < 5:
+                refused.append(path)
+                return 503, b"down"
+            return None
+
+        registry.answer = down
+        produce(source, [("a", prefix(last) + written(third, {"n": 6, "weight": 1}))])
+        comes(6)
+        assert refused == [f"/schemas/ids/{last}"] * 5

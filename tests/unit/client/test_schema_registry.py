@@ -107,6 +107,20 @@ def test_the_next_address_is_asked_where_one_speaks_something_else(double, answe
         thread.join(10)
 
 
+@pytest.mark.parametrize(("code", "passing"), [(408, True), (429, True), (503, True), (401, False), (422, False)])
+def test_what_may_be_answered_later_is_told_apart(double, code, passing):
+    double.answer = lambda _: (code, b"no")
+    with pytest.raises(SchemaRegistryException, match=str(code)) as raised:
+        SchemaRegistry(config(double.url)).by_id(1)
+    assert raised.value.retriable is passing
+
+
+def test_numbers_that_are_no_registrys_are_not_asked_for(double):
+    double.answer = lambda _: (422, b"not an INT")
+    assert SchemaRegistry(config(double.url)).by_id(1 << 31) is None
+    assert double.requests == []
+
+
 def test_a_slow_registry_is_not_waited_for(double):
     double.answer = lambda _: time.sleep(1.5)
     with pytest.raises(SchemaRegistryException, match="timed out"):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sparkrelay.errors import (
     KafkaException,
     ProducerFencedException,
+    SchemaRegistryException,
     SparkRelayError,
     StateStoreException,
     StoreCorruptedException,
@@ -463,8 +464,8 @@ def _rebuilt_in_vain(task: Task, reason: StoreCorruptedException) -> StreamsExce
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether the broker is to blame: that is waited out, however often the batch is tried meanwhile."""
-    return isinstance(error, KafkaException) and error.retriable
+    """Return whether broker or registry are to blame: these are waited out, however often the batch is tried."""
+    return isinstance(error, KafkaException | SchemaRegistryException) and error.retriable
 
 
 def _worth_another_try(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import (
     KafkaException,
+    SchemaRegistryException,
     SparkRelayError,
     StateStoreException,
     StoreCorruptedException,
@@ -373,7 +374,7 @@ class StateUpdater:
         for report in reports:
             # Not under the lock: the registry may be slow.
             if isinstance(report.error, UnknownSchemaException):
-                self._jobs.learn_schemas([int(number) for number in report.error.schema_ids.split(",")])
+                self._learn(report.task, report.error)
         ordered = {work.task: work for work in works}
         self._slices += 1
         with self._wake:
@@ -394,6 +395,17 @@ class StateUpdater:
             return False
         with self._wake:
             return any(not work.taken_over or work.missing(work.goal(ends)) for work in self._ours())
+
+    def _learn(self, task: TaskId, error: UnknownSchemaException) -> None:
+        """Have the schemas fetched that records were written by; a registry that does not answer is waited out."""
+        try:
+            self._jobs.learn_schemas([int(number) for number in error.schema_ids.split(",")])
+        except SchemaRegistryException as unanswered:
+            if not unanswered.retriable:
+                raise
+            log.warning("task %s: its restore waits for the schema registry: %s", task, unanswered)
+        else:
+            log.info("task %s: %s; they are there now", task, error)
 
     def _ours(self) -> list[RestoreWork]:
         return [work for work in self._work.values() if work.ends is not None or work.task not in self._theirs]
@@ -445,7 +457,5 @@ class StateUpdater:
             work.taken_over, work.changelog_next = False, None
         elif isinstance(error, KafkaException) and error.retriable:
             log.warning("task %s: a slice of its restore failed and is tried again: %s", work.task, error)
-        elif isinstance(error, UnknownSchemaException):
-            log.info("task %s: %s; they are there now", work.task, error)
-        else:
+        elif not isinstance(error, UnknownSchemaException):
             raise error

@@ -10,6 +10,7 @@ from tests.doubles.jobs import Jobs
 
 from sparkrelay.errors import (
     DisconnectException,
+    SchemaRegistryException,
     SerializationException,
     StateStoreException,
     StoreCorruptedException,
@@ -246,6 +247,23 @@ def test_schemas_that_records_were_written_by_are_fetched(state_updater_of, wait
     wait_until(state_updater.take_restored, "it is not tried again")
     assert jobs.learned == [[7, 9]]
     assert len(jobs.commands) == 2
+
+
+def test_a_restore_waits_for_a_registry_that_does_not_answer(state_updater_of, wait_until):
+    unknown = UnknownSchemaException("written by 7", schema_ids="7")
+    jobs = Jobs(unknown, unknown, unknown)
+    refusals = [SchemaRegistryException("down", retriable=True), SchemaRegistryException("down", retriable=True)]
+
+    def learn(numbers):
+        jobs.learned.append(numbers)
+        if refusals:
+            raise refusals.pop()
+
+    jobs.learn_schemas = learn
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    wait_until(state_updater.take_restored, "it is not tried again")
+    assert jobs.learned == [[7]] * 3
 
 
 def test_a_copy_that_a_late_batch_reached_is_opened_again(state_updater_of, wait_until):
