@@ -116,7 +116,8 @@ class _Resolver:
 
     def _writers(self, subjects: Sequence[str], call_site: CallSite) -> WriterSchemas:
         versions = (one for subject in subjects for one in self._registry.versions(subject))
-        return WriterSchemas({one.id: _whole(one, call_site) for one in versions}, self._ask)
+        # A subject may have had another kind before: records of that are bad ones, as its number is none of Avro's.
+        return WriterSchemas({one.id: _whole(one, call_site) for one in versions if one.kind == "AVRO"}, self._ask)
 
     def _ask(self, number: int) -> str | None:
         found = self._registry.by_id(number)

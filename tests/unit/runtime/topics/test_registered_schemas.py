@@ -109,6 +109,15 @@ def test_numbers_that_come_later_are_asked_for(registry):
     assert (writers.get(later), writers.get(other), writers.get(999)) == (json.dumps(order("b")), None, None)
 
 
+def test_versions_of_other_kinds_are_left_out(registry):
+    old = registry.register("orders-value", 'syntax = "proto3"; message Order { int32 a = 1; }', "PROTOBUF")
+    older = registry.register("orders-value", {"type": "object"}, "JSON")
+    new = registry.register("orders-value", order("a"))
+    writers = resolved(registry, Avro()).source.value.writers
+    writers.learn([old, older])
+    assert writers.known() == {new: json.dumps(order("a")), old: None, older: None}
+
+
 def test_what_the_registry_lacks_or_has_otherwise_is_named(registry):
     with pytest.raises(TopologyException, match="has no subject 'orders-value'"):
         resolved(registry, Avro())
