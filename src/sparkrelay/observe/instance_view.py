@@ -25,6 +25,8 @@ __all__ = ["instance_view", "read_group", "read_view"]
 _MOST_BATCHES: Final = 30
 _MOST_ENTRIES: Final = 5_000
 _LONGEST_TEXT: Final = 4_000
+#: Python's whole numbers have no bound, and larger ones are no float.
+_LARGEST: Final = 1 << 64
 _OPTIONAL: Final = (type(None),)
 _NUMBER: Final = (int, float)
 _MAYBE_NUMBER: Final = (*_NUMBER, *_OPTIONAL)
@@ -176,6 +178,8 @@ def read_group(answer: object) -> dict[str, Any]:
         raise ValueError("the answer has no instance")
     for instance, said in zip(group["instances"], answer["instances"], strict=True):
         instance["view"] = None if said.get("view") is None else read_view(said["view"])
+        if (instance["problem"] if instance["view"] is None else instance["age"]) is None:
+            raise ValueError("the answer has an instance with neither a view, with its age, nor a problem")
     return dict(group)
 
 
@@ -229,6 +233,8 @@ def _read(value: Any, shape: Any, what: str) -> Any:
             raise ValueError(f"{what} is a {type(value).__name__}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{what} is {value}")  # 1e999 is read as that
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise ValueError(f"{what} is a number of more than 64 bits")
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             raise ValueError(f"{what} has {len(value)} characters")
         return value

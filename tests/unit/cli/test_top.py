@@ -1,6 +1,7 @@
 """`sparkrelay top`: a real endpoint looked at once, with hostile names, and whatever else answers."""
 
 import datetime as dt
+import json
 import re
 
 import pytest
@@ -10,6 +11,8 @@ from sparkrelay.devkafka.ports import free_port
 from sparkrelay.observe.counters import Counters
 from sparkrelay.observe.details import InstanceDetails
 from sparkrelay.observe.endpoint import serve
+from sparkrelay.observe.http_server import HttpServer
+from sparkrelay.observe.instance_view import instance_view
 from sparkrelay.observe.rebalance_stories import RebalanceStories
 from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata, ThreadMetadata
 from sparkrelay.types import TopicPartition
@@ -90,6 +93,32 @@ def test_what_is_wrong_is_said_and_is_an_exit_code(shown):
 def test_what_is_no_address_is_refused(url, capsys):
     assert command_line.run(["top", url, "--once"]) == 1
     assert "is no address of a page" in capsys.readouterr().err
+
+
+def group(view, **more):
+    one = {"address": "", "processes": ["aaaaaaaa"], "own": True, "age": 0.0, "problem": None, "view": view}
+    return {"application": "delays", "asked": "a", "now": 1, "missing": [], "instances": [one | more]}
+
+
+def of_lag(lag):
+    view = instance_view(instance(tasks=[task("0_0", "running", 0)]), InstanceDetails())
+    view["tasks"][0]["lag"] = lag
+    return view
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [lambda: group(None), lambda: group(of_lag(1), age=None), lambda: group(of_lag(1), age=None, problem="x"),
+     lambda: group(of_lag(10**400))],
+)  # fmt: skip
+def test_odd_answers_are_refused(answer, capsys):
+    def application(_, start_response):
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(answer()).encode()]
+
+    with HttpServer(application, host="127.0.0.1", port=0, name="odd") as server:
+        assert command_line.run(["top", f"127.0.0.1:{server.port}", "--once"]) == 1
+    assert "Ask another instance" in capsys.readouterr().err
 
 
 def test_nobody_there(capsys):
