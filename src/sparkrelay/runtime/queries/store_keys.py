@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import hashlib
 import json
+import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +66,7 @@ class StoreKeys:
             try:
                 _check_fields(field.type, value)
                 _check_times(value)
+                _check_exact(field.type, value)
                 arrays.append(pa.array([value], field.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise self._misfit(schema, key, f"{field.name}: {error}") from None
@@ -186,6 +188,24 @@ def _check_times(value: Any) -> None:
     if isinstance(value, Mapping):
         for inner in value.values():
             _check_times(inner)
+
+
+def _check_exact(kind: pa.DataType, value: Any) -> None:
+    """Refuse what Arrow would cut off without a word, so that another key were found."""
+    if isinstance(value, Mapping) and pa.types.is_struct(kind):
+        for one in kind:
+            _check_exact(one.type, value.get(one.name))
+    elif isinstance(value, (list, tuple)) and pa.types.is_list(kind):
+        for one in value:
+            _check_exact(kind.value_type, one)
+    elif isinstance(value, dt.datetime) and pa.types.is_date(kind):
+        raise ValueError(f"{value!r} has a time of day; give a datetime.date")
+    elif (
+        isinstance(value, numbers.Number)
+        and (pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+        and value != int(value)  # type: ignore[call-overload]  # what has no whole number raises
+    ):
+        raise ValueError(f"{value!r} is no whole number")
 
 
 def _is_window(kind: pa.DataType) -> bool:

@@ -39,6 +39,22 @@ def rows(batch):
 
 
 @pytest.mark.parametrize(
+    ("kind", "key"),
+    [(pa.date32(), NEW_YEAR), (pa.date32(), 1.5), (pa.int64(), 1.5), (pa.int8(), Decimal("1.5")),
+     (pa.int64(), float("nan")), (TIME, 0.5), (pa.list_(pa.int32()), ([1, 1.5],)),
+     (pa.struct([("day", pa.date32())]), {"day": NEW_YEAR})],
+)  # fmt: skip
+def test_nothing_of_a_key_is_cut_off(kind, key):
+    with pytest.raises(SerializationException, match=r"is no key of store .*(no whole number|integer|time of day)"):
+        keys_of(("k", kind)).columns(key)
+
+
+@pytest.mark.parametrize(("kind", "key"), [(pa.int64(), 2.0), (pa.date32(), NEW_YEAR.date()), (pa.int8(), Decimal(7))])
+def test_equal_values_of_another_type_are_a_key(kind, key):
+    assert rows(keys_of(("k", kind)).columns(key)) == [{"k": key}]
+
+
+@pytest.mark.parametrize(
     ("keys", "key", "row"),
     [
         (USER, "ada", {"user": "ada"}),
