@@ -170,7 +170,7 @@ class QueryApplication:
             return _error(421 if _forwarded(environ) else 503, str(error))
         except (StateStoreNotAvailableException, StreamsNotStartedException) as error:
             return _error(503, str(error))
-        except (RecordException, ValueError, TypeError) as error:
+        except (RecordException, ValueError) as error:
             return _error(400, str(error))
         except InvalidStateStoreException as error:
             return _error(501, str(error))

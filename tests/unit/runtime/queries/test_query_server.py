@@ -200,6 +200,18 @@ def test_a_time_that_no_window_can_have_is_refused_in_words(path, bound, time):
     assert f"{bound}={time} is too far from 1970" in json.loads(body)["error"]
 
 
+def test_a_fault_of_ours_is_none_of_who_asks(caplog):
+    queries = Queries()
+
+    def read(*_):
+        raise TypeError("an int and a str")
+
+    queries.read = read
+    status, _, body = ask(application(queries), "/stores/counts/ada")
+    assert (status, json.loads(body)) == (500, {"error": "the instance's log says why"})
+    assert "an int and a str" in caplog.text
+
+
 def test_an_arrow_stream_is_sent_to_who_accepts_it():
     _, headers, body = ask(application(), "/stores/counts", HTTP_ACCEPT="application/vnd.apache.arrow.stream")
     assert headers["Content-Type"] == "application/vnd.apache.arrow.stream"
