@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpAnswer", "HttpConnection"]
 
-_LONGEST_HEAD: Final = 131_072
+_LONGEST_HEAD: Final = 262_144
 _PIECE: Final = 65_536
 #: Below it, a status says that the answer is still to come.
 _FINAL: Final = 200

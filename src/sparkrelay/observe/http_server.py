@@ -42,7 +42,7 @@ _MOST_CONNECTIONS: Final = 64
 #: Threads that wait for connections; what came in a burst ends again.
 _MOST_WAITING: Final = 8
 _BACKLOG: Final = 128
-_LONGEST_HEAD: Final = 131_072
+_LONGEST_HEAD: Final = 262_144
 _PIECE: Final = 65_536
 
 

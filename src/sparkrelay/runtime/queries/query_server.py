@@ -68,7 +68,9 @@ log = logging.getLogger(__name__)
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 _LINES: Final = "application/x-ndjson; charset=utf-8"
-_LONGEST_QUERY: Final = 16_384
+#: Where a page goes on is a key in base64, and keys are as long as they are.
+_LONGEST_QUERY: Final = 98_304
+_LONGEST_PLACE: Final = _LONGEST_QUERY - 2_048
 #: For which a question waits for its turn, in seconds: a burst is no reason to refuse.
 _LONGEST_TURN_S: Final = 1.0
 _LONGEST_HEADER: Final = 32_768
@@ -278,7 +280,13 @@ def _rendered(answer: Answer, *, many: bool, arrow: bool) -> tuple[int, list[tup
     if answer.truncated:
         headers.append((TRUNCATED_HEADER, "true"))
     if answer.following is not None:
-        headers.append((FOLLOWING_HEADER, as_text(answer.following)))
+        place = as_text(answer.following)
+        if len(place) > _LONGEST_PLACE:
+            raise InvalidStateStoreException(
+                f"the next page begins behind a key of about {len(answer.following)} bytes, which no request can "
+                "name; ask for fewer or more rows (limit=), so that the page ends at another key, or for from= and to="
+            )
+        headers.append((FOLLOWING_HEADER, place))
     if arrow and answer.text is None:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, answer.rows.schema) as writer:

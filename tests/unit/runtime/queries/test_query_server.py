@@ -1,5 +1,6 @@
 """Who may ask over HTTP, how much and how many at a time; what is asked of whom."""
 
+import contextlib
 import datetime as dt
 import json
 import threading
@@ -11,9 +12,11 @@ from tests.doubles.state_steps import state_spec
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ConfigException
+from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalStores, LocalTask
 from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
+from sparkrelay.runtime.queries.peers import Peers, as_text
 from sparkrelay.runtime.queries.query_server import QueryApplication, serve_queries
 from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.types import TaskId
@@ -179,7 +182,7 @@ def test_nothing_is_written(method):
         ("/stores/counts/ada?partition=0&after=YWJj", 400),
         ("/stores/counts?" + "&".join(["a=1"] * 30), 400),
         ("/stores/counts/\xff", 400),
-        ("/stores/counts?" + "x" * 20_000, 414),
+        ("/stores/counts?" + "x" * 100_000, 414),
     ],
 )
 def test_what_is_no_question_is_refused(path, status):
@@ -240,6 +243,25 @@ def test_a_page_says_where_the_next_one_goes_on():
     _, headers, _ = ask(application(), "/stores/counts?partition=0&limit=5")
     assert "SparkRelay-Following" not in headers
     assert "SparkRelay-Truncated" not in headers
+
+
+@pytest.mark.parametrize("size", [12_500, 70_000])
+def test_a_page_goes_on_behind_a_long_key(size):
+    place = b"k" * size
+    queries = Queries(following=place)
+    with HttpServer(application(queries), host="127.0.0.1", port=0, name="pages") as server:
+        peers, host = Peers(None, "", 10), HostInfo("127.0.0.1", server.port)
+        with contextlib.closing(peers):
+            found = peers.ask(host, "counts", None, {"partition": "0"}, None)
+            assert found.following == place
+            peers.ask(host, "counts", None, {"partition": "0", "after": as_text(found.following)}, None)
+    assert queries.reading.start == place
+
+
+def test_a_page_that_no_request_could_go_on_behind_is_refused_in_words():
+    status, headers, body = ask(application(Queries(following=b"k" * 80_000)), "/stores/counts?partition=0")
+    assert (status, "SparkRelay-Following" in headers) == (501, False)
+    assert "a key of about 80000 bytes" in json.loads(body)["error"]
 
 
 def test_a_server_beyond_this_machine_wants_a_token():
