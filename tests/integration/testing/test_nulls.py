@@ -247,3 +247,12 @@ def test_two_columns_that_differ_in_case_only_are_refused_with_the_line(spark, e
     end(builder.stream("in", key=String("k"), value=Json("a int, A int, a_b int")))
     with pytest.raises(TopologyException, match=r"test_nulls.py:\d+: .*AMBIGUOUS_REFERENCE"):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+@pytest.mark.parametrize("key", [lambda: "s.a", lambda: F.upper("a").alias("a")])
+def test_a_grouping_column_with_the_name_of_another_one_is_refused_with_a_way_out(spark, key):
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("k"), value=Json("a string, s struct<a:string>"))
+    rows.groupBy(key()).count().to("out", value=Json())
+    with pytest.raises(TopologyException, match=r"test_nulls.py:\d+: .*AMBIGUOUS_REFERENCE.*give one of them another"):
+        TopologyTestDriver(builder.build(), spark=spark)

@@ -44,6 +44,10 @@ _EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY_SIDES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 #: Our own columns among those that Spark suggests.
 _OWN_COLUMNS = re.compile(rf", `{hidden_columns.PREFIX}\w+`|`{hidden_columns.PREFIX}\w+`, ")
+_TWO_COLUMNS = (
+    ". Two columns have that name, or names that differ in case only, which are one to Spark: give one of them another "
+    "name with alias(), as in groupBy(F.col('s.a').alias('s_a')) beside a column a, or drop() it"
+)
 
 
 def apply_steps(
@@ -317,7 +321,7 @@ def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
     except PySparkException as error:
         # Of an error that is not Spark's own, such as a requirement of the JVM's, there is no message.
         message = next(iter((error.getMessage() or str(error)).splitlines()), repr(error))
-        message = _OWN_COLUMNS.sub("", message)
+        message = _OWN_COLUMNS.sub("", message) + (_TWO_COLUMNS if _is_ambiguous(error) else "")
         raise TopologyException(f"{where}: {message}") from error
     except Py4JError as error:
         # What PySpark has no error of its own for: behind the JVM's class stand its stack's frames.
@@ -336,9 +340,10 @@ def unambiguous(where: str) -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
-        if error.getCondition() != "AMBIGUOUS_REFERENCE":
+        if not _is_ambiguous(error):
             raise
-        raise TopologyException(
-            f"{where}: {str(error.getMessage()).splitlines()[0]}. Columns whose names differ in case only are one to "
-            "Spark: give one of them another name with alias(), or drop() it"
-        ) from error
+        raise TopologyException(f"{where}: {str(error.getMessage()).splitlines()[0]}{_TWO_COLUMNS}") from error
+
+
+def _is_ambiguous(error: PySparkException) -> bool:
+    return bool(error.getCondition() == "AMBIGUOUS_REFERENCE")
