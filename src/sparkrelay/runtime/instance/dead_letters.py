@@ -43,6 +43,7 @@ _TRANSACTION_MS: Final = 60_000
 _AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -83,9 +84,10 @@ class DeadLetter:
         """True if it can be written back: it says where to, and that is no internal topic.
 
         What it says may be forged, by whoever may write to the dead letter topic. Internal are an application's own
-        topics, into whose state a record would go, and those of Kafka, which refuses to have them written.
+        topics, into whose state a record would go, and those of Kafka, which refuses to have them written. What can be
+        no topic's name may end the connection that asks for it.
         """
-        if self.source is None:
+        if self.source is None or not _TOPIC.fullmatch(self.source.topic):
             return False
         return not (self.source.topic.endswith(INTERNAL_SUFFIXES) or self.source.topic.startswith("__"))
 
