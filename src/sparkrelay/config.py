@@ -151,6 +151,12 @@ def _check_not_empty(value: str) -> None:
         raise ValueError("it must not be empty; leave it out for the default")
 
 
+def _check_path(value: str) -> None:
+    _check_not_empty(value)
+    if "\0" in value:
+        raise ValueError("no path has a zero byte")
+
+
 def _check_topic_name(value: str) -> None:
     if not _TOPIC.fullmatch(value) or value in {".", ".."}:
         raise ValueError("a topic's name has 1 to 249 letters, digits, '.', '_' or '-'")
@@ -232,7 +238,7 @@ class StreamsConfig:
     state_dir: str | None = setting(
         None,
         "where local state lives; default: sparkrelay in the user's state folder, $XDG_STATE_HOME or ~/.local/state",
-        check=_check_not_empty,
+        check=_check_path,
     )
     application_server: str = setting(
         "",
@@ -325,7 +331,9 @@ class StreamsConfig:
         "USER_INFO", "accepted, without effect: basic.auth.user.info it is", choices=("USER_INFO",)
     )
     schema_registry_ssl_ca_location: str = setting(
-        "", "file with the certificates that the registry's is checked by, PEM; default: the system's"
+        "",
+        "file with the certificates that the registry's is checked by, PEM; default: the system's",
+        check=_check_path,
     )
     auto_register_schemas: bool = setting(
         False, "whether Avro(schema, framed=True) of to() is registered, if it is not (Confluent: true)"

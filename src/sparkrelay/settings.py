@@ -212,7 +212,11 @@ def dotted(name: str) -> str:
 
 def shown(key: str, value: object) -> str:
     """Return ``key=value`` for a message; a secret's value is not shown, not even under a misspelt key."""
-    words, text = key.lower().replace("_", ".").replace("-", "."), repr(value)
+    words = key.lower().replace("_", ".").replace("-", ".")
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - as in shortly()
+        text = shortly(value)
     hidden = (
         _PRIVATE_KEY in text
         or _USER_IN_URL.search(text) is not None
@@ -290,7 +294,9 @@ def check(values: object) -> None:
     for name, declared in settings_of(kind).items():
         value = getattr(values, name)
         if declared.kind is int and value is not None and not declared.least <= value <= declared.most:
-            raise ConfigException(f"{declared.key}={value} is out of range; give {declared.least} to {declared.most}")
+            raise ConfigException(
+                f"{declared.key}={shortly(value)} is out of range; give {declared.least} to {declared.most}"
+            )
         if declared.choices and value is not None and value not in declared.choices:
             raise ConfigException(f"{declared.key}={value!r} is none of {', '.join(filter(None, declared.choices))}")
         if declared.check is not None and value != declared.default:

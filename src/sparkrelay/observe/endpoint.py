@@ -53,9 +53,10 @@ def serve(
     """
     try:
         addresses = [at[4][0] for at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ConfigException(
-            f"setting 'metrics.host' has the value {host!r}: {error.strerror or error}; name an address of this machine"
+            f"setting 'metrics.host' has the value {host!r}: {reason}; name an address of this machine"
         ) from error
     page = LivePage(read, details, local=all(ipaddress.ip_address(str(at)).is_loopback for at in addresses))
     try:

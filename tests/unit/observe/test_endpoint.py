@@ -100,6 +100,8 @@ def test_a_port_in_use_is_named_with_the_remedy(snapshot):
 
 
 def test_a_host_that_nobody_has_is_named(snapshot):
+    with pytest.raises(ConfigException, match=r"'metrics.host' has the value 'a..b'.*name an address of this machine"):
+        serve(snapshot, port=0, host="a..b")
     with pytest.raises(ConfigException, match=r"'metrics.host' has the value 'no such host'"):
         serve(snapshot, port=0, host="no such host")
 

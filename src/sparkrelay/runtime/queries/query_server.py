@@ -117,10 +117,11 @@ def serve_queries(queries: InstanceQueries, config: StreamsConfig) -> HttpServer
             most_connections=4 * config.queries_max_requests,
             on_close=application.close,
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ConfigException(
             f"setting 'application.server' has the value {config.application_server!r}, but {host}:{own.port} cannot "
-            f"be listened at: {error.strerror or error}. Each instance of a machine needs a port of its own; where the "
+            f"be listened at: {reason}. Each instance of a machine needs a port of its own; where the "
             "name is not one of this machine's addresses, queries.host says where to listen, and queries.enabled=false "
             "leaves the port to a server of your own"
         ) from error

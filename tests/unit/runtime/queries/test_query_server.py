@@ -269,6 +269,8 @@ def test_a_server_beyond_this_machine_wants_a_token():
     for more in ({}, {"queries.host": "0.0.0.0"}):
         with pytest.raises(ConfigException, match=r"queries\.token"):
             serve_queries(Queries(), StreamsConfig.from_dict(settings | more))
+    with pytest.raises(ConfigException, match=r"a\.\.b:80 cannot be listened at"):
+        serve_queries(Queries(), StreamsConfig.from_dict(settings | {"queries.token": "t", "queries.host": "a..b"}))
     for more in ({"queries.enabled": "false"}, {"application.server": None}):
         assert serve_queries(Queries(), StreamsConfig.from_dict(settings | more)) is None
 
