@@ -203,10 +203,13 @@ class QueryApplication:
             return _error(404, "there are /stores, /stores/STORE and /stores/STORE/KEY")
         if not name:
             return 200, [("Content-Type", _LINES)], self._stores()
-        given = parse_qsl(str(environ.get("QUERY_STRING", "")), keep_blank_values=True, max_num_fields=20)
+        query = str(environ.get("QUERY_STRING", ""))
+        given = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=20)
         parameters = dict(given)
         if unknown := sorted(parameters.keys() - _KNOWN):
             raise ValueError(f"unknown parameter {unknown[0]!r}; there are {', '.join(sorted(_KNOWN))}")
+        if len(parameters) < len(given):
+            raise ValueError("a parameter is given twice; several partitions are partition=0,3")
         self._queries.require_running()
         keys = self._queries.local.keys(name)
         limit = min(_number(parameters, "limit", self._most), self._most)
