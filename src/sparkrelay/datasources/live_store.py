@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ class Instances:
     """
 
     servers: tuple[HostInfo, ...]
-    token: str
+    token: str = field(repr=False)
     timeout_s: float
 
     def first(self, ask: Callable[[Peers, HostInfo], Any]) -> Any:
