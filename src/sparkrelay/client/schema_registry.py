@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
 
-__all__ = ["Reference", "RegisteredSchema", "SchemaRegistry"]
+__all__ = ["Reference", "RegisteredSchema", "SchemaRegistry", "UnusableSchemaException"]
 
 _LONGEST_ANSWER: Final = 8 << 20
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
@@ -40,6 +40,10 @@ _LONGEST_SECONDS: Final = 15.0
 _PIECE: Final = 1 << 16
 #: Schemas that one may refer to, in all.
 _MOST_REFERRED: Final = 100
+
+
+class UnusableSchemaException(SchemaRegistryException):
+    """The registry has such a schema, and what that refers to is not there or does not go together."""
 
 
 class Reference(NamedTuple):
@@ -160,20 +164,20 @@ class SchemaRegistry:
         """Add the schemas that a schema refers to, those behind them first.
 
         Raises:
-            SchemaRegistryException: one is missing, refers to itself, or is meant in two versions.
+            UnusableSchemaException: one is missing, refers to itself, or is meant in two versions.
         """
         for one in body.get("references") or ():
             place, name = _reference(one, path[0])
             if name in found:
                 if found[name][0] != place:
-                    raise SchemaRegistryException(
+                    raise UnusableSchemaException(
                         f"the schema {path[0]} refers to {printable(name)!r} as version {found[name][0][1]} of "
                         f"{printable(found[name][0][0])!r} and as version {place[1]} of {printable(place[0])!r}; "
                         "register it with one of them"
                     )
                 continue
             if name in path or len(found) + len(path) > _MOST_REFERRED:
-                raise SchemaRegistryException(
+                raise UnusableSchemaException(
                     f"the schema {path[0]} refers to itself, or to more than {_MOST_REFERRED} others, by "
                     f"{printable(name)!r}"
                 )
@@ -181,7 +185,7 @@ class SchemaRegistry:
                 form = "?format=serialized" if kind == "PROTOBUF" else ""
                 answer = self._ask(f"/subjects/{_quoted(place[0])}/versions/{place[1]}{form}")
                 if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
-                    raise SchemaRegistryException(
+                    raise UnusableSchemaException(
                         f"the schema {path[0]} refers to version {place[1]} of {printable(place[0])!r}, which the "
                         "schema registry does not have"
                     )
@@ -266,5 +270,5 @@ def _reference(one: Any, what: str) -> tuple[tuple[str, int], str]:
     """Return subject and version of what a schema refers to, and by which name."""
     name, subject, version = (one.get(key) if isinstance(one, dict) else None for key in ("name", "subject", "version"))
     if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
-        raise SchemaRegistryException(f"the schema registry's answer has a reference without a place: {what}")
+        raise UnusableSchemaException(f"the schema registry's answer has a reference without a place: {what}")
     return (subject, version), name

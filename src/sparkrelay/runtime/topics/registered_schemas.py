@@ -8,10 +8,11 @@ a number that they do not know comes back as :class:`UnknownSchemaException`, an
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.client.schema_registry import Reference, SchemaRegistry
+from sparkrelay.client.schema_registry import Reference, SchemaRegistry, UnusableSchemaException
 from sparkrelay.errors import ConfigException, SchemaRegistryException, SerializationException, TopologyException
 from sparkrelay.records.formats import Avro, Protobuf, RegistryFormat
 from sparkrelay.records.framing import WriterSchemas
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
 
 __all__ = ["with_registered_schemas"]
+
+log = logging.getLogger(__name__)
 
 
 def with_registered_schemas(topology: Topology, config: StreamsConfig) -> Topology:
@@ -120,8 +123,14 @@ class _Resolver:
         return WriterSchemas({one.id: _whole(one, call_site) for one in versions if one.kind == "AVRO"}, self._ask)
 
     def _ask(self, number: int) -> str | None:
-        found = self._registry.by_id(number)
-        return None if found is None or found.kind != "AVRO" else _whole(found, f"number {number}")
+        try:
+            found = self._registry.by_id(number)
+            text = None if found is None or found.kind != "AVRO" else found.whole
+        except (UnusableSchemaException, SerializationException) as error:
+            # Whoever may register a schema and write a record would end every instance, whatever the handlers say.
+            log.warning("the registry's schema %d cannot be used, so its records do not decode: %s", number, error)
+            text = None
+        return text
 
     def _number(self, form: RegistryFormat, subject: str, call_site: CallSite) -> int:
         references = self._imported(form, call_site) if isinstance(form, Protobuf) else []
@@ -196,11 +205,11 @@ def _says_the_same(found: RegisteredSchema, form: RegistryFormat) -> bool:
         return False
 
 
-def _whole(found: RegisteredSchema, where: CallSite | str) -> str:
+def _whole(found: RegisteredSchema, call_site: CallSite) -> str:
     try:
         return found.whole
     except SerializationException as error:
-        raise SchemaRegistryException(f"{where}: the registry's schema cannot be used: {error}") from error
+        raise SchemaRegistryException(f"{call_site}: the registry's schema cannot be used: {error}") from error
 
 
 def _made(

@@ -109,6 +109,22 @@ def test_numbers_that_come_later_are_asked_for(registry):
     assert (writers.get(later), writers.get(other), writers.get(999)) == (json.dumps(order("b")), None, None)
 
 
+def test_a_schema_that_cannot_be_used_is_none_and_what_is_refused_is_said(registry, caplog):
+    registry.register("orders-value", order("a"))
+    registry.register("x", order("b"))
+    writers = resolved(registry, Avro()).source.value.writers
+    lost = registry.register("lost", order("c"), references=[("shop.X", "gone", 1)])
+    wrong = registry.register("wrong", order("d"), references=[("shop.X", "x", 1), ("shop.X", "x", 2)])
+    no_json = registry.register("other", order("e"), references=[("shop.X", "text", 1)])
+    registry.schemas[registry.register("text", order("f"))]["schema"] = "no json"
+    writers.learn([lost, wrong, no_json])
+    assert [writers.get(number) for number in (lost, wrong, no_json)] == [None] * 3
+    assert [f"schema {number} cannot be used" in caplog.text for number in (lost, wrong, no_json)] == [True] * 3
+    registry.answer = lambda _: (403, b"no")
+    with pytest.raises(SchemaRegistryException, match="refuses"):
+        writers.learn([999])
+
+
 def test_versions_of_other_kinds_are_left_out(registry):
     old = registry.register("orders-value", 'syntax = "proto3"; message Order { int32 a = 1; }', "PROTOBUF")
     older = registry.register("orders-value", {"type": "object"}, "JSON")
