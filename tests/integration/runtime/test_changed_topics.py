@@ -127,6 +127,23 @@ def test_partitions_that_a_source_gets_are_taken_up_by_a_stateless_pipeline(
     assert streams.exception() is None
 
 
+def test_partitions_of_a_source_that_go_to_a_task_which_is_there_already_are_taken_up(
+    instance, topics, make_topic, produce, consumed, wait_until, widened
+):
+    """The other topic has that many: no task is new, and those that run know nothing of the partition."""
+    wide = make_topic("wide", 2)
+    builder = StreamsBuilder()
+    builder.stream([topics[0], wide]).to(topics[1])
+    streams = instance(builder)
+    streams.start()
+    produce(wide, [{"key": "a", "value": "first", "partition": 1}])
+    wait_until(lambda: len(consumed(topics[1])) == 1, f"{streams.status}, and nothing is written")
+    widened(topics[0], 2)
+    produce(topics[0], [{"key": "a", "value": "second", "partition": 1}])
+    wait_until(lambda: len(consumed(topics[1])) == 2 or streams.exception(), f"not both: {streams.status}")
+    assert streams.exception() is None
+
+
 def test_an_event_time_that_the_broker_refuses(instance, topics, produce, wait_until):
     builder = StreamsBuilder()
     stream = builder.stream(topics[0], value=Json("t timestamp"), timestamp="t")

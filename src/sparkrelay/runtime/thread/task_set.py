@@ -125,9 +125,14 @@ class TaskSet:
         unknown = (set(active) | set(standby)) - set(self._layout.tasks)
         if unknown:
             raise StreamsException(f"the leader assigned tasks that this topology does not have: {sorted(unknown)}")
-        gone = [task for id_, task in self._tasks.items() if id_ not in active and id_ not in standby]
-        demoted = [task for id_, task in self._tasks.items() if id_ in standby and task.state is not TaskState.STANDBY]
+        gone = [
+            task
+            for id_, task in self._tasks.items()
+            # A source topic may have got partitions that a task which stays is to read: it begins anew, with them.
+            if (id_ not in active and id_ not in standby) or task.inputs != self._layout.tasks[id_].inputs
+        ]
         self._let_go(gone)
+        demoted = [task for id_, task in self._tasks.items() if id_ in standby and task.state is not TaskState.STANDBY]
         self._demote(demoted)
         self._wait_for_batches({*active, *standby} - self._tasks.keys())
         # One slice may hold them all: it is waited for once.

@@ -27,6 +27,7 @@ from sparkrelay.types import TaskId, TopicPartition
 
 TASK = TaskId(0, 1)
 INPUT, CHANGELOG = TopicPartition("orders", 1), TopicPartition("totals", 1)
+OTHER_INPUT = TopicPartition("returns", 1)
 
 
 @pytest.fixture
@@ -78,6 +79,22 @@ def test_a_copy_that_was_found_is_reported(tasks):
 def test_a_copy_is_still_reported_when_its_task_came_and_nothing_was_restored_yet(tasks, state):
     """A rebalance that follows at once would else take the task from the one member that has its state."""
     tasks.follow(**{"active": [], "standby": [], state: [TASK]})
+    assert tasks.offset_sums() == {TASK: 470}
+
+
+@pytest.mark.parametrize("state", ["active", "standby"])
+def test_a_task_that_stays_begins_anew_where_it_has_another_partition_to_read(tasks, state):
+    """A topic got partitions, and another one had as many before: nothing moves, and nobody would read them."""
+    assigned = {"active": [], "standby": [], state: [TASK]}
+    tasks.follow(**assigned)
+    (before,) = tasks.all()
+    tasks.follow(**assigned)
+    assert tasks.all() == [before]
+    layout = tasks._topics.layout()
+    layout.tasks[TASK] = dataclasses.replace(layout.tasks[TASK], inputs=(INPUT, OTHER_INPUT))
+    tasks.follow(**assigned)
+    (task,) = tasks.all()
+    assert (task.inputs, before.state) == ((INPUT, OTHER_INPUT), TaskState.CLOSED)
     assert tasks.offset_sums() == {TASK: 470}
 
 
