@@ -118,7 +118,6 @@ class StateUpdater:
         self._settled_after_seconds = settled_after_seconds
         self._longest_wait_seconds = longest_wait_seconds
         self._stale_seconds = stale_seconds
-        self._retry_seconds = retry_seconds
         self._active_elsewhere = active_elsewhere
         self._on_slice = on_slice
         self._notices = notices
@@ -138,6 +137,8 @@ class StateUpdater:
         #: As of this turn, what ``active_elsewhere`` returned.
         self._theirs: Collection[TaskId] = ()
         self._retries = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
+        #: Of Spark jobs alone: how often a broker was silent before says nothing about them.
+        self._job_retries = Backoff(retry_seconds, _LONGEST_RETRY, jitter=0)
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -259,6 +260,7 @@ class StateUpdater:
             if not self._slice(works):
                 pause = self._pause()
             self._retries.reset()
+            self._job_retries.reset()
         except WakeupException:
             return False
         except SparkRelayError as error:
@@ -293,10 +295,9 @@ class StateUpdater:
             return 0.0
         of_job = isinstance(error, JobFailed)
         passing = error.retriable if isinstance(error, KafkaException) else of_job
-        if not passing or (of_job and self._retries.failures + 1 >= _JOB_TRIES):
+        if not passing or (of_job and self._job_retries.failures + 1 >= _JOB_TRIES):
             raise error
-        first, longest = (self._retry_seconds, _LONGEST_RETRY) if of_job else (None, None)
-        pause = self._retries.next(first=first, longest=longest)
+        pause = (self._job_retries if of_job else self._retries).next()
         log.warning("a restore slice failed and is tried again in %.1f s: %s", pause, error)
         return pause
 

@@ -154,6 +154,14 @@ def test_jobs_that_fail_are_tried_for_a_minute_with_pauses_that_grow(state_updat
         state_updater._backoff(JobFailed("the daemon was killed"))
 
 
+def test_a_job_that_fails_behind_a_silence_of_the_broker_is_tried_as_often_as_any(state_updater_of):
+    """A broker was down for a minute; that a worker died as it came back must not end the instance."""
+    state_updater = state_updater_of(Jobs(), retry=1.0)
+    for _ in range(20):
+        state_updater._backoff(DisconnectException("the broker went away"))
+    assert state_updater._backoff(JobFailed("a worker died")) == 1
+
+
 @pytest.mark.parametrize(
     "answers", [[JobFailed("a worker died")] * 8, [StateStoreException("the disk is broken")]], ids=["jobs", "ours"]
 )
