@@ -250,6 +250,10 @@ _REMEDIES: Final[Mapping[int, str]] = {
         "session.timeout.ms is not between the broker's group.min.session.timeout.ms (default 6000) and "
         "group.max.session.timeout.ms (default 1800000): choose another, or change the broker's"
     ),
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: (
+        "what is noted with the offsets is longer than the broker's offset.metadata.max.bytes (default 4096) allows: "
+        "raise that"
+    ),
     ErrorCode.INVALID_TIMESTAMP: (
         "a timestamp, such as a row's event time, is further from the broker's clock than the topic's "
         "message.timestamp.after.max.ms (default: one hour ahead) or message.timestamp.before.max.ms allows: "

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.errors import (
+    CommitFailedException,
     KafkaException,
     ProducerFencedException,
     SchemaRegistryException,
@@ -278,7 +279,7 @@ class BatchRunner:
             assert task.producer is not None
             answer = answers[task.producer.transactional_id]
             if isinstance(answer, Exception):
-                outcome.reinitialize[task.id] = answer
+                self._not_committed(task, answer, outcome)
             else:
                 task.batch_intended(answer)
         return {id_: some for id_, some in work.items() if id_ not in outcome.reinitialize}
@@ -351,8 +352,7 @@ class BatchRunner:
             assert task.producer is not None
             answer = answers[task.producer.transactional_id]
             if isinstance(answer, Exception):
-                # Whether it was committed is unknown: initializing the task again finds out from its marker.
-                outcome.reinitialize[id_] = answer
+                self._not_committed(task, answer, outcome)
                 continue
             task.batch_committed(answer, states.get(id_, ()))
             outcome.committed.append(id_)
@@ -360,6 +360,17 @@ class BatchRunner:
             taken = {id_: sum(stop - start for start, stop in ranges.values()) for id_, (_, ranges) in work.items()}
             self._failing.passed([work[id_][0] for id_ in outcome.committed], taken)
         outcome.seconds["commit"] = time.perf_counter() - started
+
+    def _not_committed(self, task: Task, answer: Exception, outcome: BatchOutcome) -> None:
+        """Have a task initialized again; what it finds says whether it was committed, which is unknown.
+
+        Raises:
+            SparkRelayError: the broker refuses its commits again and again, for a reason that does not pass.
+        """
+        outcome.reinitialize[task.id] = answer
+        lost = isinstance(answer, ProducerFencedException | CommitFailedException)
+        if not (lost or _passes(answer)) and task.failed() > self._retries:
+            raise answer
 
     def _show(self, plans: PreparedLegs, outcome: BatchOutcome) -> None:
         """Print what the pipeline shows of what is committed."""

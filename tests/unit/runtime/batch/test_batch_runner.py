@@ -6,8 +6,10 @@ import pytest
 from tests.doubles.jobs import Jobs
 from tests.doubles.tasks import serve, task_in
 
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import (
+    BrokerResponseException,
     DisconnectException,
     OffsetOutOfRangeException,
     ProducerFencedException,
@@ -200,6 +202,19 @@ def test_an_unknown_outcome_opens_the_task_again(error):
     outcome, _ = run(Jobs(), Transactions(error), work)
     assert (outcome.committed, set(outcome.reinitialize)) == ([OTHER], {ONE})
     assert list(work[ONE][0].position.offsets.values()) == [5]
+
+
+@pytest.mark.parametrize("with_functions", [False, True])
+def test_a_commit_that_is_refused_again_and_again_ends_the_instance(with_functions):
+    """Found by a reader: the task was initialized again for ever, and nothing got on."""
+    work = work_of_functions() if with_functions else tasks()
+    refused = Transactions(broker_error(ErrorCode.OFFSET_METADATA_TOO_LARGE, "committing offsets"))
+    for _ in range(2):
+        outcome, _ = run(Jobs(), refused, work)
+        assert set(outcome.reinitialize) == {ONE}
+        initialize_again(work[ONE][0])
+    with pytest.raises(BrokerResponseException, match=r"offset\.metadata\.max\.bytes"):
+        run(Jobs(), refused, work)
 
 
 @pytest.mark.parametrize(
