@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.observe.counters import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.runtime.batch.batch_runner import BatchOutcome, Ranges
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
@@ -46,6 +46,7 @@ class ThreadProgress:
         #: What hindered the last look at the inputs, and the last batch.
         self.hindered: str | None = None
         self.failing: str | None = None
+        self._failing_task: TaskId | None = None
         #: What is not read although it is there: partitions that a source topic has got.
         self.unread: str | None = None
         #: True once a batch was committed.
@@ -57,6 +58,14 @@ class ThreadProgress:
         positions = {partition: offset for task in tasks for partition, offset in dict(task.position.offsets).items()}
         self.ends = {partition: ends[partition] for partition in positions if partition in ends}
         self.lags_now = {str(p): max(0, ends.get(p, 0) - offset) for p, offset in positions.items()}
+
+    def has(self, tasks: Collection[TaskId]) -> None:
+        """Note which tasks are here, in service or on their way: nobody would ever say that others' trouble is over."""
+        if self._failing_task not in tasks:
+            self.failing = self._failing_task = None
+        if not tasks:
+            self.hindered = self.unread = None
+            self.ends, self.lags_now = {}, {}
 
     def trouble(self, message: str) -> None:
         """Note that work is hindered, until the next successful look at the inputs."""
@@ -78,6 +87,7 @@ class ThreadProgress:
         """Add a micro-batch."""
         reason = next(iter({**outcome.reinitialize, **outcome.again}.items()), None)
         self.committed = self.committed or bool(outcome.committed)
+        self._failing_task = None if reason is None else reason[0]
         self.failing = None if reason is None else f"task {reason[0]}: {reason[1]}"
         records: dict[str, int] = {}
         for id_ in outcome.committed:

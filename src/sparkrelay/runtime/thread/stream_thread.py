@@ -309,6 +309,8 @@ class StreamThread:
                 self._report_state()
                 self._membership.consider_follow_up(self.tasks)
                 self._consider_unread()
+                if self._membership.stable:
+                    self._progress.has(self.tasks.active)
                 self._purge()
                 self.tasks.clean_up()
             except WakeupException:

@@ -266,6 +266,11 @@ class TaskSet:
         """Return the tasks in service."""
         return [task for task in self._tasks.values() if task.state is TaskState.RUNNING]
 
+    @property
+    def active(self) -> set[TaskId]:
+        """The tasks that are to run here, in service or on their way."""
+        return {id_ for id_, task in self._tasks.items() if task.state is not TaskState.STANDBY}
+
     def all(self) -> list[Task]:
         """Return every task of the stream thread."""
         return list(self._tasks.values())

@@ -86,6 +86,16 @@ def test_only_what_was_committed_is_counted():
     assert log.status == "task 0_2: oops"
 
 
+def test_a_task_that_failed_and_has_left_is_no_trouble_here():
+    log = ProgressLog("app")
+    progress, lost = log.thread(), task(0, A)
+    progress.batch(work(lost), outcome(reinitialize={lost.id: RuntimeError("another owner")}), listed_seconds=0.0)
+    progress.has({lost.id})
+    assert log.status == "task 0_0: another owner"
+    progress.has({TaskId(0, 1)})
+    assert log.status is None
+
+
 def test_restores_are_reported_once_a_second_without_a_batch():
     clock = Clock(100.0)
     log = ProgressLog("app", state=lambda: "REBALANCING", clock=clock)

@@ -79,6 +79,7 @@ class Tasks:
 
     all_up = True
     internal_topics = ()
+    active = frozenset({TASK})
 
     def __init__(self):
         self.closed, self.initialized = [], []
@@ -242,6 +243,24 @@ def test_partitions_that_nobody_reads_are_asked_for_once(bench):
         bench.thread.progress.unread = unread
         bench.turn()
     assert bench.membership.asked == ["orders has 3", "orders has 4", "orders has 5"]
+
+
+def test_what_hindered_tasks_that_have_left_hinders_nobody(bench):
+    """An instance that was cut off comes back as a standby alone, and nobody looks at inputs there."""
+    progress = bench.thread.progress
+    progress.trouble("no broker answers")
+    progress.lags_now, progress.unread = {"orders-0": 500}, "orders has 3"
+    bench.turn()
+    assert (progress.hindered, progress.lags_now, progress.unread) == (
+        *("no broker answers", {"orders-0": 500}),
+        "orders has 3",
+    ), "a task is here, and its next look says more"
+    bench.tasks.active, bench.membership.stable = frozenset(), False
+    bench.turn()
+    assert progress.hindered == "no broker answers", "it does not know its tasks yet"
+    bench.membership.stable = True
+    bench.turn()
+    assert (progress.hindered, progress.lags_now, progress.unread) == (None, {}, None)
 
 
 def test_what_the_heartbeat_brought_is_acted_on_first(bench):
