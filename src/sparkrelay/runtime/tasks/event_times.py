@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.runtime.contract.commit_notes import note_parts
@@ -58,15 +59,19 @@ def said_again(reached: Mapping[str, Reached]) -> dict[str, list[int | None]]:
     return {topic: [one.newest, one.through] for topic, one in reached.items()}
 
 
+_NOTHING: Final[Mapping[str, Reached]] = MappingProxyType({})
+
+
 class WrittenTimes:
     """What one owner of a task says of the repartition topics that it writes. Pure.
 
     Args:
         topics: those of them whose event times are gone by.
+        reached: how far the owners before it have come: what they have written may not have been read by now.
     """
 
-    def __init__(self, topics: Collection[str]) -> None:
-        self._reached = dict.fromkeys(sorted(topics), Reached(None, None))
+    def __init__(self, topics: Collection[str], reached: Mapping[str, Reached] = _NOTHING) -> None:
+        self._reached = {topic: reached.get(topic, Reached(None, None)) for topic in sorted(topics)}
 
     def note(self, newest: Mapping[str, int], *, limit: int) -> dict[str, list[int | None]]:
         """Return what the commit of a batch is to say, as the part ``event_times`` of its note; empty: nothing.

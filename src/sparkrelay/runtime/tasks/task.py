@@ -307,12 +307,14 @@ class Task:
         self.position.committed = self.position.batch if batch is None else batch
 
     def goes_on_saying(self, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Say again of event times what the commits of its inputs say, until a batch is committed.
+        """Say of event times what the commits of its inputs say, and go on from there.
 
         A batch of ours that came to nothing has said more: whoever reads what the task writes would not wait for that.
         """
         said = commits.get(self.inputs[0])
-        self._times_said = said_again(reached_in("" if said is None else said.metadata))
+        reached = reached_in("" if said is None else said.metadata)
+        self._times_said = said_again(reached)
+        self.written_times = WrittenTimes(self.timed_sinks, reached)
 
     def noted(self, commits: Mapping[TopicPartition, CommittedOffset], now_ms: int) -> BatchNote | None:
         """Go on by what the commits of its inputs say of its batches, once it is positioned.

@@ -329,6 +329,19 @@ def test_what_a_lost_batch_would_have_said_of_event_times_is_not_said(made, brok
     assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "event_times": {"rows": [7, 7]}}
 
 
+@pytest.mark.parametrize(("newest_out", "says"), [({}, [7, 7]), ({"rows": 5}, [7, 7]), ({"rows": 9}, [9, 9])])
+def test_a_new_owner_says_what_those_before_it_have_written(made, broker, newest_out, says):
+    """Whoever has not read that yet would else leave windows open that its times are to close."""
+    broker.group, broker.notes = {A: 40}, {A: note_text(ONE, {"event_times": {"rows": [7, 7], "other": [1, 1]}})}
+    initializer = made("earliest")
+    task = Task(ONE, (A,), {}, None, timed_sinks=frozenset(["rows"]))
+    initializer.initialize([task])
+    task.ends_listed({A: 60})
+    task.batch_begun({A: (40, 60)})
+    said = task.commit_notes([LegReport("leg", ONE, 1, newest_out=newest_out)])
+    assert note_parts(said[A])["event_times"] == {"rows": says}
+
+
 def test_a_task_that_is_opened_again_behind_a_batch_intends_none(made, broker):
     """The commit of its next batch had no answer, say, and what it notes about its table is committed anew."""
     broker.group = {A: 40}
