@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from sparkrelay.client.admin import EARLIEST, LATEST
-from sparkrelay.runtime.tasks.event_times import Limit, Reached, reached_in
+from sparkrelay.runtime.tasks.event_times import Limit, Reached, reached_by, reached_in
 from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
 
 if TYPE_CHECKING:
@@ -189,18 +189,18 @@ class Upstream:
         for inputs in writers.tasks:
             unread = upstream + [self._unread[partition] for partition in inputs if partition in self._unread]
             if unread:
-                reached = said.get(inputs[0], {}).get(topic)
+                reached = reached_by(inputs, said).get(topic)
                 through = NO_TIME if reached is None or reached.through is None else reached.through
                 holds.append(max(through, min(some.before.get(topic, NO_TIME) for some in unread)))
                 since = min(since, *(some.since for some in unread))
         if holds:
             return Limit(min(holds), since)
         # What an older release has written came without times.
-        silent = any(inputs[0] in said and topic not in said[inputs[0]] for inputs in writers.tasks)
+        silent = any(inputs[0] in said and topic not in reached_by(inputs, said) for inputs in writers.tasks)
         return Limit(ANY_TIME if silent else _newest(topic, writers, said))
 
 
 def _newest(topic: str, writers: Writers, said: _Said) -> int:
     """Return the newest event time that has been written to a topic."""
-    reached = (said.get(inputs[0], {}).get(topic) for inputs in writers.tasks)
+    reached = (reached_by(inputs, said).get(topic) for inputs in writers.tasks)
     return max((one.newest for one in reached if one is not None and one.newest is not None), default=NO_TIME)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import StateReport
     from sparkrelay.types import TopicPartition
 
-__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "reached_in", "said_again"]
+__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "reached_by", "reached_in", "said_again"]
 
 #: Of the note of a commit.
 _PART: Final = "event_times"
@@ -44,6 +44,9 @@ class Reached:
     through: int | None
 
 
+_NOTHING: Final[Mapping[str, Reached]] = MappingProxyType({})
+
+
 def reached_in(note: str) -> dict[str, Reached]:
     """Return what a commit says of event times, by topic; nothing where it says something else."""
     times = note_parts(note).get(_PART)
@@ -54,12 +57,19 @@ def reached_in(note: str) -> dict[str, Reached]:
     return found
 
 
+def reached_by(
+    inputs: Iterable[TopicPartition], said: Mapping[TopicPartition, Mapping[str, Reached]]
+) -> Mapping[str, Reached]:
+    """Return how far a task has come, by what the commits of its inputs say: on the first, as it was by then.
+
+    A topic that has got partitions since may be in front of that now, until the task commits again.
+    """
+    return next((said[partition] for partition in inputs if said.get(partition)), _NOTHING)
+
+
 def said_again(reached: Mapping[str, Reached]) -> dict[str, list[int | None]]:
     """Return the part ``event_times`` of a note that says this."""
     return {topic: [one.newest, one.through] for topic, one in reached.items()}
-
-
-_NOTHING: Final[Mapping[str, Reached]] = MappingProxyType({})
 
 
 class WrittenTimes:

@@ -13,7 +13,7 @@ from sparkrelay.runtime.tasks.batch_attempt import BatchAttempt
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
 from sparkrelay.runtime.tasks.due_times import DueTimes
-from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes, reached_in, said_again
+from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes, reached_by, reached_in, said_again
 from sparkrelay.runtime.tasks.idle_topics import IdleTopics
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 from sparkrelay.runtime.tasks.position import LocalCopy, Position
@@ -311,8 +311,7 @@ class Task:
 
         A batch of ours that came to nothing has said more: whoever reads what the task writes would not wait for that.
         """
-        said = commits.get(self.inputs[0])
-        reached = reached_in("" if said is None else said.metadata)
+        reached = reached_by(self.inputs, {p: reached_in(commits[p].metadata) for p in self.inputs if p in commits})
         self._times_said = said_again(reached)
         self.written_times = WrittenTimes(self.timed_sinks, reached)
 

@@ -82,6 +82,16 @@ def test_the_one_that_is_farthest_behind_decides(group):
     assert group.limit() == 70
 
 
+def test_a_commit_counts_that_is_of_an_input_which_was_the_first_one_then(group):
+    """A topic whose name stands in front of the other one has got a partition for the task."""
+    group.commit(FAST, 100, 5000)
+    group.commit(SLOW, 100, 70)
+    new = TopicPartition("first", 1)
+    group.writers = {"rows": Writers(((new, FAST), (SLOW,)), frozenset())}
+    group.ends[new] = 0
+    assert group.limit() == 5000
+
+
 def test_one_that_has_never_committed_holds_everything(group):
     group.commit(FAST, 100, 5000)
     assert group.limit() == NO_TIME

@@ -334,12 +334,14 @@ def test_a_new_owner_says_what_those_before_it_have_written(made, broker, newest
     """Whoever has not read that yet would else leave windows open that its times are to close."""
     broker.group, broker.notes = {A: 40}, {A: note_text(ONE, {"event_times": {"rows": [7, 7], "other": [1, 1]}})}
     initializer = made("earliest")
-    task = Task(ONE, (A,), {}, None, timed_sinks=frozenset(["rows"]))
-    initializer.initialize([task])
-    task.ends_listed({A: 60})
-    task.batch_begun({A: (40, 60)})
-    said = task.commit_notes([LegReport("leg", ONE, 1, newest_out=newest_out)])
-    assert note_parts(said[A])["event_times"] == {"rows": says}
+    # A topic in front of the other one has got a partition since.
+    for inputs in ((A,), (INTERNAL, A)):
+        task = Task(ONE, inputs, {}, None, timed_sinks=frozenset(["rows"]))
+        initializer.initialize([task])
+        task.ends_listed({A: 60})
+        task.batch_begun({A: (40, 60)})
+        said = task.commit_notes([LegReport("leg", ONE, 1, newest_out=newest_out)])
+        assert note_parts(said[inputs[0]])["event_times"] == {"rows": says}
 
 
 def test_a_task_that_is_opened_again_behind_a_batch_intends_none(made, broker):
