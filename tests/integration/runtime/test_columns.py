@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import Window, functions as F
 
 from sparkrelay import Integer, Json, Long, Raw, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
@@ -272,6 +272,25 @@ def test_a_key_of_a_repartition_that_is_not_there(compiled):
     builder = StreamsBuilder()
     builder.stream("a", key=String("k"), value=Json("n int")).repartition("m").select("n").to("b", value=Json())
     with pytest.raises(TopologyException, match=r"repartition.*writes column 'm', but the columns are n, k"):
+        compiled(builder)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda rows: rows.groupBy("SHOP").count(),
+        lambda rows: rows.groupBy("USER", "shop").count().withColumnRenamed("USER", "user"),
+        lambda rows: rows.dropDuplicates(["user", "SHOP"]),
+        lambda rows: rows.repartition("SHOP"),
+        lambda rows: rows.withColumn(
+            "place", F.row_number().over(Window.partitionBy("user").orderBy(F.desc("SHOP")))
+        ).where("place <= 3"),
+    ],
+)
+def test_a_name_in_another_case_that_makes_a_key_is_refused_with_the_one_there_is(compiled, step):
+    builder = StreamsBuilder()
+    step(builder.stream("a", key=String("user"), value=Json("shop string, n int"))).to("b", value=Json())
+    with pytest.raises(TopologyException, match="upper and lower case count here: write '(shop|user)'"):
         compiled(builder)
 
 

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.catalyst import named
+from sparkrelay.runtime.compile.column_names import columns_there_are
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
@@ -37,7 +38,8 @@ def deduplicated_columns(first: Deduplication, columns: StructType) -> StructTyp
     where = f"{first.call_site}: {first.text}"
     for name in first.columns:
         if name not in columns.names:
-            raise TopologyException(f"{where}: the stream has no column {name!r}; it has {', '.join(columns.names)}")
+            there_are = columns_there_are(columns.names, name)
+            raise TopologyException(f"{where}: the stream has no column {name!r}; it has {there_are}")
     twice = [name for name in columns.names if columns.names.count(name) > 1]
     if twice:
         raise TopologyException(f"{where}: two columns of the stream have the name {twice[0]!r}; use alias() before it")

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.catalyst import named, null_column
+from sparkrelay.runtime.compile.column_names import columns_there_are
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import arrow_schema
 from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
@@ -43,7 +44,8 @@ def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[S
     for field in table.fields[: len(lookup.columns)]:
         if field.name not in columns.names:
             raise TopologyException(
-                f"{where}: the stream has no column {field.name!r}; it has {', '.join(columns.names)}"
+                f"{where}: the stream has no column {field.name!r}; it has "
+                f"{columns_there_are(columns.names, field.name)}"
             )
         if columns[field.name].dataType != field.dataType:
             raise TopologyException(

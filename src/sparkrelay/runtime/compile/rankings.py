@@ -13,6 +13,7 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.column_names import columns_there_are
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.contract.specs import RankingSpec
 
@@ -49,7 +50,7 @@ def check_order(table: Aggregation, columns: StructType) -> None:
         if one.column not in columns.names:
             raise TopologyException(
                 f"{table.call_site}: {table.text}: the rows have no column {one.column!r}; they have "
-                f"{', '.join(columns.names)}"
+                f"{columns_there_are(columns.names, one.column)}"
             )
         kind = columns[one.column].dataType
         if not isinstance(kind, AtomicType) or (isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()):

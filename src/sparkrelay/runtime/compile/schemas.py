@@ -60,6 +60,7 @@ from sparkrelay.records.formats import (
 from sparkrelay.records.formatted import columns_to_format, declared_schema
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.typed import json_to_columns
+from sparkrelay.runtime.compile.column_names import columns_there_are
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.aggregate.spec import COUNTED, IN_ORDER
@@ -416,7 +417,9 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     form = sink.value or (_as_it_is(rows["value"]) if raw and not sink.internal and "value" in rows.names else Json())
     for name in (*key, *([form.column_name("value")] if isinstance(form, OneColumn) else [])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
-            raise TopologyException(f"{where} writes column {name!r}, but the columns are {', '.join(rows.names)}")
+            raise TopologyException(
+                f"{where} writes column {name!r}, but the columns are {columns_there_are(rows.names, name)}"
+            )
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.column_name(place)], given, place, where)

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructField, StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.catalyst import java, named
+from sparkrelay.runtime.compile.column_names import columns_there_are
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
@@ -94,7 +95,8 @@ def join_output(sides: Mapping[str, JoinSide]) -> StructType:
         for word, side in sides.items():
             if name not in side.columns.names:
                 raise TopologyException(
-                    f"{where}: the {word} stream has no column {name!r}; it has {', '.join(side.columns.names)}"
+                    f"{where}: the {word} stream has no column {name!r}; it has "
+                    f"{columns_there_are(side.columns.names, name)}"
                 )
         kinds = [side.columns[name].dataType for side in (left, right)]
         if kinds[0] != kinds[1]:

@@ -74,6 +74,13 @@ def test_a_column_that_is_not_there_is_named():
         plan_of(fields(k="string", c="int"), key=String("d"))
 
 
+def test_a_name_in_another_case_is_answered_with_the_one_there_is():
+    with pytest.raises(TopologyException, match=r"the columns are k, d; upper and lower case count here: write 'd'$"):
+        plan_of(fields(k="string", d="string"), key=String("D"))
+    with pytest.raises(TopologyException, match=r"the columns are k, d$"):
+        plan_of(fields(k="string", d="string"), key=String("e"))
+
+
 def test_text_of_any_collation_is_text():
     assert plan_of(fields(c=StringType("UTF8_LCASE")), key=String("c")).key == ("c",)
 
