@@ -32,7 +32,10 @@ def subset_of(method: str, subset: Any, call_site: CallSite) -> tuple[str, ...]:
     if not (isinstance(subset, list | tuple) and all(isinstance(name, str) and name.strip() for name in subset)):
         raise TopologyException(f'{call_site}: {method}() takes a list of names, such as ["id"], not {subset!r}')
     if len({name.lower() for name in subset}) < len(subset):
-        raise TopologyException(f"{call_site}: {method}({list(subset)}) names a column twice")
+        raise TopologyException(
+            f"{call_site}: {method}({list(subset)}) names a column twice; of two whose names differ in case alone, "
+            "rename one first"
+        )
     return tuple(subset)
 
 
