@@ -7,7 +7,9 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.cli import app as command_line
+from sparkrelay.consumer import Consumer
 from sparkrelay.errors import StreamsException, UnknownTopicException
+from sparkrelay.types import TopicPartition
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -74,3 +76,23 @@ def test_topics_that_cannot_take_letters(instance, make_topic, kafka, capsys):
         instance(tenths(source, sink), config(source)).start()
     assert command_line.run(["dead-letters", "list", "nowhere", "--bootstrap-server", kafka.bootstrap_servers]) == 1
     assert "topic 'nowhere' does not exist" in capsys.readouterr().err
+
+
+def test_a_letter_that_its_topic_refuses_is_named_and_can_be_left_out(make_topic, produce, consumed, kafka, capsys):
+    source, letters = make_topic("in", 1, config={"cleanup.policy": "compact"}), make_topic("letters", 1)
+    headers = {"topic": source, "partition": "0", "offset": "7"}
+    where = [(f"__streams.errors.{name}", text.encode()) for name, text in headers.items()]
+    rows = [{"key": None if n == 4 else f"u{n}", "value": str(n), "headers": where, "partition": 0} for n in range(7)]
+    produce(letters, rows)
+    replay = ["dead-letters", "replay", letters, "--bootstrap-server", kafka.bootstrap_servers, "--execute"]
+    for _ in range(2):
+        assert command_line.run(replay) == 1
+        refused = capsys.readouterr().err
+        assert f"topic {source!r} refuses the letter at offset 4 of {letters}-0" in refused
+        assert f"--group {letters}-replay --topic {letters}:0 --reset-offsets --to-offset 5" in refused
+        assert [value for *_, value in consumed(source)] == [b"0", b"1", b"2", b"3"]
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"{letters}-replay"}
+    with Consumer(config) as consumer:
+        consumer.commit({TopicPartition(letters, 0): 5})
+    assert command_line.run(replay) == 0
+    assert [value for *_, value in consumed(source)] == [b"0", b"1", b"2", b"3", b"5", b"6"]

@@ -7,7 +7,7 @@ own. Whoever begins another replay of the topic fences the one before.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,13 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
-from sparkrelay.errors import SparkRelayError, UnknownTopicException
+from sparkrelay.errors import (
+    BrokerResponseException,
+    RecordTooLargeException,
+    SparkRelayError,
+    StreamsException,
+    UnknownTopicException,
+)
 from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.encode import ProducerState, encode
 from sparkrelay.records.partition import murmur2_partitions
@@ -45,6 +51,9 @@ _AT_ONCE: Final = 5_000
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+#: What a broker answers to a record that its topic does not take.
+_REFUSALS: Final = (BrokerResponseException, RecordTooLargeException)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -164,19 +173,28 @@ class DeadLetters:
 
         Raises:
             ProducerFencedException: somebody else has begun to replay the topic.
-            SparkRelayError: something cannot be written. What was before stays, and the next replay goes on there.
+            SparkRelayError: something cannot be written; of a letter that the topic refuses it says which, and what
+                helps. What was before stays, and the next replay goes on there.
         """
         transactions = TransactionCoordinator(self._client, timeout=_TIMEOUT_S)
         identity = transactions.init([self._group], transaction_timeout_ms=_TRANSACTION_MS)[self._group]
         # From here on nobody else's offsets can move.
         at, letters, left = self._next(), defaultdict[str, int](int), 0
-        for some in _chunks(self._read(at)):
+        waiting, chunks = deque[list[DeadLetter]](), _chunks(self._read(at))
+        while some := waiting.popleft() if waiting else next(chunks, None):
             going_back = [letter for letter in some if self._goes_back(letter)]
             try:
                 self._write(identity, going_back)
-            except SparkRelayError:
-                transactions.abort([identity], self._group)
-                raise
+            except SparkRelayError as error:
+                aborted = transactions.abort([identity], self._group)[self._group]
+                if not isinstance(error, _REFUSALS) or error.retriable or isinstance(aborted, SparkRelayError):
+                    raise
+                if len(some) == 1:
+                    raise self._refused(some[0], error) from error
+                # Which one it is shows in the smaller halves; what is in front of it goes back.
+                identity, half = aborted, len(some) // 2
+                waiting.extendleft((some[half:], some[:half]))
+                continue
             at |= {letter.at: letter.offset + 1 for letter in some}
             answer = transactions.commit({identity: at}, self._group)[self._group]
             if isinstance(answer, SparkRelayError):
@@ -186,6 +204,15 @@ class DeadLetters:
                 assert letter.source is not None, "it says where it is from"
                 letters[letter.source.topic] += 1
         return Replay(dict(letters), left)
+
+    def _refused(self, letter: DeadLetter, error: SparkRelayError) -> StreamsException:
+        assert letter.source is not None, "it says where it is from"
+        return StreamsException(
+            f"topic {letter.source.topic!r} refuses the letter at offset {letter.offset} of {letter.at}: {error}. Those"
+            " in front of it are back. Have the topic take it, or leave it out: kafka-consumer-groups.sh "
+            f"--bootstrap-server ... --group {self._group} --topic {letter.at.topic}:{letter.at.partition} "
+            f"--reset-offsets --to-offset {letter.offset + 1} --execute"
+        )
 
     def _next(self) -> dict[TopicPartition, int]:
         """Return where the last replay has ended, or where the topic begins."""
