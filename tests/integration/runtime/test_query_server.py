@@ -205,7 +205,7 @@ def test_what_is_refused(pair, caplog, capfd):
         ("/stores/shops/x", 400, "it is no JSON"),
         ("/stores/minutes?from=tomorrow", 400, "is no time"),
         ("/stores/totals/x?from=1", 501, "has no windows"),
-        ("/stores/totals/" + "x" * 20_000, 414, "at most"),
+        ("/stores/totals/" + "x" * 100_000, 414, "at most"),
     ):
         found, _, body = asked(ports[0], path)
         assert (found, words in json.loads(body)["error"]) == (status, True), body
