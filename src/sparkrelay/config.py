@@ -32,6 +32,7 @@ from sparkrelay.settings import (
     shortly,
     shown,
 )
+from sparkrelay.types import is_topic_name
 
 __all__ = [
     "CONTINUE",
@@ -80,7 +81,6 @@ _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 20, 30
 FAIL: Final = "fail"
 CONTINUE: Final = "log-and-continue"
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: The value of ``topology.optimization`` that has tables use the topic that they are read from as their changelog.
 REUSE_SOURCE_TOPICS: Final = "reuse.ktable.source.topics"
 #: How the name that a registry knows a schema by is made.
@@ -158,7 +158,7 @@ def _check_path(value: str) -> None:
 
 
 def _check_topic_name(value: str) -> None:
-    if not _TOPIC.fullmatch(value) or value in {".", ".."}:
+    if not is_topic_name(value):
         raise ValueError("a topic's name has 1 to 249 letters, digits, '.', '_' or '-'")
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import functools
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Self
 
-__all__ = ["BatchId", "ProcessId", "TaskId", "TopicPartition"]
+__all__ = ["BatchId", "ProcessId", "TaskId", "TopicPartition", "is_topic_name"]
 
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SIGN_BIT = 1 << 63
 _LOW_64 = (1 << 64) - 1
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether Kafka takes a topic of that name."""
+    return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
 class TopicPartition(NamedTuple):

@@ -31,7 +31,7 @@ from sparkrelay.records.encode import ProducerState, encode
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.topics.topic_names import INTERNAL_SUFFIXES
-from sparkrelay.types import TopicPartition
+from sparkrelay.types import TopicPartition, is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,6 @@ _TRANSACTION_MS: Final = 60_000
 _AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 #: What a broker answers to a record that its topic does not take.
@@ -96,7 +95,7 @@ class DeadLetter:
         topics, into whose state a record would go, and those of Kafka, which refuses to have them written. What can be
         no topic's name may end the connection that asks for it.
         """
-        if self.source is None or not _TOPIC.fullmatch(self.source.topic):
+        if self.source is None or not is_topic_name(self.source.topic):
             return False
         return not (self.source.topic.endswith(INTERNAL_SUFFIXES) or self.source.topic.startswith("__"))
 

@@ -73,6 +73,8 @@ def _has_all(client: Mapping[str, Any], sources: Collection[str], header: TaskHe
             for changelog, end in ends.items()
         )
     except SparkRelayError as error:
+        # Behind an error it may wait for an answer that nobody takes.
+        connections.forget_fetcher(client)
         log.debug("what changelogs end with is not known: %s", error)
         return False
 

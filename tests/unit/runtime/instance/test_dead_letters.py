@@ -34,7 +34,9 @@ def test_a_number_that_is_none_leads_nowhere(number):
     assert not letter(*said(partition=number)).replayable
 
 
-@pytest.mark.parametrize("topic", [b"", b"a b", b"a\n", b"\xff", "\u00fc".encode(), b"x" * 250, b"y" * 40_000])
+@pytest.mark.parametrize(
+    "topic", [b"", b".", b"..", b"a b", b"a\n", b"\xff", "\u00fc".encode(), b"x" * 250, b"y" * 40_000]
+)
 def test_what_is_no_name_of_a_topic_is_not_asked_for(topic):
     """The broker would close the connection at a name of many kilobytes, and no later letter went back."""
     assert not letter(*said(topic)).replayable
