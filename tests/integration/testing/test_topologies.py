@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.oracle.topology import ours
-from tests.oracle.topology.ours import differences
+from tests.oracle.topology.ours import differences, differences_together
 
 CASES = [json.loads(line) for line in Path(ours.__file__).with_name("cases.jsonl").read_text().splitlines()]
 #: Enough for each operator and function to come; `make test-long` tries all.
@@ -23,6 +23,10 @@ pytestmark = pytest.mark.integration
 )
 def test_a_topology_answers_as_kafka_streams_does(case, spark):
     assert differences(case, spark) == []
+
+
+def test_topologies_of_one_pipeline_answer_as_each_does_alone(spark):
+    assert differences_together(CASES[:ALWAYS], spark) == []
 
 
 def test_the_corpus_has_every_operator():
@@ -46,3 +50,4 @@ def test_a_difference_is_found(spark):
     for row in (row for written in case["expected"]["outputs"] for rows in written.values() for row in rows):
         row[2] += 1
     assert differences(case, spark)
+    assert all(difference.startswith(case["name"]) for difference in differences_together([CASES[1], case], spark))

@@ -23,14 +23,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first case; each next one has the next")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument(
-        "--with", dest="field", help="only cases that have a node with this, such as gap: sessions; or of this op"
+        "--with",
+        dest="fields",
+        nargs="+",
+        default=(),
+        help="only cases that have a node with one of these, such as gap: sessions; or of such an op",
     )
     options = parser.parse_args()
     cases = (random_case(seed) for seed in itertools.count(options.seed))
     wanted = (
         case
         for case in cases
-        if options.field is None or any(options.field in {*node, node["op"]} for node in case["spec"])
+        if not options.fields or any(not {*node, node["op"]}.isdisjoint(options.fields) for node in case["spec"])
     )
     with KafkaStreamsOracle() as oracle:
         for case in itertools.islice(wanted, options.count):
