@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCo
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
+from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 from sparkrelay.runtime.worker.operators.beaten_rows import without_beaten
@@ -46,33 +46,102 @@ if TYPE_CHECKING:
 
 __all__ = ["publish_leg", "state_and_publish_leg", "state_leg", "write_changelogs"]
 
+#: Bytes of rows that are written together. All of a micro-batch need not fit into memory: a hot key of a join makes
+#: millions.
+_PIECE_BYTES: Final = 32 << 20
+
 
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a leg to its sink topic; yield one report a task."""
-    shares = share_out(leg_tasks(spec), batches)
+    """Write the rows of a leg to its sink topic, piece by piece as they come; yield one report a task."""
+    tasks = leg_tasks(spec)
     release_unused_memory()
     connections.close_unused()
+    reports = {task.task: LegReport(spec.leg, task.task, task.batch) for task in tasks}
 
     def publish(task: TaskCommand, rows: list[tuple[_SinkRows, int, int]], transaction: LentTransaction) -> LegReport:
         sent = sum(some.send(transaction, task, first, number) for some, first, number in rows)
-        count = sum(number for *_, number in rows)
-        state = state_before(spec, task) if spec.behind_state else None
         return LegReport(
             spec.leg,
             task.task,
             task.batch,
-            rows_in=count,
+            rows_in=sum(number for *_, number in rows),
             rows_out=sent,
             oldest_out=transaction.oldest,
             newest_out=transaction.newest,
-            state=state,
-            next_sequences=transaction.next_sequences | next_in_changelog(task, spec.changelog, state),
+            next_sequences=transaction.next_sequences,
         )
 
-    yield _publish(
-        spec,
-        ((task, functools.partial(publish, task, rows)) for share in shares for task, rows in _by_task(spec, share)),
+    # Rows are only beaten by what they are looked at with.
+    for piece in _pieces(batches) if spec.ranking is None else [batches]:
+        # A piece's records follow those of the one before it.
+        own = [
+            dataclasses.replace(task, sequences={**task.sequences, **reports[task.task].next_sequences})
+            for task in tasks
+        ]
+        work = (
+            (task, functools.partial(publish, task, rows))
+            for share in share_out(own, piece)
+            for task, rows in _by_task(spec, share)
+            if reports[task.task].error is None
+        )
+        for report in _publish(spec, work):
+            reports[report.task] = _of_both(reports[report.task], report)
+        del work
+        if all(report.error is not None for report in reports.values()):
+            drain(batches)
+            break
+    yield report_row([_with_state(spec, task, reports[task.task]) for task in tasks])
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Yield all rows, no more of them at once than are written together; what was yielded is not held here."""
+    piece: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        rows = max(1, batch.num_rows * _PIECE_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            if size >= _PIECE_BYTES:
+                yield _handed_over(piece)
+                size = 0
+            piece.append(batch.slice(start, rows))
+            size += piece[-1].nbytes
+        # It would live until the next one is there.
+        del batch
+    yield _handed_over(piece)
+
+
+def _handed_over(piece: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return what a list holds, and have it hold no more."""
+    rows = iter(piece[:])
+    piece.clear()
+    return rows
+
+
+def _of_both(before: LegReport, report: LegReport) -> LegReport:
+    """Return what a task's pieces so far and the next one come to."""
+    oldest = (before.oldest_out, report.oldest_out)
+    newest = (before.newest_out, report.newest_out)
+    return dataclasses.replace(
+        report,
+        rows_in=before.rows_in + report.rows_in,
+        rows_out=before.rows_out + report.rows_out,
+        oldest_out={topic: min(one[topic] for one in oldest if topic in one) for topic in {**oldest[0], **oldest[1]}},
+        newest_out={topic: max(one[topic] for one in newest if topic in one) for topic in {**newest[0], **newest[1]}},
+        next_sequences={**before.next_sequences, **report.next_sequences},
+        seconds={name: seconds + before.seconds.get(name, 0.0) for name, seconds in report.seconds.items()},
     )
+
+
+def _with_state(spec: PublishSpec, task: TaskCommand, report: LegReport) -> LegReport:
+    """Return a task's report with what the stateful step in front of this one has done."""
+    if not spec.behind_state or report.error is not None:
+        return report
+    try:
+        state = state_before(spec, task)
+    except SparkRelayError as error:
+        return dataclasses.replace(report, error=error)
+    sequences = {**report.next_sequences, **next_in_changelog(task, spec.changelog, state)}
+    return dataclasses.replace(report, state=state, next_sequences=sequences)
 
 
 def _by_task(spec: PublishSpec, share: Share) -> Iterator[tuple[TaskCommand, list[tuple[_SinkRows, int, int]]]]:
@@ -119,7 +188,7 @@ def state_and_publish_leg(
             for outcome in merged.outcomes:
                 yield outcome.command, functools.partial(publish, outcome, emitted)
 
-    yield _publish(spec, work())
+    yield report_row(_publish(spec, work()))
 
 
 def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,15 +226,14 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
 
 def _publish(
     spec: PublishSpec, work: Iterable[tuple[TaskCommand, Callable[[LentTransaction], LegReport]]]
-) -> pa.RecordBatch:
-    """Send every task's records, wait for all answers, and return all reports as one row."""
+) -> list[LegReport]:
+    """Send every task's records, wait for all answers, and return all reports."""
     reports: list[LegReport] = []
     started = time.perf_counter()
     try:
         producer = connections.producer(spec.client)
     except SparkRelayError as error:
-        reports = [LegReport(spec.leg, task.task, task.batch, error=error) for task, _ in work]
-        return report_row(reports)
+        return [LegReport(spec.leg, task.task, task.batch, error=error) for task, _ in work]
     transactional_ids: dict[str, int] = {}
     for task, publish in work:
         try:
@@ -176,13 +244,15 @@ def _publish(
             report = LegReport(spec.leg, task.task, task.batch, error=error)
         transactional_ids[task.transaction.transactional_id] = len(reports)
         reports.append(report)
+        # What it holds is not needed while the next rows come.
+        del publish
     fault_points.reach("publish-before-flush")
     await_answers(producer, reports, transactional_ids, spec.flush_seconds)
     fault_points.reach("publish-after-flush")
     if any(report.error is not None for report in reports):
         connections.forget_producer(spec.client)
     seconds = time.perf_counter() - started
-    return report_row([dataclasses.replace(r, seconds={**r.seconds, "publish": seconds}) for r in reports])
+    return [dataclasses.replace(report, seconds={**report.seconds, "publish": seconds}) for report in reports]
 
 
 def _send_changelog(transaction: LentTransaction, state: StoreSpec, command: TaskCommand, applied: Applied) -> None:

@@ -1,0 +1,117 @@
+"""The last step of a leg: what becomes of its rows, where they are more than one takes into memory at once."""
+
+import gc
+import weakref
+
+import pyarrow as pa
+import pytest
+from tests.doubles.state_steps import task_command
+
+from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog, FileProducer
+from sparkrelay.errors import RecordTooLargeException
+from sparkrelay.records.formats import Json
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
+from sparkrelay.runtime.contract.specs import PublishSpec
+from sparkrelay.runtime.worker import publish
+from sparkrelay.runtime.worker.context import commanded
+from sparkrelay.runtime.worker.publish import publish_leg
+from sparkrelay.types import TaskId, TopicPartition
+
+OUT = TopicPartition("out", 0)
+TASKS = (task_command(0, span=(0, 9)), task_command(1, span=(0, 9)))
+
+
+@pytest.fixture(autouse=True)
+def one_spark_partition(monkeypatch):
+    monkeypatch.setattr("sparkrelay.runtime.worker.context.current_spark_partition", lambda _: 0)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return PublishSpec(
+        leg="leg",
+        subtopology=0,
+        topics=("orders",),
+        spark_partitions=1,
+        client={LOG_DIRECTORY: str(tmp_path / "topics")},
+        map_limit=1,
+        failure_key=b"",
+        topic="out",
+        columns=("n",),
+        key_columns=(),
+        value=Json(),
+        headers=None,
+        compression="none",
+        flush_seconds=10.0,
+    )
+
+
+def rows(partition, *numbers):
+    count = len(numbers)
+    return pa.record_batch(
+        {
+            "n": pa.array(numbers, pa.int64()),
+            hidden_columns.PARTITION: pa.array([partition] * count, pa.int32()),
+            hidden_columns.TIMESTAMP: pa.array(numbers, pa.int64()),
+            hidden_columns.KEY: pa.array([b"k"] * count, pa.binary()),
+        }
+    )
+
+
+def published(spec, batches, tasks=TASKS):
+    with commanded(BatchCommand((tasks,), {"out": 1})):
+        (row,) = publish_leg(spec, batches)
+    return {report.task: report for report in decode_bytes(row.column(0)[0].as_py())}
+
+
+def written(tmp_path, tasks=TASKS):
+    log = FileLog(tmp_path / "topics")
+    for task in tasks:
+        log.commit(task.transaction.transactional_id)
+    return [record["value"] for record in log.read(OUT, 0, log.end(OUT), ("value",)).to_pylist()]
+
+
+@pytest.mark.parametrize("most", [1, 1 << 20])
+def test_rows_are_written_and_reported_in_one_piece_or_many(spec, tmp_path, monkeypatch, most):
+    monkeypatch.setattr(publish, "_PIECE_BYTES", most)
+    batches = [rows(0, 5, 6), rows(1, 7), rows(0), rows(0, 3), rows(1, 9, 8)]
+    reports = published(spec, iter(batches))
+    first, second = reports[TaskId(0, 0)], reports[TaskId(0, 1)]
+    assert (first.rows_in, first.rows_out, first.oldest_out, first.next_sequences) == (3, 3, {"out": 3}, {OUT: 3})
+    assert (second.rows_in, second.rows_out, second.oldest_out, second.next_sequences) == (3, 3, {"out": 7}, {OUT: 3})
+    assert set(first.seconds) == {"publish"}
+    assert written(tmp_path) == [b'{"n":%d}' % n for n in (5, 6, 3, 7, 9, 8)]
+
+
+def test_rows_that_are_written_are_let_go_before_the_next_ones_come(spec, monkeypatch):
+    monkeypatch.setattr(publish, "_PIECE_BYTES", 100)
+    alive = []
+
+    def batches():
+        for number in range(20):
+            batch = rows(0, *range(number, number + 10))
+            alive.append(weakref.ref(batch))
+            yield batch
+            del batch
+            gc.collect()
+            assert sum(one() is not None for one in alive) <= 3
+
+    assert published(spec, batches(), TASKS[:1])[TaskId(0, 0)].rows_out == 200
+
+
+def test_a_task_whose_records_are_refused_says_so_and_the_others_go_on(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "_PIECE_BYTES", 1)
+    send = FileProducer.send
+
+    def refusing(self, tp, batch, *, transactional_id):
+        if transactional_id == "app-0_0":
+            raise RecordTooLargeException("too large")
+        send(self, tp, batch, transactional_id=transactional_id)
+
+    monkeypatch.setattr(FileProducer, "send", refusing)
+    reports = published(spec, iter([rows(0, 1), rows(1, 2), rows(0, 3), rows(1, 4)]))
+    assert isinstance(reports[TaskId(0, 0)].error, RecordTooLargeException)
+    assert reports[TaskId(0, 1)].error is None
+    assert reports[TaskId(0, 1)].rows_out == 2
+    assert written(tmp_path, TASKS[1:]) == [b'{"n":2}', b'{"n":4}']
