@@ -86,35 +86,29 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
         )
         for report in _publish(spec, work):
             reports[report.task] = _of_both(reports[report.task], report)
-        del work
+        # They would live until the next ones are there.
+        del work, piece
         if all(report.error is not None for report in reports.values()):
             drain(batches)
             break
     yield report_row([_with_state(spec, task, reports[task.task]) for task in tasks])
 
 
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Yield all rows, no more of them at once than are written together; what was yielded is not held here."""
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield all rows, by what is written together; a piece is let go before more is read."""
     piece: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         rows = max(1, batch.num_rows * _PIECE_BYTES // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
             if size >= _PIECE_BYTES:
-                yield _handed_over(piece)
-                size = 0
+                yield piece
+                piece, size = [], 0
             piece.append(batch.slice(start, rows))
             size += piece[-1].nbytes
         # It would live until the next one is there.
         del batch
-    yield _handed_over(piece)
-
-
-def _handed_over(piece: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return what a list holds, and have it hold no more."""
-    rows = iter(piece[:])
-    piece.clear()
-    return rows
+    yield piece
 
 
 def _of_both(before: LegReport, report: LegReport) -> LegReport:
