@@ -25,6 +25,7 @@ _JAVA = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SCALA = "2.13"
 _NO_PAGES_ON_FIXED_PORTS = ("--host", HOST, "--webui-port", "0")
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+:(\d+))")
+_RETRIES = re.compile(r"Retrying connection to master \(attempt # 1\)")
 _PAGE = re.compile(r"Bound \w+WebUI to \S+, and started at \S+:(\d+)")
 
 
@@ -37,6 +38,10 @@ class Daemon:
         with log.open("ab") as file:
             # However the test run ends, it ends with it; its executors then do so of themselves.
             self.process = spawn_bound(command, log=file, cwd=log.parent)
+
+    def forget(self):
+        """Let `said` look at what is logged from now on only."""
+        self._begins = self.log.stat().st_size
 
     def said(self, pattern):
         """Wait until its log has a pattern; return the match. A former process of this name may have said it, too."""
@@ -115,12 +120,29 @@ class StandaloneCluster:
         wait_until(lambda: self.status()["status"] == "ALIVE", "the master does not recover")
         return self
 
+    def kill_master(self):
+        """SIGKILL the master."""
+        for worker in self.workers:
+            worker.forget()
+        self.master.kill()
+
+    def restart_master(self):
+        """Start the master that was killed again; return when it has recovered.
+
+        A worker that registers of itself meanwhile is taken for a new one, and the executors that it runs are forgotten
+        and started once more (Spark's `Master.registerWorker`). It tries that within 15 s, and then not for 30 s.
+        """
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.said(_RETRIES)
+        return self.start_master()
+
     def add_worker(self, cores=1):
         """Start a worker; return it once it is registered."""
         before = self._alive_workers()
         number = len(self.workers) + 1
         folder = self._folder / f"worker-{number}"
-        settings = {"spark.decommission.enabled": "true"}
+        settings = {"spark.decommission.enabled": "true", "spark.worker.initialRegistrationRetries": "1"}
         command = self._command(
             "worker.Worker", settings, "--cores", str(cores), "--memory", "4g", "--work-dir", str(folder), self.url
         )

@@ -45,7 +45,11 @@ def require_java() -> str:
 
 @functools.cache
 def _major_version(executable: str) -> int:
-    answer = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    # With a copy of the environment: numpy, which another thread loads when a session starts, changes the process's own
+    # meanwhile, and a child that was given that one could not start (EFAULT).
+    answer = subprocess.run(
+        [executable, "-version"], env=dict(os.environ), capture_output=True, text=True, check=False, timeout=60
+    )
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if match is None:
         raise JavaException(f"{executable} -version said {answer.stderr.strip()!r}, which names no version. {_REMEDY}")

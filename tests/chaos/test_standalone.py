@@ -116,11 +116,11 @@ def test_a_worker_is_decommissioned_and_another_one_comes(standalone, applicatio
 def test_the_master_is_killed_and_the_next_one_knows_the_application(standalone, applications, ledger, wait_for_share):
     wait_for_share(applications.running)
     ledger.write_and_read_half(400, applications.tail)
-    standalone.master.kill()
+    standalone.kill_master()
     ledger.write(100)
     # Nobody needs a master for what runs.
     ledger.wait_for_results(applications)
-    standalone.start_master()
+    standalone.restart_master()
     assert [application["state"] for application in standalone.status()["activeapps"]] == ["RUNNING"]
     # Only a master that knows the application gives it another executor.
     os.kill(min(standalone.executors().values()), signal.SIGKILL)
