@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["remedy"]
+__all__ = ["NO_MISSING_COLUMNS", "remedy"]
+
+NO_MISSING_COLUMNS: Final = (
+    "takes no allowMissingColumns=True: add what a stream lacks to it before, for example "
+    'withColumn("note", F.lit(None).cast("string"))'
+)
 
 _NO_ORDER: Final = "an endless stream has no order; sort where the result is read"
 _REMEMBERS: Final = "a table has one row of each group already; for the first of its changes put to_stream() before it"

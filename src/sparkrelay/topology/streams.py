@@ -15,15 +15,9 @@ from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.lookups import data_frame_join, is_data_frame, look_up
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import (
-    ActionNode,
-    AggregationNode,
-    GroupingNode,
-    RepartitionNode,
-    StepNode,
-    UnionNode,
-)
+from sparkrelay.topology.nodes import ActionNode, AggregationNode, GroupingNode, RepartitionNode, StepNode, UnionNode
 from sparkrelay.topology.rankings import BestRows, RankedStream, best_rows, is_ranking
+from sparkrelay.topology.refusals import NO_MISSING_COLUMNS
 from sparkrelay.topology.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
 from sparkrelay.topology.row_steps import RowSteps, check_column_name, flat
 from sparkrelay.topology.stateful_steps import Ranking
@@ -195,7 +189,7 @@ class KStream(_RankedRows):
         action = ForeachBatch(func, call_site, f"foreachBatch({argument_text(func)})")
         self._record.add(ActionNode(self._node, action, check_name(name, call_site), call_site))
 
-    def unionByName(self, other: KStream) -> KStream:
+    def unionByName(self, other: KStream, allowMissingColumns: bool = False) -> KStream:
         """Put the rows of two streams together, as ``DataFrame.unionByName``; ``KStream.merge`` of Kafka Streams.
 
         Rows of each stay in their order; between the two there is none. A ``groupBy`` behind it goes through a
@@ -203,11 +197,15 @@ class KStream(_RankedRows):
 
         Args:
             other: of the same builder, with columns of the same names and types, in any order.
+            allowMissingColumns: False; a column that one of them lacks has to be added before.
 
         Raises:
-            TopologyException: it is no stream of this builder.
+            TopologyException: it is no stream of this builder, or columns may be missing.
         """
-        return self._union("unionByName", other, find_call_site())
+        call_site = find_call_site()
+        if allowMissingColumns:
+            raise TopologyException(f"{call_site}: unionByName() {NO_MISSING_COLUMNS}")
+        return self._union("unionByName", other, call_site)
 
     def union(self, other: KStream) -> KStream:
         """Put the rows of two streams together; the same as :meth:`unionByName`.

@@ -400,7 +400,7 @@ def test_a_date_is_a_time_too(spark):
         ("ntz", r"'ntz' is timestamp_ntz; make one of it first.*cast\(\"timestamp\"\)"),
         ("s", "'s' is string"),
         ("other", r"'window' is window\(time, 0:01:00\), and the watermark before it of 'other'"),
-        ("gone", "gone"),
+        ("gone", r"`gone`.*put withWatermark\(\) behind the step that renames the column"),
     ],
 )
 def test_what_is_no_time_of_the_window_is_refused(spark, column, message):

@@ -29,6 +29,7 @@ def fails(message):
         (lambda s, F: s.orderBy("a"), "has no orderBy(): an endless stream has no order"),
         (lambda s, F: s.limit(3), "has no limit(): a stream has no end"),
         (lambda s, F: s.union(3), "union() takes a stream of the same builder, not 3"),
+        (lambda s, F: s.unionByName(s, allowMissingColumns=True), "unionByName() takes no allowMissingColumns=True"),
         (lambda s, F: s.cache(), "has no cache(): each micro-batch is read once"),
         (lambda s, F: s.collect(), "has no collect(): a topology is a description"),
         (

@@ -286,7 +286,13 @@ def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Co
     if name == RECORD_TIME:
         return F.timestamp_millis(hidden_columns.TIMESTAMP)
     where = f"{step.call_site}: withWatermark({name!r}, ...)"
-    field = checked(where, lambda: rows.select(name)).schema[0]
+    try:
+        field = checked(where, lambda: rows.select(name)).schema[0]
+    except TopologyException as error:
+        raise TopologyException(
+            f"{error}. It is read where rows are grouped, joined or waited for: put withWatermark() behind the step that "
+            "renames the column, and drop it later"
+        ) from error
     if isinstance(field.dataType, StructType) and {"start", "end"} == {*field.dataType.names}:
         # Of a window that came from a grouping before this one; F.window() of it goes by the same time.
         return F.window_time(name)
