@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["big_endian", "buffers", "cut", "drop_first", "fixed", "from_spans", "read_big_endian", "side_by_side"]
+__all__ = [
+    "big_endian",
+    "buffers",
+    "cut",
+    "drop_first",
+    "equal",
+    "fixed",
+    "from_spans",
+    "read_big_endian",
+    "side_by_side",
+]
 
 
 def buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -31,6 +41,11 @@ def buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
     ends = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     return ends, np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+
+
+def equal(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Return where values are equal, or both null."""
+    return pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))
 
 
 def from_spans(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:

@@ -3,6 +3,7 @@
     timer     due, 00, group              -> the group's key
     expiry    due, 01, group, name, 00, rest  -> nothing
     variable  NEVER, group, name, 00, rest    -> when it expires, and its columns
+    timers    NEVER, group, 00, due           -> nothing
 
 Every key begins with an end, as in every store whose rows end (``state.watermarks``): a timer with when it is due,
 and so what is due comes first. Variables end never. ``rest`` is a map's own key, or an element's place in a list; of a
@@ -30,6 +31,7 @@ __all__ = [
     "entry_key",
     "expiry_key",
     "part",
+    "place_of",
     "read_due",
     "timer_key",
     "variable_key",
@@ -38,7 +40,7 @@ __all__ = [
 
 #: Bytes of a variable's name.
 LONGEST_NAME: Final = 100
-#: Under this name, which no variable has, stands what timers a group has.
+#: Under this name, which no variable has, stand a group's timers, in their order.
 TIMERS: Final = ""
 _LONGEST_PART: Final = 120
 _SECOND_MS: Final = 1000
@@ -67,8 +69,14 @@ def entry_key(variable: bytes, key: bytes) -> bytes:
 
 
 def element_key(variable: bytes, place: int) -> bytes:
-    """Return where an element of a list stands."""
+    """Return where an element of a list stands, or one of a group's timers."""
     return variable + _PLACE.pack(place)
+
+
+def place_of(key: bytes) -> int:
+    """Return an element's place, or when a timer of a group is due."""
+    place: int = _PLACE.unpack_from(key, len(key) - _PLACE.size)[0]
+    return place
 
 
 def entries(variable: bytes) -> tuple[bytes, bytes]:

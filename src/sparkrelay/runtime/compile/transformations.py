@@ -143,7 +143,8 @@ def _contents(  # noqa: PLR0917 - what the words are made of
         made = f" = {computed[text]}" if text in computed else ""
         words.append(f"{text} {key.dataType.simpleString()}{made}")
     held = [_words(one) for one in sorted(variables, key=lambda one: one.name)]
-    return brief(f"state [{'; '.join(held)}] in {step.time_mode} by {', '.join(words)}{by}")
+    timers = "" if step.time_mode == "none" else ", timers apart,"
+    return brief(f"state [{'; '.join(held)}] in {step.time_mode}{timers} by {', '.join(words)}{by}")
 
 
 def _words(variable: VariableSpec) -> str:

@@ -125,8 +125,6 @@ class Handle(StatefulProcessorHandle):
         groups = list(groups)
         for cells in self._cells.values():
             cells.load(groups)
-        if self._time_mode != "none":
-            self.timers.load(groups)
 
     def write(self) -> None:
         """Note what the store is to have."""
@@ -166,14 +164,14 @@ class Handle(StatefulProcessorHandle):
             raise ValueError(
                 f"registerTimer({due}): the watermark is at {self.passed_ms} ms, and a timer must be later than that"
             )
-        self.timers.own().add(due if self.earliest_ms is None else max(due, self.earliest_ms))
+        self.timers.register(due if self.earliest_ms is None else max(due, self.earliest_ms))
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
-        self.timers.own().discard(self._time("deleteTimer", expiryTimestampMs))
+        self.timers.delete(self._time("deleteTimer", expiryTimestampMs))
 
     def listTimers(self) -> Iterator[int]:
         self._time("listTimers", 0)
-        return iter(sorted(self.timers.own()))
+        return iter(self.timers.times())
 
     def deleteIfExists(self, stateName: str) -> None:
         self._cells.pop(stateName, None)

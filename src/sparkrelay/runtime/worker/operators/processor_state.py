@@ -6,7 +6,6 @@ the *group* whose turn it is.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from sparkrelay.state.processor_keys import (
     entry_key,
     expiry_key,
     part,
+    place_of,
     read_due,
     timer_key,
     variable_key,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Group", "ListCells", "MapCells", "Timers", "ValueCells", "Work", "cells_of", "remove_expired"]
 
 _LATEST_EXPIRY: Final = 1 << 60
-_TIME: Final = struct.Struct(">q")
 #: Columns of what is known of a list as a whole: where its first element stands, and where the next one is to.
 _PLACES: Final = StructType([StructField("first", LongType(), False), StructField("next", LongType(), False)])
 
@@ -363,51 +362,64 @@ def cells_of(work: Work, spec: VariableSpec) -> ValueCells | ListCells | MapCell
 
 
 class Timers:
-    """The timers of all groups: each stands under when it is due, and a group knows its own."""
+    """The timers of all groups: each stands under when it is due, and among those of its group.
+
+    Whoever registers one, or deletes it, reads none: a group may have millions.
+    """
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._of: dict[bytes, set[int]] = {}
-        self._before: dict[bytes, frozenset[int]] = {}
-        self._groups: dict[bytes, Group] = {}
+        #: Group -> time -> whether there is to be a timer.
+        self._changed: dict[Group, dict[int, bool]] = {}
+        self._stored: dict[Group, list[int]] = {}
 
-    def load(self, groups: Iterable[Group]) -> None:
-        """Read the timers of groups that will be asked for."""
-        new = {variable_key(group.part, TIMERS): group for group in groups if group.key not in self._of}
-        found = self._work.get(new)
-        for key, group in new.items():
-            times = frozenset(ms for (ms,) in _TIME.iter_unpack(found.get(key, b"")))
-            self._groups[group.key], self._before[group.key], self._of[group.key] = group, times, set(times)
+    def register(self, ms: int) -> None:
+        """Have the group get a timer, in milliseconds since 1970, if it has not got it."""
+        self._changed.setdefault(self._work.turn, {})[ms] = True
 
-    def own(self) -> set[int]:
-        """Return the times of the group's timers, milliseconds since 1970; to be changed in place."""
+    def delete(self, ms: int) -> None:
+        """Have the group lose a timer, if it has it."""
+        self._changed.setdefault(self._work.turn, {})[ms] = False
+
+    def is_deleted(self, ms: int) -> bool:
+        """Return whether the group lost that timer in this micro-batch."""
+        return not self._changed.get(self._work.turn, {}).get(ms, True)
+
+    def times(self) -> list[int]:
+        """Return the times of the group's timers, the earliest first."""
         group = self._work.turn
-        if group.key not in self._of:
-            self.load([group])
-        return self._of[group.key]
+        if group not in self._stored:
+            first, stop = entries(variable_key(group.part, TIMERS))
+            _, keys, _ = self._work.view.ranges([first], [stop])
+            self._stored[group] = [place_of(key) for key in keys.to_pylist()]
+        changed = self._changed.get(group)
+        if not changed:
+            return self._stored[group]
+        kept = [ms for ms in self._stored[group] if ms not in changed]
+        return sorted([*kept, *(ms for ms, there in changed.items() if there)])
 
     def due(self, by_ms: int) -> list[tuple[int, Group]]:
-        """Return the timers that are due by then, the earliest first; their groups' variables may be asked for."""
+        """Return the timers that are due by then, the earliest first."""
         stored = self._work.view.between(b"", over(by_ms))
         timers = {}
         for key, value in zip(stored.column("key").to_pylist(), stored.column("value").to_pylist(), strict=True):
-            if read_due(key)[1]:
-                timers[behind_front(key)] = Group(value, behind_front(key))
-        self.load(timers.values())
-        found = [(ms, key) for key, times in self._of.items() for ms in times if ms <= by_ms]
-        return [(ms, self._groups[key]) for ms, key in sorted(found)]
+            ms, is_timer = read_due(key)
+            if is_timer and ms <= by_ms:
+                timers[ms, value] = Group(value, behind_front(key))
+        for group, changed in self._changed.items():
+            for ms, there in changed.items():
+                timers.pop((ms, group.key), None)
+                if there and ms <= by_ms:
+                    timers[ms, group.key] = group
+        return [(ms, group) for (ms, _), group in sorted(timers.items())]
 
     def write(self) -> None:
         """Note what the store is to have."""
-        changed = self._work.changed
-        for key, times in self._of.items():
-            before, group = self._before[key], self._groups[key]
-            if times == before:
-                continue
-            written = b"".join(map(_TIME.pack, sorted(times)))
-            changed[variable_key(group.part, TIMERS)] = written or None
-            changed.update((timer_key(ms, group.part), None) for ms in before - times)
-            changed.update((timer_key(ms, group.part), key) for ms in times - before)
+        for group, changed in self._changed.items():
+            variable = variable_key(group.part, TIMERS)
+            for ms, there in changed.items():
+                self._work.changed[timer_key(ms, group.part)] = group.key if there else None
+                self._work.changed[element_key(variable, ms)] = b"" if there else None
 
 
 def remove_expired(work: Work) -> None:

@@ -25,7 +25,7 @@ from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.operators.row_numbers import by_number, places
 from sparkrelay.runtime.worker.operators.watermarks import message_keys, stored_keys
-from sparkrelay.state.byte_arrays import side_by_side
+from sparkrelay.state.byte_arrays import equal, side_by_side
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
 from sparkrelay.state.watermarks import ENDLESS, over
@@ -87,7 +87,7 @@ class TaskSessions:
         open_ = _Open.of(index).filter_ends_after(view.watermark)
         merged = _Merged.of(open_, self._spans(), both.indices.to_numpy()[: len(self._keys)].astype(np.int64))
         index_after = merged.index(len(groups), now_ms)
-        moved = pc.invert(_equal(index, index_after))
+        moved = pc.invert(equal(index, index_after))
         keys, old, new, emitted, beside = self._merge(view, groups, merged)
         keys = pa.concat_arrays([keys, index_keys.filter(moved)])
         return Changes(
@@ -273,8 +273,3 @@ def _ends_ms(spans: Numbers) -> Numbers:
 def _micros(column: pa.ChunkedArray) -> Numbers:
     numbers: Numbers = whole(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())).to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return where values are equal, or both null."""
-    return pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))

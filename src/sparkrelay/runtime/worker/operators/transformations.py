@@ -34,6 +34,7 @@ from sparkrelay.runtime.worker.operators.processor_handle import Handle
 from sparkrelay.runtime.worker.operators.processor_rows import Verifier, rows_of, table_of
 from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
 from sparkrelay.state import Watermark
+from sparkrelay.state.byte_arrays import equal
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
 
@@ -199,7 +200,7 @@ class _Turns:
         times = self._timer_values()
         for due_ms, group in due:
             self._work.group = group
-            if due_ms not in self.handle.timers.own():
+            if self.handle.timers.is_deleted(due_ms):
                 continue
             key, info = keys[group.key], ExpiredTimerInfo(due_ms)
             self._turn(
@@ -210,7 +211,7 @@ class _Turns:
                 lambda: self._processor.handleExpiredTimer(key, times, info),  # noqa: B023
             )
             self._work.group = group
-            self.handle.timers.own().discard(due_ms)
+            self.handle.timers.delete(due_ms)
         self._work.group = None
 
     def close(self) -> None:
@@ -277,11 +278,11 @@ class _Turns:
 
 
 def changes_of(work: Work, watermark: Watermark | None) -> Changes:
-    """Return what the store is to have; what it has not and is not to have either is left out."""
+    """Return what the store is to have; what it has already, and what it has not and is not to have, is left out."""
     changed = dict(sorted(work.changed.items()))
     keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
     old = work.view.get(keys)
-    real = pc.or_(old.is_valid(), new.is_valid())
+    real = pc.invert(equal(old, new))
     keys, old, new = keys.filter(real), old.filter(real), new.filter(real)
     return Changes(keys, old, new, watermark, ordered=SortedKeys.of(keys))
 

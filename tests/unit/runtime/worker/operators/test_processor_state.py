@@ -225,6 +225,38 @@ def test_timers_are_due_in_their_order_and_none_twice(tmp_path):
     assert batches.store.rows("s") == 2
 
 
+def test_a_timer_more_is_written_alone_however_many_there_are(tmp_path):
+    batches = Batches(tmp_path / "task")
+
+    def register(*times):
+        def work(handle, turn):
+            turn(b"a")
+            for time in times:
+                handle.registerTimer(time)
+
+        return work
+
+    batches.run(0, register(*range(1000, 0, -1)))
+    found = batches.run(0, register(7, 5000))
+    assert len(found.keys) == 2
+    assert max(len(value.as_py()) for value in found.values) < 100
+
+    def delete(handle, turn):
+        turn(b"a")
+        handle.deleteTimer(3)
+        assert list(handle.listTimers()) == [1, 2, *range(4, 1001), 5000]
+
+    assert len(batches.run(0, delete).keys) == 2
+    batches.run(0, lambda handle, turn: (turn(b"ab"), handle.registerTimer(3)))
+
+    def look(handle, turn):
+        turn(b"ab")
+        assert list(handle.listTimers()) == [3]
+        assert [(ms, group.key) for ms, group in handle.timers.due(4)] == [(1, b"a"), (2, b"a"), (3, b"ab"), (4, b"a")]
+
+    batches.run(0, look)
+
+
 def test_what_is_written_is_read_as_it_was():
     nested = StructType(
         [
