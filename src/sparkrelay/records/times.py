@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["parse_dates", "parse_one", "parse_timestamps", "write_date", "write_timestamp"]
 
 _MICROS_A_DAY = 86_400_000_000
+#: So far from 1970 a timestamp has its microseconds in 64 bits.
+_MOST_DAYS = 106_751_990
 
 
 def parse_timestamps(
     texts: BinaryColumn, rows: int, *, zone_allowed: bool
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.bool_]]]:
     """Read ``2013-01-01T05:00:00.123456+01:00``; time, seconds, fraction and zone may be missing, T may be a space.
+
+    Years beyond four digits, and those before the year 0, have a sign, as :func:`write_date` writes them.
 
     Returns:
         Microseconds since 1970 in UTC, and for each row whether it could be read (a null could).
@@ -116,15 +120,25 @@ def _zone(position: int, end: int) -> int:
 @inline
 def parse_one(position: int, end: int, zone_allowed: bool, date_only: bool) -> tuple[bool, int]:
     """Read one text; returns whether it could be read, and microseconds or, of a date, days since 1970."""
-    year, month, day = _digits(position, end, 4), _digits(position + 5, end, 2), _digits(position + 8, end, 2)
+    sign, width = 1, 4
+    if position < end and load8(position) in (43, 45):
+        sign = 44 - load8(position)
+        position += 1
+        while width < 6 and position + width < end and load8(position + width) != 45:
+            width += 1
+    year = _digits(position, end, width)
+    position += width - 4
+    month, day = _digits(position + 5, end, 2), _digits(position + 8, end, 2)
     if year < 0 or month < 1 or month > 12 or day < 1 or day > _days_in_month(year, month):
         return False, 0
     if load8(position + 4) != 45 or load8(position + 7) != 45:
         return False, 0
-    days = _days_from_civil(year, month, day)
+    days = _days_from_civil(sign * year, month, day)
     position += 10
     if date_only:
         return position == end, days
+    if abs(days) > _MOST_DAYS:
+        return False, 0
     if position == end:
         return True, days * _MICROS_A_DAY
     if load8(position) not in (84, 116, 32) or end - position < 6 or load8(position + 3) != 58:

@@ -79,8 +79,8 @@ class InstanceQueries:
         self.require_running()
         keys = self.local.keys(store)
         with self._naming_the_host(keys):
-            rows = self.local.get(keys, keys.columns(key), scope).rows.to_pylist()
-        return as_row(rows[0]) if rows else None
+            rows = _rows(store, [self.local.get(keys, keys.columns(key), scope)])
+        return rows[0] if rows else None
 
     def fetch(  # noqa: PLR0917 - as they are needed
         self,
@@ -98,7 +98,7 @@ class InstanceQueries:
         columns = None if key is None else keys.columns(key, keys.plain)
         times = as_milliseconds(from_, "from_"), as_milliseconds(to, "to")
         with self._naming_the_host(keys):
-            return _rows(self.local.fetch(keys, columns, *times, limit, scope))
+            return _rows(store, self.local.fetch(keys, columns, *times, limit, scope))
 
     def range(self, store: str, first: Any, last: Any, limit: int | None, scope: QueryScope) -> list[Row]:
         """Return the rows of several keys; see ``KafkaStreams.range``."""
@@ -110,7 +110,7 @@ class InstanceQueries:
                 "that begin between two times"
             )
         bounds = [None if key is None else keys.columns(key) for key in (first, last)]
-        return _rows(self.local.range(keys, bounds[0], bounds[1], limit, scope))
+        return _rows(store, self.local.range(keys, bounds[0], bounds[1], limit, scope))
 
     def key_metadata(self, store: str, key: Any) -> KeyQueryMetadata:
         """Return which instances have a key; see ``KafkaStreams.query_metadata_for_key``."""
@@ -198,5 +198,11 @@ def as_row(value: Any) -> Any:
     return [as_row(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _rows(answers: Sequence[TaskRows]) -> list[Row]:
-    return [as_row(row) for answer in answers for row in answer.rows.to_pylist()]
+def _rows(store: str, answers: Sequence[TaskRows]) -> list[Row]:
+    try:
+        return [as_row(row) for answer in answers for row in answer.rows.to_pylist()]
+    except (OverflowError, ValueError) as error:
+        raise InvalidStateStoreException(
+            f"store {store!r} has a row of a time that no datetime holds, before the year 1 or behind 9999 ({error}): "
+            "ask over HTTP, which answers in JSON, or for less, by from_ and to"
+        ) from error

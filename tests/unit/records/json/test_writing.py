@@ -225,6 +225,17 @@ def test_years_beyond_four_digits():
     assert [json.loads(text)["d"] for text in written] == ["+10000-01-01", "-0001-12-31", "-0221-09-04"]
 
 
+@pytest.mark.parametrize("year", [-200_000, -9_999, -1, 0, 9_999, 10_000, 99_999, 290_000])
+def test_any_year_is_read_as_it_is_written(year):
+    days = np.datetime64(f"{year:05d}-02-28", "D").astype(np.int64)
+    both = pa.schema([("d", pa.date32()), ("t", pa.timestamp("us", "UTC"))])
+    micros = pa.array([days * 86_400_000_000 + 1_000])
+    rows = pa.record_batch([pa.array([days], pa.int32()).view(pa.date32()), micros.view(both[1].type)], schema=both)
+    read, bad = json_to_columns(columns_to_json(rows), both)
+    assert not bad
+    assert read.equals(rows)
+
+
 def test_decimals_are_never_in_scientific_notation():
     column = pa.array([decimal.Decimal("0.000000001"), None], pa.decimal128(20, 9))
     written = columns_to_json(pa.RecordBatch.from_arrays([column], names=["d"])).to_pylist()

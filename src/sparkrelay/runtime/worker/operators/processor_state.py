@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["Group", "ListCells", "MapCells", "Timers", "ValueCells", "Work", "cells_of", "remove_expired"]
 
 _LATEST_EXPIRY: Final = 1 << 60
+#: So many entries of a map are read to see whether it has any.
+_FIRST_ENTRIES: Final = 16
 #: Columns of what is known of a list as a whole: where its first element stands, and where the next one is to.
 _PLACES: Final = StructType([StructField("first", LongType(), False), StructField("next", LongType(), False)])
 
@@ -107,6 +109,8 @@ class _Cells:
         self._stored: dict[bytes, int | None] = {}
         #: Group's variable -> keys that were put: a scan of one looks at its own alone.
         self._dirty: dict[bytes, dict[bytes, None]] = {}
+        #: Group's map that was read whole -> the keys that the store has of it.
+        self._entries: dict[bytes, list[bytes]] = {}
 
     def load(self, keys: Iterable[bytes]) -> None:
         """Read what is not here yet."""
@@ -120,11 +124,31 @@ class _Cells:
 
     def load_entries(self, variable: bytes) -> list[bytes]:
         """Read all entries of a group's map; return the keys that have a row by now, in the order of bytes."""
-        first, stop = entries(variable)
-        _, keys, values = self._work.view.ranges([first], [stop])
+        if variable not in self._entries:
+            first, stop = entries(variable)
+            _, keys, values = self._work.view.ranges([first], [stop])
+            self._entries[variable] = self._read(keys, values)
+        every = {*self._entries[variable], *self._dirty.get(variable, ())}
+        return sorted(key for key in every if self._rows.get(key) is not None)
+
+    def has_entries(self, variable: bytes) -> bool:
+        """Return whether a group's map has an entry by now; most have one of the first that the store has."""
+        put = self._dirty.get(variable, {})
+        if variable not in self._entries and not self._any(put):
+            some = self._work.view.between(*entries(variable), _FIRST_ENTRIES)
+            if self._any(self._read(some.column("key"), some.column("value"))):
+                return True
+            self.load_entries(variable)
+        return self._any(put) or self._any(self._entries[variable])
+
+    def _any(self, keys: Iterable[bytes]) -> bool:
+        return any(self._rows[key] is not None for key in keys)
+
+    def _read(self, keys: pa.Array, values: pa.Array) -> list[bytes]:
+        """Take what the store has of entries; return their keys."""
         found = dict(zip(keys.to_pylist(), values.to_pylist(), strict=True))
         self._take({key: value for key, value in found.items() if key not in self._stored})
-        return sorted(key for key in {*found, *self._dirty.get(variable, ())} if self._rows.get(key) is not None)
+        return list(found)
 
     def _take(self, found: dict[bytes, bytes]) -> None:
         rows, expires = self._codec.read(list(found.values()))
@@ -329,7 +353,7 @@ class MapCells:
 
     def exists(self) -> bool:
         """Return whether there is any."""
-        return bool(self._places())
+        return self._cells.has_entries(self._variable)
 
     def clear(self) -> None:
         """Remove them all."""

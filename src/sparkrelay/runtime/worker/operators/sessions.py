@@ -150,14 +150,17 @@ class TaskSessions:
 
     def _folded(self, states: pa.Array, merged: _Merged) -> pa.Array:
         """Return what stored sessions that are one now amount to together, by session; null where there is none."""
-        result: pa.Array = pa.nulls(len(merged.spans), pa.binary())
-        # They stand session by session: all first ones are merged, then all second ones...
-        at = places(merged.stored_sessions)
-        for place in range(int(at.max()) + 1 if len(at) else 0):
-            here = at == place
-            some = by_number(states.filter(pa.array(here)), merged.stored_sessions[here], len(result))
-            result = self._codec.combine(result, some)
-        return result
+        sessions = merged.stored_sessions
+        # They stand session by session. Neighbours become one, in their order, until each session has one.
+        while (sessions[1:] == sessions[:-1]).any():
+            right = places(sessions) % 2 == 1
+            left = np.flatnonzero(right) - 1
+            both = self._codec.combine(states.take(pa.array(left)), states.filter(pa.array(right)))
+            at = np.arange(len(states))
+            at[left] = len(states) + np.arange(len(left))
+            states = pa.concat_arrays([states, both]).take(pa.array(at[~right]))
+            sessions = sessions[~right]
+        return by_number(states, sessions, len(merged.spans))
 
     def _laid_out(self, groups: pa.Array, which: Numbers, spans: Numbers) -> tuple[list[pa.Array], pa.Array, pa.Array]:
         """Return the grouping columns of sessions, their message keys, and their keys in the store."""

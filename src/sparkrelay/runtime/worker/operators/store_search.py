@@ -107,12 +107,12 @@ def windows_of(
     for end in snapshot.ends(max(snapshot.expired, NO_TIME if from_ms is None else from_ms)):
         # One of that end says when these windows begin.
         found = _windows(spec, snapshot.between(end_bytes(end), end_bytes(end + 1), 1))
-        one = found[0] if found else None
-        if one is None or (from_ms is not None and _ms(one["start"]) < from_ms):
+        start_ms = _start_ms(found[0]) if len(found) else None
+        if start_ms is None or (from_ms is not None and start_ms < from_ms):
             continue
-        if to_ms is not None and _ms(one["start"]) > to_ms:
+        if to_ms is not None and start_ms > to_ms:
             return
-        columns = [pa.array([one], field.type) if field.name == window else key.column(field.name) for field in schema]
+        columns = [found if field.name == window else key.column(field.name) for field in schema]
         yield rows_of(spec, snapshot, pa.RecordBatch.from_arrays(columns, schema=schema))[0]
 
 
@@ -180,16 +180,15 @@ def _with_collected(spec: StateSpec, snapshot: StoreSnapshot, groups: pa.RecordB
     return pa.concat_batches([groups.cast(values.schema), values])
 
 
-def _windows(spec: StateSpec, stored: pa.RecordBatch) -> list[dict[str, object]]:
+def _windows(spec: StateSpec, stored: pa.RecordBatch) -> pa.Array:
     assert spec.watermark is not None, "its windows end"
     groups = stored_groups(spec, stored)
-    columns = key_columns(groups.column("key"), key_schema(spec))
-    windows: list[dict[str, object]] = columns[spec.keys.index(spec.watermark.window)].to_pylist()
-    return windows
+    return key_columns(groups.column("key"), key_schema(spec))[spec.keys.index(spec.watermark.window)]
 
 
-def _ms(time: object) -> int:
-    return int(pa.scalar(time, pa.timestamp("us", "UTC")).value) // 1000
+def _start_ms(window: pa.StructScalar) -> int:
+    # Not as a datetime: the window may be beyond the year 9999.
+    return int(window["start"].cast(pa.timestamp("us", "UTC")).value) // 1000
 
 
 def _nothing(spec: StateSpec) -> pa.RecordBatch:

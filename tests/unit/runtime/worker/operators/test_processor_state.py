@@ -257,6 +257,39 @@ def test_a_timer_more_is_written_alone_however_many_there_are(tmp_path):
     batches.run(0, look)
 
 
+def test_whether_a_map_has_entries_is_known_without_reading_them_all(tmp_path, monkeypatch):
+    batches = Batches(tmp_path / "task", ttl_ms=1_000)
+
+    def fill(handle, turn):
+        _, _, entries = turn(b"a")
+        for number in range(1_000):
+            entries.updateValue((str(number),), (number,))
+
+    batches.run(0, fill)
+    read, codec_read = [], RowCodec.read
+
+    def counting(codec, values):
+        read.append(len(values))
+        return codec_read(codec, values)
+
+    monkeypatch.setattr(RowCodec, "read", counting)
+
+    def ask(handle, turn):
+        _, _, entries = turn(b"a")
+        assert entries.exists()
+        assert entries.exists()
+        assert sum(read) < 50
+        for key in list(entries.keys()):
+            entries.removeKey(key)
+        assert not entries.exists()
+        entries.updateValue(("new",), (1,))
+        assert entries.exists()
+        assert sum(read) < 1_100
+
+    batches.run(10, ask)
+    batches.run(1_020, lambda handle, turn: turn(b"a")[2].exists() and pytest.fail("it has expired"))
+
+
 def test_what_is_written_is_read_as_it_was():
     nested = StructType(
         [

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from tests.examples import examples
 from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
@@ -71,11 +71,31 @@ def model(open_, rows, before):
 
 @settings(max_examples=examples(300), deadline=None)
 @given(BATCHES, st.integers(0, 10))
+@example([([("a", start, 1) for start in range(0, 39, 3)], False), ([("a", 0, 40), ("b", 0, 6)], True)], 10)
 def test_sessions_are_those_of_rows_merged_one_by_one(batches, delay):
     with tempfile.TemporaryDirectory() as folder:
         store = TaskStore.open(Path(folder))
         run(store, batches, delay)
         store.close(clean=False)
+
+
+def test_sessions_that_a_late_row_makes_one_are_each_merged_once_beside_however_many_others(tmp_path, monkeypatch):
+    merged, combine = [], AggregateCodec.combine
+
+    def counting(codec, left, right):
+        merged.append(len(left))
+        return combine(codec, left, right)
+
+    store = TaskStore.open(tmp_path)
+    rows = [("a", start, 1, start) for start in range(0, 800, 4)]
+    apply(store, [*rows, *((f"u{number}", 0, 1, 0) for number in range(300))], 0, 1, 0, -1000, 0)
+    monkeypatch.setattr(AggregateCodec, "combine", counting)
+    bridge = [("a", 0, 900, 7), *((f"u{number}", 1, 1, 1) for number in range(300))]
+    applied = apply(store, bridge, 1, 1, len(rows) + 300, -1000, 0)
+    (whole,) = [row for row in applied.emitted.to_pylist() if row["user"] == "a" and not row[hidden_columns.TOMBSTONE]]
+    assert (*span(whole["s"]), whole["sum"]) == (0, 900, sum(range(0, 800, 4)) + 7)
+    assert sum(merged) <= 2 * (len(rows) + 300)
+    store.close(clean=False)
 
 
 def run(store, batches, delay):
