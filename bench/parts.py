@@ -178,8 +178,9 @@ def _state(servers: str, run: Run) -> Lines:
 
 def _nexmark(servers: str, run: Run) -> Lines:
     names = run.queries("nexmark") or list(NEXMARK_QUERIES)
-    # For the answers that SQL has: no work while an instance runs.
-    spark = spark_session("nexmark", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
+    # For the answers that SQL has: no work while an instance runs. Long ones do not fit into the usual heap of 1 GB.
+    settings = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.driver.memory": "4g"}
+    spark = spark_session("nexmark", **settings)
     spark.sparkContext.setLogLevel("OFF")
     try:
         return drains(

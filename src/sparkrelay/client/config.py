@@ -26,8 +26,9 @@ from sparkrelay.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ClientConfig"]
+__all__ = ["ClientConfig", "longest_request"]
 
+_REQUEST_BYTES: Final = 1_048_576
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
@@ -80,7 +81,7 @@ class ClientConfig:
         least=-1,
         aliases=("socket.send.buffer.bytes",),
     )
-    max_request_size: int = setting(1_048_576, "largest Produce request, bytes", aliases=("message.max.bytes",))
+    max_request_size: int = setting(_REQUEST_BYTES, "largest Produce request, bytes", aliases=("message.max.bytes",))
     delivery_timeout_ms: int = setting(
         120_000,
         "the producer retries for so long, ms; where it writes for an instance, for three quarters of its "
@@ -232,3 +233,10 @@ class ClientConfig:
                 raise ConfigException(f"bootstrap.servers={self.bootstrap_servers!r}: {error}") from None
             result.append((host.strip("[]"), port))
         return tuple(result)
+
+
+def longest_request(settings: Mapping[str, Any]) -> int:
+    """Return how many bytes a Produce request, and with it a record, may have, by settings that may lack all others."""
+    known = settings_of(ClientConfig)["max_request_size"]
+    names = (name for name in (known.key, *known.aliases) if name in settings)
+    return int(settings.get(next(names, ""), _REQUEST_BYTES))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from sparkrelay.client.produce import Flushed
+from sparkrelay.client.config import longest_request
+from sparkrelay.client.produce import Flushed, require_sendable
 from sparkrelay.errors import OffsetOutOfRangeException
 from sparkrelay.records.batches import end_offset
 from sparkrelay.records.decode import KAFKA_SCHEMA, decode
@@ -37,7 +38,6 @@ _OPEN: Final = "open-"
 _BEGINNING: Final = struct.Struct(">qi")
 _COUNT: Final = struct.Struct(">i")
 _COUNT_AT: Final = 57
-_REQUEST_BYTES: Final = 1 << 20
 
 
 class FileLog:
@@ -150,18 +150,24 @@ class FileFetcher:
 class FileProducer:
     """Writes record batches as ``Producer`` does."""
 
-    max_request_size: int = _REQUEST_BYTES
-
     def __init__(self, settings: Mapping[str, Any]) -> None:
+        #: No batch may be larger, bytes.
+        self.max_request_size = longest_request(settings)
         self._log = FileLog(settings[LOG_DIRECTORY])
 
     def begin(self, identity: ProducerIdentity) -> None:
         """Do nothing: a transaction is open once it is written to."""
 
     def send(self, tp: TopicPartition, batch: Any, *, transactional_id: str | None) -> None:
-        """Write a record batch into the transaction."""
+        """Write a record batch into the transaction.
+
+        Raises:
+            RecordTooLargeException: as ``Producer.send``.
+        """
         assert transactional_id is not None, "workers write in transactions"
-        self._log.write(tp, memoryview(batch), transactional_id)
+        data = memoryview(batch).cast("B")
+        require_sendable(tp, len(data), self.max_request_size)
+        self._log.write(tp, data, transactional_id)
 
     def send_gathered(self) -> None:
         """Do nothing: what was sent is written."""

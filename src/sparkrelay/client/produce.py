@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.transaction_calls import ProducerIdentity
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Acknowledged", "Flushed", "Producer"]
+__all__ = ["Acknowledged", "Flushed", "Producer", "require_sendable"]
 
 #: Batch header: last offset delta (23), producer id (43), producer epoch (51), base sequence (53), record count (57).
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
@@ -181,12 +181,7 @@ class Producer:
             TimeoutException: the queue stayed full for ``delivery.timeout.ms``.
         """
         data = memoryview(batch).cast("B")
-        limit = self.max_request_size
-        if len(data) > limit:
-            raise RecordTooLargeException(
-                f"a record batch of {len(data)} bytes for {tp} is larger than max.request.size={limit}; "
-                "raise that and the topic's max.message.bytes, or make smaller records"
-            )
+        require_sendable(tp, len(data), self.max_request_size)
         if len(data) < _HEADER_BYTES:
             raise ValueError(f"{len(data)} bytes are no record batch (at least {_HEADER_BYTES}) for {tp}")
         this = self._round
@@ -450,3 +445,16 @@ class Producer:
                 f"{what}: {error_name(code)} ({code}){note}; raise the topic's max.message.bytes"
             )
         return broker_error(code, what + note, needs="WRITE")
+
+
+def require_sendable(tp: TopicPartition, size: int, limit: int) -> None:
+    """Refuse a record batch of more bytes than ``max.request.size``.
+
+    Raises:
+        RecordTooLargeException: it is larger.
+    """
+    if size > limit:
+        raise RecordTooLargeException(
+            f"a record batch of {size} bytes for {tp} is larger than max.request.size={limit}; "
+            "raise that and the topic's max.message.bytes, or make smaller records"
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.compile.queryable_stores import QueryableStores
 from sparkrelay.runtime.compile.schemas import plain_format
+from sparkrelay.runtime.contract.client_settings import worker_settings
 from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.session import local_slots
@@ -102,7 +103,9 @@ class TopologyTestDriver:
         target = ExecutorTarget(spark, spark_partitions=1, slots=local_slots(spark))
         folder = Path(tempfile.mkdtemp(prefix="topology-test-driver-"))
         try:
-            log, client = FileLog(folder / "topics"), {LOG_DIRECTORY: str(folder / "topics")}
+            log = FileLog(folder / "topics")
+            client = worker_settings(settings, "topology-test-driver")
+            client[LOG_DIRECTORY] = str(folder / "topics")
             legs, frames = (
                 (*topology.upstream_first, *topology.global_tables),
                 CollectedFrames(lambda: self._now_ms / 1000),
@@ -194,7 +197,7 @@ class TopologyTestDriver:
         """Return the rows of a store, grouping columns and results, in the order of its keys.
 
         Raises:
-            ValueError: the pipeline has no such store.
+            ValueError: the pipeline has no such store, or a row has a time that no ``datetime`` holds.
         """
         try:
             spec = self._stores.spec(name)
@@ -209,7 +212,7 @@ class TopologyTestDriver:
             try:
                 start, stop = shown_span(spec, store.header.expired_by(spec.store))
                 if batches := list(store.scan(spec.store, start=start, stop=stop)):
-                    rows += shown_rows(spec, pa.concat_batches(batches)).to_pylist()
+                    rows += _as_dicts(name, shown_rows(spec, pa.concat_batches(batches)))
             finally:
                 store.close(clean=False)
         return rows
@@ -257,3 +260,13 @@ class TopologyTestDriver:
 
 def _list(names: Any) -> str:
     return ", ".join(map(repr, sorted(names))) or "nothing"
+
+
+def _as_dicts(store: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return cast("list[dict[str, Any]]", rows.to_pylist())
+    except (OverflowError, ValueError) as error:
+        raise ValueError(
+            f"store {store!r} has a row of a time that no datetime holds, before the year 1 or behind 9999 ({error}): "
+            "read what the pipeline sends of it to a topic, where times are JSON"
+        ) from error

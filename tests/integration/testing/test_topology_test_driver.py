@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.errors import SerializationException, TopologyException
+from sparkrelay.errors import RecordTooLargeException, SerializationException, TopologyException
 from sparkrelay.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.integration
@@ -130,6 +130,32 @@ def test_windows_and_the_wall_clock(spark):
         assert [row["window"]["end"].second for row in driver.store("clicks-by-window-page")] == [10, 20]
         with pytest.raises(ValueError, match="time does not go back"):
             driver.advance_wall_clock_time(dt.timedelta(seconds=-1))
+
+
+def test_a_window_that_no_datetime_holds_is_named(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("page"), value=Json("at timestamp"))
+    clicks.groupBy(F.window("at", "10 seconds")).count().to("windows")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("clicks").pipe_input("a", {"at": "9999-12-31T23:59:55Z"})
+        with pytest.raises(ValueError, match="store 'clicks-by-window' has a row of a time that no datetime holds"):
+            driver.store("clicks-by-window")
+        (row,) = driver.create_output_topic("windows").read_rows()
+        assert row["window"]["end"][:6] == "+10000"
+
+
+@pytest.mark.parametrize(("size", "fits"), [(900_000, True), (1_100_000, False)])
+def test_a_record_that_no_producer_sends_is_refused(spark, size, fits):
+    builder = StreamsBuilder()
+    builder.stream("texts", key=String("name"), value=Json("text string")).to("out")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("texts")
+        if fits:
+            topic.pipe_input("a", {"text": "a" * size})
+            assert len(driver.create_output_topic("out").read_rows()[0]["text"]) == size
+            return
+        with pytest.raises(RecordTooLargeException, match="for out-0 is larger than max.request.size=1048576"):
+            topic.pipe_input("a", {"text": "a" * size})
 
 
 def test_what_ends_an_instance_ends_the_test(spark):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from sparkrelay.client.file_log import LOG_DIRECTORY, FileFetcher, FileLog, FileProducer
-from sparkrelay.errors import OffsetOutOfRangeException
+from sparkrelay.errors import OffsetOutOfRangeException, RecordTooLargeException
 from sparkrelay.records.encode import ProducerState, encode
 from sparkrelay.types import TopicPartition
 
@@ -58,6 +58,24 @@ def test_a_transaction_is_seen_when_it_is_committed_and_never_if_it_is_aborted(t
     log.commit("app-0_1")
     assert values(log) == [(0, b"mine"), (1, b"mine too")]
     assert values(log, OTHER) == [(0, b"beside")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({}, 1_048_576),
+        ({"max.request.size": "2000"}, 2000),
+        ({"message.max.bytes": 3000}, 3000),
+    ],
+)
+def test_what_a_producer_would_not_send_is_refused(tmp_path, log, settings, limit):
+    producer = FileProducer(settings | {LOG_DIRECTORY: str(tmp_path)})
+    assert producer.max_request_size == limit
+    producer.send(ORDERS, bytes(batches(b"a" * (limit // 3))), transactional_id="app-0_0")
+    with pytest.raises(RecordTooLargeException, match=rf"for orders-of-2026-0 .* max.request.size={limit}"):
+        producer.send(ORDERS, bytes(batches(b"a" * limit)), transactional_id="app-0_0")
+    log.commit("app-0_0")
+    assert log.end(ORDERS) == 1
 
 
 def test_a_fetcher_reads_what_others_write(tmp_path, log):

@@ -214,6 +214,11 @@ class QueryApplication:
         keys = self._queries.local.keys(name)
         limit = min(_number(parameters, "limit", self._most), self._most)
         scope = _scope(parameters)
+        # Another instance may know more of them just now; and 0 is as good as unknown.
+        if scope.partitions and not _forwarded(environ) and 0 < self._partitions(keys) <= max(scope.partitions):
+            raise ValueError(
+                f"partition={max(scope.partitions)}: store {name!r} has those from 0 to {self._partitions(keys) - 1}"
+            )
         arrow = ARROW in str(environ.get("HTTP_ACCEPT", ""))
         # Another instance passes a row on as it is, if it says that its rows have the same columns.
         as_json = limit > 0 and (not arrow or environ.get(_ROW) == keys.fingerprint)
@@ -266,14 +271,17 @@ class QueryApplication:
             keys = self._queries.local.keys(name)
             columns = {field.name: str(field.type) for field in row_schema(keys.spec)}
             line: dict[str, Any] = {"store": name, "key": keys.schema.names, "window": keys.window, "columns": columns}
-            is_global = self._queries.is_global(name)
-            partitions = 1 if is_global else self._queries.group.width(keys.spec.subtopology)
+            line |= {"global": self._queries.is_global(name), "partitions": self._partitions(keys)}
             # Behind a repartition topic a key is where the default partitioner has it, whoever produces the input.
-            repartitioned = bool(keys.spec.repartitioned_by)
-            lines.append(
-                json.dumps(line | {"global": is_global, "partitions": partitions, "repartitioned": repartitioned})
-            )
+            line["repartitioned"] = bool(keys.spec.repartitioned_by)
+            lines.append(json.dumps(line))
         return "".join(f"{line}\n" for line in lines).encode()
+
+    def _partitions(self, keys: StoreKeys) -> int:
+        """Return how many partitions a store has; 0 while that is not known."""
+        if self._queries.is_global(keys.spec.store):
+            return 1
+        return self._queries.group.width(keys.spec.subtopology)
 
 
 def _rendered(answer: Answer, *, many: bool, arrow: bool) -> tuple[int, list[tuple[str, str]], bytes]:

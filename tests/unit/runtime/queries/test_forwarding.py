@@ -127,14 +127,14 @@ def test_where_nobody_else_answers_a_copy_says_what_it_has_and_how_far_it_is(lag
 
 
 class Group:
-    """One partition, at these instances: of the active task and of standby copies."""
+    """So many partitions, one if not said, at these instances: of the active task and of standby copies."""
 
-    def __init__(self, active, *standby):
-        self._active, self._standby = active, frozenset(standby)
+    def __init__(self, active, *standby, width=1):
+        self._active, self._standby, self._width = active, frozenset(standby), width
         self.hosts = frozenset({active, *standby})
 
     def width(self, _):
-        return 1
+        return self._width
 
     def hosts_of(self, _, __):
         return self._active, self._standby
@@ -282,7 +282,7 @@ def test_a_task_that_cannot_be_read_calls_no_key_missing_whatever_others_say(lag
     damaged = StateStoreException("damaged")
     with serving(Having(), Without()) as (having, without):
         for error, peer, status in ((None, having, 200), (None, without, 404), (damaged, without, 503)):
-            made = application(Two(Group(peer), lag, error))
+            made = application(Two(Group(peer, width=2), lag, error))
             try:
                 assert ask(made, f"{ADA}?stale=true&partition=0,1")[0] == status
             finally:

@@ -175,6 +175,8 @@ def test_nothing_is_written(method):
         ("/stores/counts?limit=x", 400),
         ("/stores/counts?limit=" + "9" * 30, 400),
         ("/stores/counts?partition=0,x", 400),
+        ("/stores/counts?partition=0,1", 400),
+        ("/stores/counts/ada?partition=999", 400),
         ("/stores/counts?after=YWJj", 400),
         ("/stores/counts?partition=0&after=%", 400),
         ("/stores/counts?partition=0&after=YWJ", 400),

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.client.config import longest_request
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.encode import next_sequence
@@ -78,8 +79,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _WARN_SECONDS: Final = 60.0
-#: What max.request.size is where nobody says it.
-_REQUEST_BYTES: Final = 1_048_576
 #: Store -> when it was last said that rows come too late.
 _warned: dict[str, float] = {}
 
@@ -403,7 +402,7 @@ def _merging(spec: StateSpec, own: TaskGroups, watermark: Watermark | None) -> C
         return merging(spec.store, own.stored, merged, watermark)
     assert isinstance(codec, AggregateCodec | TableAggregates), "rows as they came have no aggregates"
     ends = None if spec.watermark is None else pc.binary_slice(own.stored, 0, 8)
-    collection = TaskCollection(spec, codec, own.encoded, ends, _longest_record(spec))
+    collection = TaskCollection(spec, codec, own.encoded, ends, longest_request(spec.client))
 
     def completed(partial: pa.Table, old: pa.Array) -> MergeResult:
         new, results = codec.merge(partial, old)
@@ -505,14 +504,8 @@ def stored_results(spec: StateSpec, groups: pa.RecordBatch, stored: pa.RecordBat
     results = codec.results(groups.column("value"))
     if not has_collected(spec):
         return results
-    windowed, most = spec.watermark is not None, _longest_record(spec)
+    windowed, most = spec.watermark is not None, longest_request(spec.client)
     return collected_results(codec, groups, stored, results, windowed=windowed, most=most)
-
-
-def _longest_record(spec: StateSpec) -> int:
-    """Return how many bytes a record may have."""
-    names = (name for name in ("max.request.size", "message.max.bytes") if name in spec.client)
-    return int(spec.client.get(next(names, ""), _REQUEST_BYTES))
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
