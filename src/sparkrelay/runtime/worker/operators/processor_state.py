@@ -323,7 +323,8 @@ class MapCells:
         self._name = spec.name
         self._verified_key = Verifier(spec.key, f"a key of map state {spec.name!r}")
         self._verified = Verifier(spec.value, f"map state {spec.name!r}")
-        self._keys_written = RowCodec(spec.key)
+        self._key_codec = RowCodec(spec.key)
+        self._encoded: dict[tuple[Any, ...], bytes] = {}
         self._width = len(spec.key)
         self._cells = _Cells(work, RowCodec(spec.key, spec.value), spec.ttl_ms)
         self._copies = is_nested(spec.value)
@@ -365,7 +366,14 @@ class MapCells:
         self._cells.write()
 
     def _place(self, key: tuple[Any, ...]) -> bytes:
-        return entry_key(self._variable, self._keys_written.write([key], [0])[0])
+        # Others may be equal and yet not be the same text: True and 1, 0.0 and -0.0.
+        known = all(type(value) is str or type(value) is int for value in key)
+        encoded = self._encoded.get(key) if known else None
+        if encoded is None:
+            (encoded,) = self._key_codec.write([key], [0])
+            if known:
+                self._encoded[key] = encoded
+        return entry_key(self._variable, encoded)
 
     def _places(self) -> list[bytes]:
         return self._cells.load_entries(self._variable)

@@ -422,6 +422,35 @@ def test_a_list_whose_elements_expire_looks_up_those_that_are_left(tmp_path, mon
     assert max(asked[-10:]) <= max(asked[5:15]), "as many as at the beginning"
 
 
+def test_a_map_s_key_is_encoded_once_and_equal_ones_of_other_types_stay_apart(tmp_path, monkeypatch):
+    encoded = []
+    write = RowCodec.write
+
+    def noted(codec, rows, expires):
+        if expires == [0]:
+            encoded.extend(rows)
+        return write(codec, rows, expires)
+
+    monkeypatch.setattr(RowCodec, "write", noted)
+    keys, texts = ["1", 1.0, True, 0.0, -0.0], ["1", "1.0", "true", "0.0", "-0.0"]
+
+    def work(_, turn):
+        for group in (b"a", b"b"):
+            _, _, entries = turn(group)
+            for _ in range(3):
+                for number, key in enumerate(keys, 1):
+                    entries.updateValue((key,), (number,))
+
+    def look(_, turn):
+        found = {text: turn(b"b")[2].getValue((text,)) for text in texts}
+        assert found == {text: (number,) for number, text in enumerate(texts, 1)}
+
+    batches = Batches(tmp_path)
+    batches.run(1, work)
+    assert encoded.count(("1",)) == 1
+    batches.run(2, look)
+
+
 def test_a_map_that_has_its_turn_looks_at_its_own_groups_entries(tmp_path):
     """The work of a turn, in steps of Python's, is the same however many groups had theirs in the micro-batch."""
     steps = []
