@@ -15,8 +15,9 @@ from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
+from sparkrelay.runtime.worker.context import current_command, leg_tasks, report_row
 from sparkrelay.runtime.worker.kept_rows import keep_rows
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.operators.state import next_in_changelog, state_before
 from sparkrelay.runtime.worker.shares import share_out
 
@@ -35,7 +36,7 @@ _DELETED: Final = "(deleted)"
 def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Do with the rows of each task what the leg is for; yield one report a task."""
     shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     reports = []
     for share in shares:

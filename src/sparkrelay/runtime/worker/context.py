@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import hashlib
 import time
 from dataclasses import dataclass
@@ -41,7 +40,6 @@ __all__ = [
     "leg_tasks",
     "no_rows",
     "refusal",
-    "release_unused_memory",
     "report_row",
     "reporting",
     "under_names",
@@ -51,8 +49,6 @@ __all__ = [
 Command = TypeVar("Command")
 P = ParamSpec("P")
 
-_BATCHES_BEFORE_FREEZE = 3
-_batches_seen = 0
 #: In a resident job: the command of the micro-batch under way.
 _in_force: object = None
 
@@ -259,15 +255,3 @@ def in_turn(
 ) -> Iterator[pa.RecordBatch]:
     """Run a step on what passes of what another one makes."""
     yield from second(passage.of(rows) for rows in first(batches))
-
-
-def release_unused_memory() -> None:
-    """Take what is loaded by now out of the garbage collector's sight.
-
-    PySpark collects after every task; with numba and pyarrow loaded that costs 37 ms each time.
-    """
-    global _batches_seen  # noqa: PLW0603 - one counter for the process is what is meant
-    _batches_seen += 1
-    if _batches_seen == _BATCHES_BEFORE_FREEZE:
-        gc.collect()
-        gc.freeze()

@@ -18,6 +18,7 @@ import sparkrelay.runtime.worker.restore  # noqa: F401 - loaded for the workers 
 from sparkrelay.observe.logs import configure_worker_logging
 from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.records import compile_kernels
+from sparkrelay.runtime.worker.memory import release_unused_memory
 from sparkrelay.runtime.worker.resident import writes_to
 
 _worker = daemon.worker
@@ -28,6 +29,7 @@ def _known_output(infile: Any, outfile: BinaryIO) -> None:
     """Run a worker's task; a resident step flushes its rows before it waits for more."""
     writes_to(outfile)
     _main(infile, outfile)
+    release_unused_memory()
 
 
 def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:

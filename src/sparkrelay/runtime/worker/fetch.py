@@ -18,8 +18,9 @@ from sparkrelay.records.formatted import format_to_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import drain, leg_tasks
 from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.skipped_records import SkippedRecords
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _MOST_LOGGED = 10
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges that the command gives this Spark partition."""
     drain(batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     tasks = leg_tasks(spec)
     ranges = {

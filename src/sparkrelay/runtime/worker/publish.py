@@ -21,9 +21,10 @@ from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCo
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, release_unused_memory, report_row
+from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.operators.beaten_rows import without_beaten
 from sparkrelay.runtime.worker.operators.state import (
     TaskOutcome,
@@ -54,7 +55,7 @@ _PIECE_BYTES: Final = 32 << 20
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a leg to its sink topic, piece by piece as they come; yield one report a task."""
     tasks = leg_tasks(spec)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     reports = {task.task: LegReport(spec.leg, task.task, task.batch) for task in tasks}
 

@@ -18,15 +18,9 @@ from sparkrelay.errors import OffsetOutOfRangeException, SparkRelayError
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import (
-    current_command,
-    current_spark_partition,
-    drain,
-    release_unused_memory,
-    report_row,
-    reporting,
-)
+from sparkrelay.runtime.worker.context import current_command, current_spark_partition, drain, report_row, reporting
 from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.operators.state import newest_rows
 from sparkrelay.runtime.worker.outdated_copies import removed_as_outdated
 from sparkrelay.state.changelog import Marker, split
@@ -74,7 +68,7 @@ class RestoreSpec:
 def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Restore this Spark partition's share of the slice; yield one row with all its reports."""
     drain(batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     slice_ = current_command(RestoreSlice)
     budget = _Budget(slice_.seconds)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from sparkrelay.errors import SparkRelayError, StoreOutOfStepException
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import drain, leg_tasks
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import share_out
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def each_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a step makes of the rows of each task; a task without rows is passed over."""
     shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     for share in shares:
         for task in share.tasks:
@@ -45,7 +46,7 @@ def each_table(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a step makes of the tables of each task, which legs of earlier waves keep; it gets no rows."""
     drain(batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     for task in leg_tasks(spec):
         with task_failure(spec, task):

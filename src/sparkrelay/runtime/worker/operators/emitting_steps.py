@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, whole
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.operators.state import batch_stamp, warn_of_late
 from sparkrelay.runtime.worker.operators.watermarks import Sources, newest_times, with_silence
 from sparkrelay.runtime.worker.publish import write_changelogs
@@ -69,7 +70,7 @@ def emit_leg(
         late: how rows came that were left out, in words.
     """
     shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     done: list[tuple[TaskStep, Applied]] = []
     for share in shares:

@@ -19,7 +19,8 @@ from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import clock_ms, laid_out, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.context import clock_ms, laid_out, leg_tasks, whole
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.operators.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.operators.codecs import aggregate_codec, codec_of
 from sparkrelay.runtime.worker.operators.collected_values import (
@@ -136,7 +137,7 @@ def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[Me
     Every task's store moves on with every batch, or its position would not match the next one's.
     """
     shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     connections.close_unused()
     for share in shares:
         yield _merge(spec, share)

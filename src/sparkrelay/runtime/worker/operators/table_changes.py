@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import laid_out, leg_tasks
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.task_steps import each_table, look_up, never_applied
 
@@ -56,7 +57,7 @@ def _changes(spec: ChangesSpec, task: TaskCommand) -> pa.RecordBatch:
 def settle_leg(spec: SettleSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what goes on of the changes that have passed a table's filters."""
     shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
+    freeze_loaded_objects()
     for share in shares:
         if share.batches:
             yield _settled(spec, share.batches)
