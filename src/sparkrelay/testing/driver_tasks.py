@@ -195,8 +195,11 @@ class DriverTasks:
             pass
         while True:
             ends = self._ends(p for task in self._tasks for p in (*task.inputs, *task.changelogs.values()))
+            unread = {p for task in self._tasks for p, at in task.position.offsets.items() if ends[p] > at}
             work = {}
             for task in self._tasks:
+                if self._waits(task, unread):
+                    continue
                 now_ms, limit = self._now_ms(), self._config.max_batch_records
                 limit = limit if self._failing is None else self._failing.limited(limit)
                 ranges = task.next_ranges(task.position.offsets, ends, limit, now_ms / 1000, now_ms)
@@ -210,6 +213,16 @@ class DriverTasks:
             # Others run again, as in an instance: Spark may lose a Python worker.
             for error in outcome.reinitialize.values():
                 raise error
+
+    def _waits(self, task: Task, unread: Collection[TopicPartition]) -> bool:
+        """Return whether those are to go on first whose event times the task's rows go by, as they would be waited for.
+
+        Args:
+            task: which task.
+            unread: input partitions that have more than is read.
+        """
+        writers = self._layout.writers
+        return any(not writers[p.topic].inputs.isdisjoint(unread) for p in task.inputs if p.topic in writers)
 
     def close(self) -> None:
         """End the tasks and close their stores."""

@@ -19,7 +19,7 @@ def topics(make_topic):
 
 @pytest.fixture
 def start(instance, topics):
-    def run():
+    def run(**settings):
         builder = StreamsBuilder()
         rates = builder.table(
             topics[0],
@@ -32,7 +32,7 @@ def start(instance, topics):
         orders = builder.stream(topics[1], key=String("cur"), value=Json("id string, at long"), timestamp="at")
         joined = orders.join(rates.drop("since"), "cur", "left", grace="10 seconds", name="waiting")
         joined.select("id", "rate").to(topics[2], key="id", value=Json())
-        streams = instance(builder)
+        streams = instance(builder, settings)
         streams.start()
         return streams
 
@@ -66,6 +66,27 @@ def test_rows_that_wait_and_a_history_outlive_an_instance(lost, start, topics, p
             order(cur, f"{cur}-3", 50)
         second = {f"{cur}-2": 2 for cur in ("eur", "usd", "chf")}
         wait_for_table(topics[2], rows(first | second), streams)
+
+
+def test_who_was_away_for_longer_than_the_history_misses_nothing(start, topics, produce, wait_for_table):
+    """Rates of ten minutes come in the same micro-batches as the first orders, which look a few micro-batches later."""
+
+    def feed(first, stop):
+        for cur in ("eur", "usd"):
+            times = [FIRST + second * 1000 for second in range(first, stop)]
+            produce(topics[0], [(cur, {"rate": second, "since": at}) for second, at in enumerate(times, first)])
+            orders = [(cur, {"id": f"{cur}-{second}", "at": at + 1}) for second, at in enumerate(times, first)]
+            produce(topics[1], orders)
+
+    def expected(stop):
+        return rows({f"{cur}-{second}": second for cur in ("eur", "usd") for second in range(stop)})
+
+    feed(0, 30)
+    with start() as streams:
+        wait_for_table(topics[2], expected(20), streams)
+    feed(30, 600)
+    with start(**{"max.batch.records": 200}) as streams:
+        wait_for_table(topics[2], expected(590), streams)
 
 
 def rows(found):

@@ -344,3 +344,35 @@ def test_a_group_behind_rows_that_wait_knows_what_its_key_was_computed_from(spar
             return driver._plans.state("counts").contents
 
     assert contents(F.upper) != contents(F.lower)
+
+
+@pytest.mark.parametrize("way", ["same key", "other key", "grace"])
+@pytest.mark.parametrize("settings", [{}, {"max.batch.records": 7}], ids=["whole", "in parts"])
+def test_who_has_been_away_for_longer_than_the_history_misses_nothing(spark, way, settings):
+    builder = StreamsBuilder()
+    rates = builder.table("rates", key=String("cur"), value=RATE, history="1 hour")
+    value = Json("n long, cur string" if way == "other key" else "n long")
+    orders = builder.stream("orders", key=String("id" if way == "other key" else "cur"), value=value)
+    orders.join(rates, "cur", "left", grace="5 minutes" if way == "grace" else None).to("out", value=Json())
+    minutes = 60_000
+    with TopologyTestDriver(builder.build(), settings, spark=spark, batch="all") as driver:
+        rates, orders = driver.create_input_topic("rates"), driver.create_input_topic("orders")
+        out = driver.create_output_topic("out")
+        got = {}
+
+        def feed(first, stop):
+            rates.pipe_rows([("eur", {"rate": n}, n * minutes) for n in range(first, stop)])
+            orders.pipe_rows(
+                [
+                    ("eur", {"n": n} | ({"cur": "eur"} if way == "other key" else {}), n * minutes + 1)
+                    for n in range(first, stop)
+                ]
+            )
+            got.update((row["n"], row["rate"]) for row in out.read_rows())
+
+        feed(0, 10)
+        driver.restart()
+        feed(10, 300)
+        feed(300, 310)
+        expected = {n: n for n in range(305 if way == "grace" else 310)}
+        assert {n: rate for n, rate in got.items() if n in expected} == expected

@@ -1,6 +1,6 @@
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import StreamsBuilder
-from sparkrelay.topology.event_times import shipped_event_times
+from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
 
 
 def stream(builder=None):
@@ -46,3 +46,32 @@ def test_two_that_go_by_different_columns_are_not():
     spread.groupBy("place").count(name="counts")
     spread.withWatermark("sent", "1 minute").groupBy("place").count(name="others")
     assert shipped(builder) == []
+
+
+def rates(builder, history="1 hour"):
+    return builder.table("rates", key=String("place"), value=Json("rate int"), history=history)
+
+
+def test_who_looks_into_a_table_with_a_history_goes_by_the_times_as_of_which_it_does():
+    builder, rows = stream()
+    rows.join(rates(builder), "place").to("out")
+    assert shipped(builder) == ["at"]
+    builder, rows = stream()
+    rows.join(rates(builder), "place", grace="1 minute").to("out")
+    assert shipped(builder) == ["at"]
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("user"), value=Json("place string"))
+    rows.repartition("user").join(rates(builder), "place").to("out")
+    assert shipped(builder) == [TIMESTAMP, TIMESTAMP]
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("user"), value=Json("place string"))
+    rows.join(rates(builder, history=None), "place").to("out")
+    assert shipped(builder) == []
+
+
+def test_a_watermark_behind_such_a_look_comes_first():
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("user"), value=Json("place string, sent timestamp"))
+    looked = rows.join(rates(builder), "place").withWatermark("sent", "1 minute")
+    looked.groupBy("place").count(name="counts")
+    assert shipped(builder) == ["sent"]

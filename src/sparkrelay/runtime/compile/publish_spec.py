@@ -19,10 +19,11 @@ from sparkrelay.runtime.compile.schemas import (
     layout_number,
     plan_sink,
 )
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import ChangesSpec, LateSpec, PublishSpec, RankingSpec, SettleSpec
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import column_path, quoted
-from sparkrelay.topology.event_times import shipped_event_times
+from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,6 +94,8 @@ def publish_spec(
 def _event_time(sink: Sink, columns: StructType, legs: Sequence[Leg]) -> str | None:
     """Return which of the columns has the event times that are gone by behind a repartition topic; None: none has."""
     wanted = shipped_event_times(legs).get(sink.topic)
+    if wanted == TIMESTAMP:
+        return hidden_columns.TIMESTAMP
     found = [field for field in columns if wanted is not None and field.name.lower() == wanted.lower()]
     return found[0].name if found and isinstance(found[0].dataType, TimestampType | StructType) else None
 

@@ -85,6 +85,7 @@ class TaskCommand:
         awaited: store -> input topics that are read to their end and hold its watermark back all the same.
         event_time_limits: input topic -> the newest event time of its rows that moves watermarks, in milliseconds since
             1970, where tasks that write the topic are behind.
+        unread: those of these topics of which more is to come that was there when the batch was chosen.
         clock_ms: what the machine's clock said when the batch was chosen, in milliseconds since 1970, where every try
             of it must take the same for too far ahead; 0: the worker's own clock counts.
         now_ms: what timers and expiries of processing time go by, in milliseconds since 1970: the driver's clock when
@@ -109,6 +110,7 @@ class TaskCommand:
     silence_ms: int = 0
     awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
     event_time_limits: Mapping[str, int] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
     clock_ms: int = 0
     now_ms: int | None = None
     left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = field(default_factory=dict)

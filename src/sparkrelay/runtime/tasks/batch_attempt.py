@@ -31,6 +31,7 @@ class BatchAttempt:
         silence_ms: by how much watermarks go on with it, as there is no input; else 0.
         awaited: store -> topics that hold its watermark back though they are read to their end.
         limits: input topic -> the newest event time of its rows that moves watermarks.
+        unread: those of these topics of which rows are still to come behind it that were there when it was chosen.
         looked_at: when it was chosen, monotonic seconds.
         behind: input topics that had more than it takes when it began.
         clock_ms: the machine's clock then, milliseconds since 1970, if its rows must be the same in every try; else 0.
@@ -46,6 +47,7 @@ class BatchAttempt:
     silence_ms: int = 0
     awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
     looked_at: float = 0.0
     behind: frozenset[str] = frozenset()
     clock_ms: int = 0
@@ -63,6 +65,7 @@ class BatchAttempt:
             silence_ms=intent.silence_ms,
             awaited=intent.awaited,
             limits=intent.limits,
+            unread=frozenset(intent.limits),
             behind=intent.behind,
             clock_ms=intent.clock_ms,
             now_ms=intent.now_ms,

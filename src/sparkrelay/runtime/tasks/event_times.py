@@ -164,6 +164,14 @@ class EventTimeLimits:
                 self._times[partition.topic] = waiting.popleft()[1]
         return dict(self._times)
 
+    def unread(self) -> frozenset[str]:
+        """Return the topics of which there are rows to come behind the batch that :meth:`at` was asked for.
+
+        They were there at the last look, written and not read, or are to be made of what was unread upstream.
+        """
+        written = {partition.topic for partition, waiting in self._waiting.items() if waiting}
+        return frozenset(written.union(self.unread_since))
+
     def due(self) -> frozenset[str]:
         """Return the topics whose limits have let go since the last batch, if a window waits for that."""
         risen = {topic for topic, time in self._times.items() if time > self._used.get(topic, NO_TIME)}

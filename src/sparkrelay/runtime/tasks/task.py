@@ -404,6 +404,7 @@ class Task:
         self.attempt.silence_ms, self.attempt.now_ms = 0, clock_ms
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
         self.attempt.limits = self.event_time_limits.at({**positions, **{p: stop for p, (_, stop) in ranges.items()}})
+        self.attempt.unread = self.event_time_limits.unread()
         unread = self.event_time_limits.unread_since
         awaited = self.idle_topics.look(self._behind(positions, ranges), now, unread)
         self.attempt.awaited, self.attempt.looked_at = awaited, now
@@ -491,6 +492,7 @@ class Task:
             silence_ms=self.attempt.silence_ms,
             awaited=self.attempt.awaited,
             event_time_limits=self.attempt.limits,
+            unread=self.attempt.unread,
             clock_ms=self.attempt.clock_ms,
             now_ms=self.attempt.now_ms,
             left_out=self.attempt.left_out,
@@ -536,6 +538,7 @@ class Task:
         ranges = self.attempt.narrow(records, self.table_topics)
         positions = {**self.position.offsets, **{p: stop for p, (_, stop) in ranges.items()}}
         self.attempt.limits = self.event_time_limits.at(positions)
+        self.attempt.unread = self.event_time_limits.unread()
         self.attempt.behind = self._behind(self.position.offsets, ranges)
 
     def failed(self) -> int:

@@ -62,6 +62,20 @@ def test_a_limit_counts_once_what_it_is_true_of_is_read():
     assert limits.at({ROWS: 30}) == {"rows": LATEST}
 
 
+def test_more_is_to_come_while_something_is_unread_here_or_upstream():
+    limits = EventTimeLimits()
+    assert limits.unread() == frozenset()
+    limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
+    for stop in (19, 20):
+        limits.at({ROWS: stop})
+        assert limits.unread() == {ROWS.topic}
+    limits.seen(ROWS, 30, Limit(9))
+    limits.at({ROWS: 29})
+    assert limits.unread() == {ROWS.topic}
+    limits.at({ROWS: 30})
+    assert limits.unread() == frozenset()
+
+
 def test_another_look_at_the_same_end_replaces_the_one_before():
     limits = EventTimeLimits()
     limits.seen(ROWS, 20, Limit(5, unread_since=3.0))

@@ -50,7 +50,7 @@ from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
 from sparkrelay.state.space import disk_bytes
 from sparkrelay.state.view import merging
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.watermarks import LATEST, NO_TIME
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -418,6 +418,21 @@ def _merging(spec: StateSpec, own: TaskGroups, watermark: Watermark | None) -> C
     return counting(codec, own.stored, own.partial, own.values, completed, watermark, collected)
 
 
+def _looked_from(spec: StateSpec, task: TaskCommand) -> int:
+    """Return from when on, in milliseconds since 1970, a table with a history is still going to be looked into.
+
+    Who has been away has much to read, of the table and of those who look into it. These may be further back: their
+    rows come through a repartition topic, say. Kafka Streams takes both by their timestamps.
+    """
+    limits = task.event_time_limits
+    held = [
+        limits.get(topic, NO_TIME)
+        for topic in spec.looked_up_by
+        if topic in task.unread or (topic in task.behind and topic not in limits)
+    ]
+    return min(held, default=LATEST)
+
+
 def _operator(
     spec: StateSpec, task: TaskCommand, rows: pa.Table, watermark: Watermark | None
 ) -> Callable[[StoreView], Changes]:
@@ -427,7 +442,8 @@ def _operator(
     if spec.ranks_changes:
         return TaskRankings(spec, partition, own).operate
     if spec.history_ms is not None:
-        return TaskVersions(spec, partition, task.batch, own, clock_ms(task) + spec.ahead_ms).operate
+        latest_ms = clock_ms(task) + spec.ahead_ms
+        return TaskVersions(spec, partition, task.batch, own, latest_ms, _looked_from(spec, task)).operate
     assert watermark is not None, "sessions end by a watermark, as windows do"
     if spec.ranks_windows:
         return TaskRankedWindows(spec, own, watermark).operate

@@ -104,7 +104,9 @@ class _Brought:
 class TaskVersions:
     """One task's rows on their way into a table with a history."""
 
-    def __init__(self, spec: StateSpec, partition: int, batch: int, rows: pa.Table, latest_ms: int) -> None:
+    def __init__(  # noqa: PLR0917 - as they are needed
+        self, spec: StateSpec, partition: int, batch: int, rows: pa.Table, latest_ms: int, looked_from_ms: int
+    ) -> None:
         """Take the rows.
 
         Args:
@@ -114,6 +116,7 @@ class TaskVersions:
             rows: the task's, in their order.
             latest_ms: a later time moves nothing but its own key's row, ms since 1970: the one wrong clock of a
                 producer would have all that follows come too late.
+            looked_from_ms: from when on others are going to look into it yet: the stream time goes no further.
         """
         assert spec.newest is not None, "such a table holds rows as they came"
         assert spec.history_ms is not None, "and has a history"
@@ -122,6 +125,7 @@ class TaskVersions:
         self._partition = partition
         self._batch = batch
         self._latest_ms = latest_ms
+        self._looked_from_ms = looked_from_ms
         self._codec = NewestRows(spec.newest)
         keys = key_bytes([as_type(whole(rows.column(name)), spec.input.field(name).type) for name in spec.keys])
         # As in Kafka Streams, a record without a key belongs to no row.
@@ -149,7 +153,8 @@ class TaskVersions:
                 gone = some.filter(pc.invert(pc.is_in(some, value_set=kept)))
                 changed.append(gone)
                 new.append(pa.nulls(len(gone), pa.binary()))
-        if (after := int(self._times.max(initial=NO_TIME, where=self._times <= self._latest_ms))) > now:
+        newest_ms = int(self._times.max(initial=NO_TIME, where=self._times <= self._latest_ms))
+        if (after := min(newest_ms, self._looked_from_ms)) > now:
             changed.append(pa.array([versions.CLOCK], pa.binary()))
             new.append(pa.array([versions.clock_value(after, now, self._batch)], pa.binary()))
         changes = Changes.of(view, pa.concat_arrays(changed), pa.concat_arrays(new), None)

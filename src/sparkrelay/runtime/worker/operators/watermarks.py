@@ -154,8 +154,10 @@ def with_silence(ms: int, task: TaskCommand, topics: Collection[str]) -> int:
 
 
 def event_times_ms(column: pa.Array) -> NDArray[np.int64]:
-    """Return the event times of rows that have one, milliseconds since 1970: of times, or of windows."""
+    """Return the event times of rows that have one, ms since 1970: of times, of windows, or of these as such."""
     column = column.drop_null()
+    if pa.types.is_integer(column.type):
+        return _numbers(column)
     if pa.types.is_struct(column.type):
         # The last microsecond of a window is its time (``F.window_time``).
         return window_ends(column) - 1

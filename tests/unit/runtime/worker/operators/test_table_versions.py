@@ -58,11 +58,13 @@ class Table:
         self.was, self.clock, self.before, self.shown = {}, -1, -1, {}
         #: What is later does not move the stream time.
         self.latest = 1 << 62
+        #: Others look into the table from here on.
+        self.looked_from = 1 << 62
         self.number = 0
 
     def batch(self, rows, *, tries=1):
         """Take rows ``key, value, time`` as a micro-batch; return how many are too old."""
-        step = TaskVersions(self.spec, 0, self.number + 1, self.columns(rows), self.latest)
+        step = TaskVersions(self.spec, 0, self.number + 1, self.columns(rows), self.latest, self.looked_from)
         span = (self.number, self.number + 1)
         stamp = BatchStamp(
             0, self.number + 1, self.number, {TOPIC: span}, {TOPIC: self.number}, contents="rows", tries=tries
@@ -104,7 +106,7 @@ class Table:
             if at < self.before - self.history_ms:
                 late += 1
                 continue
-            self.clock = max(self.clock, at if at <= self.latest else -1)
+            self.clock = max(self.clock, min(at, self.looked_from) if at <= self.latest else -1)
             self.was.setdefault(key, {})[at] = value
         assert applied.entry.rows_late == late
         for row in applied.emitted.to_pylist():
@@ -165,6 +167,7 @@ def test_rows_are_found_as_of_their_times(tmp_path, seed):
             key = None if draw.random() < 0.05 else draw.choice(KEYS)
             rows.append((key, None if draw.random() < 0.25 else draw.choice("xyz"), at))
         table.latest = now + 5000
+        table.looked_from = draw.choice((1 << 62, 1 << 62, now - 10, now - 2000))
         if draw.random() < 0.2:
             # A first try that was of other rows is taken back.
             table.batch([("a", "never", now + 9999), (KEYS[-1], None, now)])
