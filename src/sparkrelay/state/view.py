@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state import rows
@@ -93,9 +94,15 @@ class Changes:
 
     @classmethod
     def of(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:
-        """Return the changes that put values under keys, whatever there is."""
+        """Return the changes that put values under keys, whatever there is; a key that has none is not deleted."""
         ordered = SortedKeys.of(keys)
-        return cls(keys, ordered.as_given(view.get(ordered.keys)), new, watermark, ordered=ordered)
+        old = ordered.as_given(view.get(ordered.keys))
+        if old.null_count and new.null_count:
+            there = pc.or_(pc.is_valid(old), pc.is_valid(new))
+            if there.false_count:
+                keys, old, new = (some.filter(there) for some in (keys, old, new))
+                ordered = SortedKeys.of(keys)
+        return cls(keys, old, new, watermark, ordered=ordered)
 
 
 def merging(

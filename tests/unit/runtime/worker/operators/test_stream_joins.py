@@ -67,6 +67,8 @@ class Join:
         self.specs = {side: spec_of(side, how, span_us, delay_ms, topics) for side in ("left", "right")}
         self.positions = {TopicPartition(topic, 0): 0 for topic in topics.values()}
         self.batch = self.tries = 0
+        #: Side -> keys of the store that its rows of the last micro-batch have changed.
+        self.changes = {}
 
     def run(self, rows, *, commit=True, awaited=("clicks", "views")):
         """Pass one micro-batch through; return what goes on, as ``(key, a, b)``."""
@@ -94,7 +96,9 @@ class Join:
                 continue
             own = [row for row in rows if row[0] == side]
             join = _TaskJoin(spec, command, [self.rows_of(side, own)] if own else [])
-            for batch in join.emitted(applied(spec, join)):
+            done = applied(spec, join)
+            self.changes[side] = len(done.keys)
+            for batch in join.emitted(done):
                 assert batch.schema.equals(OUTPUT)
                 found += [tuple(row.values())[:3] for row in batch.to_pylist()]
         if commit:
@@ -237,3 +241,14 @@ def test_many_pairs_go_on_in_pieces(join, monkeypatch):
     driven = join("inner", span_us=(10_000, 10_000))
     rows = [(side, "x", number, number) for side in ("left", "right") for number in range(10)]
     assert sorted(driven.run(rows), key=repr) == expected(rows, "inner", (10_000, 10_000))
+
+
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_a_row_that_has_found_one_is_not_taken_from_those_alone_again(join, how):
+    driven = join(how, (1000, 1000))
+    driven.run([("left", "hot", 0, number) for number in range(50)])
+    changed = []
+    for number in range(4):
+        assert len(driven.run([("right", "hot", 0, number)])) == 50
+        changed.append(driven.changes["right"])
+    assert changed == [51, 1, 1, 1]
