@@ -68,6 +68,8 @@ _TIME: Final = 8
 _BEHIND: Final = b"\xff" * (_TIME + 1)
 _CLOCK: Final = struct.Struct("<qqq")
 _SHORTEST_SPAN_MS: Final = 1000
+#: Keys and times that are looked for at once: all may find the same row, which may be large.
+_AT_A_TIME: Final = 2_000
 
 
 def clock(view: StoreView, batch: int | None = None) -> int:
@@ -102,8 +104,10 @@ def newest(view: StoreView, parts: pa.Array) -> tuple[Numbers, pa.Array]:
     return _found(view, side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts), parts)
 
 
-def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, batch: int) -> pa.Array:
+def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, batch: int) -> pa.DictionaryArray:
     """Return the row of each key that was valid at a time; null where there was none, or it is too long ago.
+
+    A row that is found at several times stands in the dictionary once, or a few times.
 
     Of a time that the history does not reach any more the row is known only if it is the newest. How far it reaches is
     counted from before the micro-batch: one that brings a large part of a topic does not hide from the rows that came
@@ -118,9 +122,24 @@ def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, bat
     """
     gone = times < clock(view, batch) - history_ms
     latest = np.where(gone, np.iinfo(np.int64).max, times)
-    found, values = _found(view, version_keys(parts, latest), parts)
-    there = (found <= times) & (found != NEVER)
-    return pc.if_else(pc.and_(pa.array(there), pc.not_equal(values, DELETED)), values, pa.scalar(None, pa.binary()))
+    starts = version_keys(parts, latest)
+    order = pc.array_sort_indices(starts)
+    at = order.to_numpy(zero_copy_only=False).astype(np.int64)
+    begins, stops = starts.take(order).to_pylist(), _stops(parts.take(order))
+    rows, count = [pa.array([], pa.binary())], 0
+    which = np.full(len(at), -1, dtype=np.int32)
+    for first in range(0, len(at), _AT_A_TIME):
+        keys, values = view.firsts(begins[first : first + _AT_A_TIME], stops[first : first + _AT_A_TIME])
+        encoded = keys.dictionary_encode()
+        numbers = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        distinct = values.take(pc.index_in(encoded.dictionary, value_set=keys))
+        since = np.append(_times(encoded.dictionary), NEVER)[numbers]
+        known = np.append(pc.not_equal(distinct, DELETED).to_numpy(zero_copy_only=False), False)[numbers]
+        here = at[first : first + _AT_A_TIME]
+        which[here] = np.where(known & (since <= times[here]), numbers + count, -1)
+        rows.append(distinct)
+        count += len(distinct)
+    return pa.DictionaryArray.from_arrays(pa.array(which, mask=which < 0), pa.concat_arrays(rows))
 
 
 def due_keys(parts: pa.Array, newest_times: Numbers, history_ms: int) -> pa.Array:
@@ -171,9 +190,14 @@ def _found(view: StoreView, starts: pa.Array, parts: pa.Array) -> tuple[Numbers,
     back = np.empty(len(order), dtype=np.int64)
     back[order.to_numpy(zero_copy_only=False).astype(np.int64)] = np.arange(len(order))
     times = np.full(len(order), NEVER, dtype=np.int64)
-    offsets, data = buffers(keys.drop_null())
-    times[keys.is_valid().to_numpy(zero_copy_only=False)] = -1 - read_big_endian(data, offsets[1:] - _TIME)
+    times[keys.is_valid().to_numpy(zero_copy_only=False)] = _times(keys.drop_null())
     return times[back], values.take(pa.array(back))
+
+
+def _times(keys: pa.Array) -> Numbers:
+    """Return since when the rows that stand under these keys are valid."""
+    offsets, data = buffers(keys)
+    return -1 - read_big_endian(data, offsets[1:] - _TIME)
 
 
 def _stops(parts: pa.Array) -> list[bytes]:

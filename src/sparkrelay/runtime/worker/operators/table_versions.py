@@ -74,11 +74,13 @@ def rows_as_of(
     asked = order[new]
     wanted, at = parts.take(pa.array(numbers[asked])), times[asked]
     # The rows of the micro-batch are in the store; what it has changed says nothing more.
-    values = look(
+    found = look(
         spec, task, spec.store, spec.contents, lambda view: versions.as_of(view, wanted, at, history_ms, task.batch)
     ).values
+    values = found.dictionary
+    which = pc.fill_null(found.indices, len(values)).to_numpy(zero_copy_only=False)
     taken = np.full(len(numbers), len(values), dtype=np.int64)
-    taken[order] = np.cumsum(new) - 1
+    taken[order] = which[np.cumsum(new) - 1]
     return pa.concat_arrays([values, pa.nulls(1, values.type)]), taken
 
 

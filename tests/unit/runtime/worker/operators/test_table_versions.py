@@ -140,7 +140,7 @@ class Table:
         found = self.store.look(
             "s", lambda view: versions.as_of(view, parts, times, self.history_ms, batch), contents="rows"
         )
-        return NewestRows(ROW).results(found.values)[0].to_pylist()
+        return NewestRows(ROW).results(found.values.dictionary_decode())[0].to_pylist()
 
     def known(self):
         """Return the keys of which there are rows; those that are digests are None."""
@@ -178,6 +178,19 @@ def test_rows_are_found_as_of_their_times(tmp_path, seed):
         asked = [(draw.choice(KEYS), max(0, now - draw.choice(ages))) for _ in range(60)]
         assert table.look(asked, table.number) == [table.as_of(key, at, table.before) for key, at in asked]
         assert table.look(asked, table.number + 1) == [table.as_of(key, at, table.clock) for key, at in asked]
+    table.store.close(clean=False)
+
+
+def test_a_row_that_is_found_many_times_is_there_a_few_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(versions, "_AT_A_TIME", 100)
+    table = Table(tmp_path / "0_0", 2000)
+    table.run([("a", "x", 0), ("a", "y", 500), ("b", None, 0), ("c", "z", 10)])
+    asked = [(key, at) for key in "abcd" for at in range(1000)]
+    parts = key_parts(key_bytes([pa.array([key for key, _ in asked])]).cast(pa.binary()))
+    times = np.array([at for _, at in asked], dtype=np.int64)
+    found = table.store.look("s", lambda view: versions.as_of(view, parts, times, 2000, 1), contents="rows").values
+    assert len(found.dictionary) < 50
+    assert table.look(asked, 1) == [table.as_of(key, at, -1) for key, at in asked]
     table.store.close(clean=False)
 
 
