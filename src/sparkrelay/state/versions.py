@@ -134,7 +134,8 @@ def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, bat
         numbers = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
         distinct = values.take(pc.index_in(encoded.dictionary, value_set=keys))
         since = np.append(_times(encoded.dictionary), NEVER)[numbers]
-        known = np.append(pc.not_equal(distinct, DELETED).to_numpy(zero_copy_only=False), False)[numbers]
+        distinct = pc.if_else(pc.equal(distinct, DELETED), pa.scalar(None, pa.binary()), distinct)
+        known = np.append(distinct.is_valid().to_numpy(zero_copy_only=False), False)[numbers]
         here = at[first : first + _AT_A_TIME]
         which[here] = np.where(known & (since <= times[here]), numbers + count, -1)
         rows.append(distinct)

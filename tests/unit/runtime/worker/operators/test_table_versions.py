@@ -140,7 +140,8 @@ class Table:
         found = self.store.look(
             "s", lambda view: versions.as_of(view, parts, times, self.history_ms, batch), contents="rows"
         )
-        return NewestRows(ROW).results(found.values.dictionary_decode())[0].to_pylist()
+        rows = NewestRows(ROW).results(found.values.dictionary)[0]
+        return rows.take(found.values.indices).to_pylist()
 
     def known(self):
         """Return the keys of which there are rows; those that are digests are None."""
