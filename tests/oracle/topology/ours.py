@@ -306,6 +306,8 @@ class _Standby:
         self._driver.process()
         self._driver._tasks.close()
         newer = self._copy.with_suffix(".next")
+        # Where no step has a store there is nothing yet.
+        self._state.mkdir(exist_ok=True)
         shutil.copytree(self._state, newer)
         if self._copy.exists():
             shutil.rmtree(self._state)
