@@ -107,13 +107,11 @@ def changes_of(view: StoreView, rows: CountedRows, touched: pa.Array, watermark:
         touched: which of them may differ from what is stored.
         watermark: of the store with the batch.
     """
-    new = rows.values().filter(touched)
-    changes = Changes.of(view, rows.keys.filter(touched), new, watermark)
-    moved = pc.invert(pc.fill_null(pc.equal(changes.old, new), False))
-    kept = pc.and_(moved, pc.invert(pc.and_(pc.is_null(changes.old), pc.is_null(new))))
-    if pc.all(kept, min_count=0).as_py():
+    changes = Changes.of(view, rows.keys.filter(touched), rows.values().filter(touched), watermark)
+    moved = pc.invert(pc.fill_null(pc.equal(changes.old, changes.new), False))
+    if pc.all(moved, min_count=0).as_py():
         return changes
-    return Changes.of(view, changes.keys.filter(kept), new.filter(kept), watermark)
+    return Changes.of(view, changes.keys.filter(moved), changes.new.filter(moved), watermark)
 
 
 def content(rows: pa.Array) -> pa.Array:
