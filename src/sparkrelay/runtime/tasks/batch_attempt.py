@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from sparkrelay.runtime.contract.commands import LeftOut
+    from sparkrelay.runtime.tasks.event_times import EventTimeLimits
     from sparkrelay.types import TopicPartition
 
 __all__ = ["BatchAttempt"]
@@ -83,6 +84,10 @@ class BatchAttempt:
         }
         self.ranges = without_records | plan_ranges(starts, stops, records, first)
         return self.ranges
+
+    def limit(self, limits: EventTimeLimits, stops: Mapping[TopicPartition, int]) -> None:
+        """Take the limits of event times as they are for a batch behind which the task stands there."""
+        self.limits, self.unread = limits.at(stops), limits.unread()
 
     def go_without(self, partition: TopicPartition, offset: int, reason: LeftOut) -> None:
         """Leave a record out from now on."""

@@ -403,8 +403,7 @@ class Task:
             return ranges
         self.attempt.silence_ms, self.attempt.now_ms = 0, clock_ms
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
-        self.attempt.limits = self.event_time_limits.at({**positions, **{p: stop for p, (_, stop) in ranges.items()}})
-        self.attempt.unread = self.event_time_limits.unread()
+        self.attempt.limit(self.event_time_limits, {**positions, **{p: stop for p, (_, stop) in ranges.items()}})
         unread = self.event_time_limits.unread_since
         awaited = self.idle_topics.look(self._behind(positions, ranges), now, unread)
         self.attempt.awaited, self.attempt.looked_at = awaited, now
@@ -537,8 +536,7 @@ class Task:
         """Have the batch that has failed take so many of its records when it runs again; others come in later ones."""
         ranges = self.attempt.narrow(records, self.table_topics)
         positions = {**self.position.offsets, **{p: stop for p, (_, stop) in ranges.items()}}
-        self.attempt.limits = self.event_time_limits.at(positions)
-        self.attempt.unread = self.event_time_limits.unread()
+        self.attempt.limit(self.event_time_limits, positions)
         self.attempt.behind = self._behind(self.position.offsets, ranges)
 
     def failed(self) -> int:
