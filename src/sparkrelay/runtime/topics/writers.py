@@ -45,6 +45,8 @@ def writers_of(
 ) -> dict[str, Writers]:
     """Return the writers of each repartition topic whose rows come with the event times that are gone by behind it.
 
+    Left out is one whose readers write it, themselves or by way of others: they would wait for themselves.
+
     Args:
         topology: what runs.
         names: Kafka's names of its topics.
@@ -56,12 +58,22 @@ def writers_of(
             writing[names(leg.sink.topic, internal=True)].add(leg.subtopology)
     reading = {id_.subtopology: {partition.topic for partition in partitions} for id_, partitions in inputs.items()}
 
-    def upstream(topic: str) -> frozenset[TopicPartition]:
-        behind = [read for part in writing[topic] for read in reading[part] if read in writing]
-        own = {p for read in behind for id_, some in inputs.items() if id_.subtopology in writing[read] for p in some}
-        return frozenset(own).union(*map(upstream, behind))
+    def above(topic: str) -> set[str]:
+        found: set[str] = set()
+        todo = [topic]
+        while todo:
+            new = {read for part in writing[todo.pop()] for read in reading[part] if read in writing} - found
+            found |= new
+            todo += new
+        return found
 
-    timed = [names(topic, internal=True) for topic in shipped_event_times(topology.legs)]
+    def upstream(topic: str) -> frozenset[TopicPartition]:
+        parts = {part for read in above(topic) for part in writing[read]}
+        return frozenset(p for id_, some in inputs.items() if id_.subtopology in parts for p in some)
+
+    timed = [
+        name for topic in shipped_event_times(topology.legs) if (name := names(topic, internal=True)) not in above(name)
+    ]
     said = {part: sum(len(t) + _TIMES_CHARACTERS for t in timed if part in writing[t]) for part in reading}
     return {
         topic: Writers(

@@ -45,3 +45,16 @@ def test_what_a_commit_cannot_say_is_not_asked_for(sinks, known):
     found = layout(chained=True, sinks=sinks)
     of_first = [topic for topic, writers in found.writers.items() if not writers.upstream]
     assert bool(of_first) == known
+
+
+@pytest.mark.parametrize("also_at_once", [False, True])
+def test_a_topic_that_its_own_readers_write_is_waited_for_by_nobody(also_at_once):
+    builder = StreamsBuilder()
+    rates = builder.table("rates", key=String("user"), value=Json("rate int"), history="1 hour")
+    orders = builder.stream("in", key=String("user"), value=Json("n int"))
+    orders.join(rates, "user", grace="1 minute").to("waited")
+    if also_at_once:
+        orders.join(rates, "user").to("at-once")
+    found = lay_out(builder.build(), TopicNames("app"), {"in": 2, "rates": 2, "waited": 2, "at-once": 2})
+    assert len(found.writers) == (0 if also_at_once else 1)
+    assert {task.subtopology for task in found.tasks} == ({0} if also_at_once else {0, 1})
