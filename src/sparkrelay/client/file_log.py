@@ -9,6 +9,7 @@ A partition is a directory: ``log``, and one file for each transaction that has 
 
 from __future__ import annotations
 
+import mmap
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -105,9 +106,14 @@ class FileLog:
             at = decoded.next_offset
         return pa.concat_batches(parts)
 
-    def _data(self, partition: TopicPartition) -> bytes:
-        path = self._path(partition) / _LOG
-        return path.read_bytes() if path.exists() else b""
+    def _data(self, partition: TopicPartition) -> memoryview:
+        """Return the log, mapped: of most of it only the headers are looked at."""
+        try:
+            with (self._path(partition) / _LOG).open("rb") as file:
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (FileNotFoundError, ValueError):
+            # There is none, or it is empty.
+            return memoryview(b"")
 
     def _written(self, transactional_id: str) -> list[Path]:
         return sorted(self._directory.glob(f"*/{_OPEN}{transactional_id}"))
@@ -116,8 +122,8 @@ class FileLog:
         return self._directory / f"{partition.topic}-{partition.partition}"
 
 
-def _end(data: bytes) -> int:
-    end = end_offset(memoryview(data), 0)
+def _end(data: memoryview) -> int:
+    end = end_offset(data, 0)
     assert end is not None, "only whole batches are appended"
     return end
 

@@ -106,11 +106,12 @@ class Applied:
         keys: changed keys.
         values: their values now; null where deleted.
         entry: the journal's.
-        over: ``key, value`` of the windows that are over with the batch, in the order of keys, if they are asked for.
+        over: the watermarks before and with the batch, in milliseconds since 1970, if what is over with it is asked
+            for: it ends after the one and by the other (``StoreAfter.over``).
     """
 
     emitted: pa.RecordBatch | None
     keys: pa.Array
     values: pa.Array
     entry: JournalEntry
-    over: pa.RecordBatch | None = None
+    over: tuple[int, int] | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sparkrelay.state.batch import BatchStamp
-    from sparkrelay.state.header import TaskHeader
+    from sparkrelay.state.header import JournalEntry, TaskHeader
     from sparkrelay.types import TopicPartition
 
 __all__ = [
@@ -116,6 +116,14 @@ def require_next_batch(path: Path, header: TaskHeader, leg: str, batch: BatchSta
                 f"batch {batch.number} of leg {leg!r} was sent as try {batch.tries}, but try {entry.tries} of leg "
                 f"{entry.leg!r} is in",
             )
+
+
+def require_applied(path: Path, header: TaskHeader, task_epoch: int, entry: JournalEntry) -> None:
+    """Refuse to read on of what a leg's share of a batch has done once it was taken back."""
+    require_task_epoch(path, header, task_epoch)
+    wanted = (entry.number, entry.leg, entry.batch, entry.tries)
+    if wanted not in {(other.number, other.leg, other.batch, other.tries) for other in header.journals}:
+        raise _out_of_step(path, f"batch {entry.batch} of leg {entry.leg!r}, try {entry.tries}, was taken back")
 
 
 def require_contents(header: TaskHeader, store: str, wanted: str) -> None:

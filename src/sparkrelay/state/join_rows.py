@@ -6,9 +6,9 @@ A row stands under the end of its *bucket*, its side, the join's key, its event 
 
 So what is over comes first, as in every store whose rows end (``state.watermarks``), and the rows of one side, key and
 bucket lie together in the order of their times: a probe is one range a bucket. A bucket spans the join's reach, so that
-there are two or three to be asked. What has to go out alone unless something is found for it stands there once
-more, under the end of its own time, side, and whole row: once that is over it goes out, and if a row is found for it
-before, it is removed.
+there are two or three to be asked. For what has to go out alone unless something is found for it there is a *note*
+with the columns of its key, under the end of its own time and its side: once that is over the row goes out, which is
+still there then, and if a row is found for it before, the note is removed.
 
 A key that is too long for LMDB is written as its digest (BLAKE2b, 32 bytes).
 """
@@ -30,11 +30,24 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["LONGEST_KEY", "Buckets", "StoredRows", "bounds", "key_parts", "pending_keys", "pending_of", "row_keys"]
+__all__ = [
+    "FIRST_NOTE",
+    "LONGEST_KEY",
+    "Buckets",
+    "StoredRows",
+    "bounds",
+    "key_parts",
+    "note_keys",
+    "noted_rows",
+    "notes_of",
+    "row_keys",
+]
 
 #: Behind the end of a bucket: whose rows these are.
 _ROWS: Final = {"left": b"\x01", "right": b"\x02"}
-_PENDING: Final = {"left": b"\x11", "right": b"\x12"}
+_NOTES: Final = {"left": b"\x11", "right": b"\x12"}
+#: Notes come behind rows, under each end.
+FIRST_NOTE: Final = min(_NOTES.values())
 _END: Final = 8
 #: Event time, batch, index.
 _BEHIND_KEY: Final = 8 + 8 + 4
@@ -80,23 +93,30 @@ class StoredRows:
     Attributes:
         keys: where they stand.
         times_us: their event times, microseconds since 1970.
-        values: the rows.
+        lengths: bytes of each row.
+        values: the rows; None if they were left where they are.
     """
 
     keys: pa.Array
     times_us: Numbers
-    values: pa.Array
+    lengths: Numbers
+    values: pa.Array | None
 
     @classmethod
-    def of(cls, keys: pa.Array, values: pa.Array) -> StoredRows:
+    def of(cls, keys: pa.Array, lengths: Numbers, values: pa.Array | None) -> StoredRows:
         """Read the keys."""
-        offsets, data = buffers(keys)
-        return cls(keys, read_big_endian(data, offsets[1:] - _BEHIND_KEY), values)
+        return cls(keys, _times_us(keys), lengths, values)
+
+    @classmethod
+    def none(cls) -> StoredRows:
+        """Return no rows."""
+        return cls.of(pa.array([], pa.binary()), np.empty(0, dtype=np.int64), None)
 
     def take(self, indices: Numbers) -> StoredRows:
         """Return some of them."""
         some = pa.array(indices)
-        return StoredRows(self.keys.take(some), self.times_us[indices], self.values.take(some))
+        values = None if self.values is None else self.values.take(some)
+        return StoredRows(self.keys.take(some), self.times_us[indices], self.lengths[indices], values)
 
 
 def key_parts(keys: pa.Array) -> pa.Array:
@@ -132,15 +152,27 @@ def bounds(side: str, fronts: pa.Array, parts: pa.Array, first_us: Numbers, last
     return tuple(side_by_side(fronts, side_bytes, parts, big_endian(times)) for times in (first_us, last_us + 1))
 
 
-def pending_keys(side: str, ends_ms: Numbers, keys: pa.Array) -> pa.Array:
-    """Return where rows stand that go out alone once they are over, by where they stand themselves."""
-    return side_by_side(big_endian(ends_ms), pa.scalar(_PENDING[side], pa.binary()), drop_first(keys, _END + 1))
+def note_keys(side: str, ends_ms: Numbers, keys: pa.Array) -> pa.Array:
+    """Return where the notes of rows stand that go out alone once they are over, by where they stand themselves."""
+    return side_by_side(big_endian(ends_ms), pa.scalar(_NOTES[side], pa.binary()), drop_first(keys, _END + 1))
 
 
-def pending_of(side: str, over: pa.RecordBatch) -> pa.RecordBatch:
-    """Return those of what is over that go out alone."""
+def notes_of(side: str, over: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the notes of a side's rows among those that are over."""
     sides = pc.binary_slice(over.column("key"), _END, _END + 1)
-    return over.filter(pc.equal(sides, pa.scalar(_PENDING[side], pa.binary())))
+    return over.filter(pc.equal(sides, pa.scalar(_NOTES[side], pa.binary())))
+
+
+def noted_rows(side: str, notes: pa.Array, buckets: Buckets) -> pa.Array:
+    """Return where the rows stand whose notes have these keys."""
+    fronts = buckets.fronts(buckets.numbers(_times_us(notes)))
+    return side_by_side(fronts, pa.scalar(_ROWS[side], pa.binary()), drop_first(notes, _END + 1))
+
+
+def _times_us(keys: pa.Array) -> Numbers:
+    """Return the event times that stand in keys."""
+    offsets, data = buffers(keys)
+    return read_big_endian(data, offsets[1:] - _BEHIND_KEY)
 
 
 def _part(key: bytes) -> bytes:

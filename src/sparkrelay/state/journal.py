@@ -1,12 +1,15 @@
 """The journal of a leg: what it takes to take a batch back.
 
-Of each entry of the header it keeps the changed keys with the values they had, as an Arrow IPC stream, cut into pieces
-of 64 KiB: LMDB needs neighbouring free pages for each value, and large holes are hard to find in a file that has been
-written to for a while.
+Of each entry of the header it keeps the changed keys with the values they had, as Arrow IPC streams one behind the
+other, cut into pieces of 64 KiB: LMDB needs neighbouring free pages for each value, and large holes are hard to find in
+a file that has been written to for a while. A micro-batch may delete more than fits into memory (what a hot key of a
+join has found), so each stream holds some of the changes.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
 import struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +19,11 @@ import pyarrow as pa
 from sparkrelay.errors import StoreCorruptedException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from sparkrelay.state.header import JournalEntry
 
-__all__ = ["drop", "read", "write"]
+__all__ = ["drop", "read", "read_changes", "read_next", "write"]
 
 _PIECE_BYTES: Final = 64 << 10
 _NAME: Final = b"sparkrelay.name"
@@ -31,7 +34,7 @@ def write(
     transaction: Any,
     table: Any,
     number: int,
-    changes: pa.RecordBatch,
+    changes: Iterable[pa.RecordBatch],
     beside: Mapping[str, pa.RecordBatch] = MappingProxyType({}),
 ) -> int:
     """Store the changes of journal ``number``; return the count of their pieces.
@@ -40,17 +43,22 @@ def write(
         transaction: of the environment.
         table: of journals.
         number: the journal's.
-        changes: ``key, old``: with them the batch is taken back.
-        beside: by name, rows for other legs of the batch; each is a stream of its own behind that of the changes.
+        changes: ``key, old``, some at a time: with them the batch is taken back.
+        beside: by name, rows for other legs of the batch; they stand behind the changes.
     """
-    sink = pa.BufferOutputStream()
-    for batch in (changes, *(_named(batch, name) for name, batch in beside.items())):
+    pieces, rest = 0, b""
+    for batch in itertools.chain(changes, (_named(batch, name) for name, batch in beside.items())):
+        sink = pa.BufferOutputStream()
+        sink.write(rest)
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-    data = memoryview(sink.getvalue())
-    pieces = 0
-    for start in range(0, len(data), _PIECE_BYTES):
-        transaction.put(_KEY.pack(number, pieces), data[start : start + _PIECE_BYTES], db=table)
+        data = memoryview(sink.getvalue())
+        while len(data) >= _PIECE_BYTES:
+            transaction.put(_KEY.pack(number, pieces), data[:_PIECE_BYTES], db=table)
+            data, pieces = data[_PIECE_BYTES:], pieces + 1
+        rest = bytes(data)
+    if rest:
+        transaction.put(_KEY.pack(number, pieces), rest, db=table)
         pieces += 1
     return pieces
 
@@ -61,19 +69,50 @@ def read(transaction: Any, table: Any, entry: JournalEntry) -> tuple[pa.RecordBa
     Raises:
         StoreCorruptedException: a piece is missing, or it is no Arrow stream.
     """
-    pieces = [transaction.get(_KEY.pack(entry.number, piece), db=table) for piece in range(entry.pieces)]
+    changes, beside, at = [], {}, 0
+    while (found := _next(transaction, table, entry, at)) is not None:
+        batch, at = found
+        if (name := _name_of(batch)) is None:
+            changes.append(batch)
+        else:
+            beside[name] = batch
+    return pa.concat_batches(changes), beside
+
+
+def read_changes(transaction: Any, table: Any, entry: JournalEntry) -> Iterator[pa.RecordBatch]:
+    """Yield the changes, some at a time; else as :func:`read`."""
+    at = 0
+    while (found := read_next(transaction, table, entry, at)) is not None:
+        batch, at = found
+        yield batch
+
+
+def read_next(transaction: Any, table: Any, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
+    """Return the changes at a place of a journal, from 0 on, and the place of the next ones; None behind the last."""
+    found = _next(transaction, table, entry, at)
+    return None if found is None or _name_of(found[0]) is not None else found
+
+
+def _next(transaction: Any, table: Any, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
+    """Return what stands at a place of a journal, and the place behind it; None at the end.
+
+    Raises:
+        StoreCorruptedException: a piece is missing, or it is no Arrow stream.
+    """
+    pieces = _Pieces(transaction, table, entry, at)
     try:
-        data = pa.BufferReader(pa.py_buffer(b"".join(pieces)))
-        changes, beside = _next(data), {}
-        while data.tell() < data.size():
-            batch = _next(data)
-            beside[batch.schema.metadata[_NAME].decode()] = batch
-    except (pa.ArrowInvalid, KeyError, TypeError, StopIteration) as error:
+        if not pieces.rest:
+            return None
+        with pa.ipc.open_stream(pieces) as reader:
+            batch = reader.read_next_batch()
+            for _ in reader:
+                raise pa.ArrowInvalid("a stream of it has several record batches")
+    except (pa.ArrowInvalid, OSError, StopIteration) as error:
         raise StoreCorruptedException(
             f"the journal of leg {entry.leg!r}, batch {entry.batch}, cannot be read ({error}); the store must be "
             "rebuilt from its changelog"
         ) from error
-    return changes, beside
+    return batch, pieces.tell()
 
 
 def drop(transaction: Any, table: Any, entry: JournalEntry) -> None:
@@ -86,10 +125,49 @@ def _named(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     return batch.replace_schema_metadata({_NAME: name})
 
 
-def _next(data: pa.BufferReader) -> pa.RecordBatch:
-    """Return the one record batch of the next stream, which is read to its end."""
-    with pa.ipc.open_stream(data) as reader:
-        batch = reader.read_next_batch()
-        for _ in reader:
-            raise pa.ArrowInvalid("it has several record batches")
-        return batch
+def _name_of(batch: pa.RecordBatch) -> str | None:
+    """Return the name of rows that stand beside the changes; None: these are changes."""
+    name = (batch.schema.metadata or {}).get(_NAME)
+    return None if name is None else name.decode()
+
+
+class _Pieces(io.RawIOBase):
+    """The pieces of a journal as one file, each of them read when it is come to."""
+
+    def __init__(self, transaction: Any, table: Any, entry: JournalEntry, at: int) -> None:
+        super().__init__()
+        self._transaction = transaction
+        self._table = table
+        self._entry = entry
+        self._at = at
+        self._piece, self._number = memoryview(b""), -1
+
+    @property
+    def rest(self) -> memoryview:
+        """What is left of the piece in which the next byte stands; nothing at the end."""
+        number, behind = divmod(self._at, _PIECE_BYTES)
+        if number >= self._entry.pieces:
+            return memoryview(b"")
+        if number != self._number:
+            piece = self._transaction.get(_KEY.pack(self._entry.number, number), db=self._table)
+            if piece is None:
+                raise pa.ArrowInvalid(f"piece {number} of {self._entry.pieces} is missing")
+            self._piece, self._number = memoryview(piece), number
+        return self._piece[behind:]
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, fewer than ``size`` at the end only."""
+        parts = []
+        while size and (rest := self.rest):
+            parts.append(rest if size < 0 else rest[:size])
+            self._at += len(parts[-1])
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def tell(self) -> int:
+        """Return the place of the next byte."""
+        return self._at

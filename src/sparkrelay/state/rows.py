@@ -6,6 +6,7 @@ by and freed one after the other, each time through memory that no cache holds a
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SortedKeys",
+    "any_in",
     "as_binary",
     "ascending",
     "between",
@@ -31,7 +33,10 @@ __all__ = [
     "ends",
     "first_key",
     "firsts",
+    "found_in",
     "get",
+    "get_some",
+    "has",
     "last_key",
     "latest",
     "put",
@@ -39,6 +44,8 @@ __all__ = [
 ]
 
 _AT_A_TIME: Final = 8192
+#: Of keys whose values may be large, to begin with.
+_FEW: Final = 64
 #: So many keys that it takes less time to put them in LMDB's order first.
 _WORTH_SORTING: Final = 1024
 
@@ -120,16 +127,46 @@ def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     return _in_order(transaction, table, keys.take(order)).take(_way_back(order))
 
 
-def _in_order(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
-    parts = []
+def get_some(transaction: Any, table: Any, keys: pa.Array, most_bytes: int) -> pa.Array:
+    """Return the value of each of the first keys, null where there is none: of so many that they come to some bytes.
+
+    Args:
+        transaction: of the environment.
+        table: which.
+        keys: fastest in the order of bytes.
+        most_bytes: from which on there are enough, once there is one.
+    """
+    parts, size, start, count = [], 0, 0, _FEW
     with transaction.cursor(db=table) as cursor:
-        for start in range(0, len(keys), _AT_A_TIME):
-            part = keys[start : start + _AT_A_TIME].to_pylist()
-            values = _get_spelt(transaction, table, part) if _spelt(part) else _get(cursor, part)
-            parts.append(pa.array(values, pa.binary()))
+        while start < len(keys) and size < most_bytes:
+            parts.append(_values(transaction, table, cursor, keys[start : start + count]))
+            size += parts[-1].nbytes
+            start += count
+            # No more than come to that by what they were so far.
+            count = max(1, min(_AT_A_TIME, 4 * count, (most_bytes - size) * start // size))
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+
+
+def has(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
+    """Return whether each key has a value."""
+    with transaction.cursor(db=table) as cursor:
+        return pa.array([cursor.set_key(spell(key)) for key in keys.to_pylist()], pa.bool_())
+
+
+def _in_order(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
+    with transaction.cursor(db=table) as cursor:
+        parts = [
+            _values(transaction, table, cursor, keys[start : start + _AT_A_TIME])
+            for start in range(0, len(keys), _AT_A_TIME)
+        ]
     if len(parts) == 1:
         return parts[0]
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+
+
+def _values(transaction: Any, table: Any, cursor: Any, keys: pa.Array) -> pa.Array:
+    part = keys.to_pylist()
+    return pa.array(_get_spelt(transaction, table, part) if _spelt(part) else _get(cursor, part), pa.binary())
 
 
 def between(transaction: Any, table: Any, first: bytes, stop: bytes, most: int | None = None) -> pa.RecordBatch:
@@ -168,10 +205,44 @@ def firsts(transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterabl
     return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
 
 
+def any_in(transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes]) -> NDArray[np.bool_]:
+    """Return whether anything lies in each range ``[start, stop)``; fastest where they come in the order of bytes.
+
+    Neither empty nor long keys are looked at.
+    """
+    found: list[bool] = []
+    with transaction.cursor(db=table) as cursor:
+        at = last = b""
+        there = False
+        for start, stop in zip(starts, stops, strict=True):
+            # What was found for an earlier range is the first key from this one's start on, too, unless it is below.
+            if not there or at < start or start < last:
+                there = cursor.set_range(start)
+                at = cursor.key()
+            last = start
+            found.append(there and at < stop)
+    return np.array(found, dtype=np.bool_)
+
+
 def ranges(
     transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes]
 ) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
     """Return what lies in each range ``[start, stop)``: the number of each key's range, the keys, the values.
+
+    Else as :func:`found_in`.
+    """
+    numbers, keys, _, values = found_in(transaction, table, starts, stops)
+    assert values is not None, "all are wanted"
+    return numbers, keys, values
+
+
+def found_in(
+    transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes], most_bytes: int | None = None
+) -> tuple[NDArray[np.int64], pa.Array, NDArray[np.int64], pa.Array | None]:
+    """Return what lies in each range ``[start, stop)``.
+
+    The number of each key's range, the keys, how long their values are, and these; None if they come to more than
+    ``most_bytes``.
 
     Fastest where ranges come in the order of bytes, for then a key that was found beyond one of them says that those
     in front of it are empty. They may overlap. The empty key is not looked at, and no bound may be a long one; long
@@ -179,7 +250,9 @@ def ranges(
     """
     keys: list[bytes] = []
     values: list[bytes] = []
+    lengths: list[int] = []
     counts: list[int] = []
+    left = sys.maxsize if most_bytes is None else most_bytes
     with transaction.cursor(db=table) as cursor:
         at = last = b""
         there = False
@@ -192,12 +265,18 @@ def ranges(
             while there and start <= at < stop:
                 key, value = (at, cursor.value()) if len(at) < SPELT_BYTES else read_spelt(cursor.value())
                 keys.append(key)
-                values.append(value)
+                lengths.append(len(value))
+                left -= len(value)
+                if left >= 0:
+                    values.append(value)
+                else:
+                    values.clear()
                 there = cursor.next()
                 at = cursor.key()
             counts.append(len(keys) - before)
     numbers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    return numbers, pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+    kept = pa.array(values, pa.binary()) if left >= 0 else None
+    return numbers, pa.array(keys, pa.binary()), np.array(lengths, dtype=np.int64), kept
 
 
 def keys_beginning(transaction: Any, table: Any, beginnings: Iterable[bytes]) -> pa.Array:

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from sparkrelay.state import checks, journal, rows, scan
+from sparkrelay.state.after import StoreAfter
 from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.restorable import RestorableStore
@@ -25,6 +24,8 @@ from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pyarrow as pa
 
 
 __all__ = ["TaskStore"]
@@ -118,18 +119,17 @@ class TaskStore(RestorableStore):
             checks.require_contents(header, store, batch.contents)
             checks.require_positions(self.path, header, leg, batch)
             before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
-            view = StoreView(transaction, table, header, store)
-            changes = operate(view)
+            changes = operate(StoreView(transaction, table, header, store))
+            number, undo = header.next_journal, changes.undo(transaction, table)
+            pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
             self._drop_expired(transaction, table, expired, len(changes.keys))
             self._put(transaction, table, changes.ordered.keys, changes.ordered.as_stored(changes.new))
-            number, undo = header.next_journal, pa.record_batch([changes.keys, changes.old], ["key", "old"])
-            pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
             ranges = dict(batch.ranges)
             entry = JournalEntry(
                 *(number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changes.keys), pieces),
                 rows_late=changes.rows_late,
             )
-            windows = None
+            span = None
             if (watermark := changes.watermark) is not None:
                 now, last = max(watermark.ms, before), rows.last_key(transaction, table, ENDLESS)
                 following = rows.first_key(transaction, table, over(now))
@@ -143,11 +143,25 @@ class TaskStore(RestorableStore):
                     sources=watermark.sources,
                     sources_read=watermark.sources_read,
                 )
-                windows = rows.between(transaction, table, over(before), over(now)) if watermark.final else None
+                span = (before, now) if watermark.final else None
             header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
-            return header, Applied(changes.emitted, changes.keys, changes.new, entry, windows)
+            return header, Applied(changes.emitted, changes.keys, changes.new, entry, span)
 
         return self._change(change)
+
+    def after(self, applied: Applied, *, task_epoch: int) -> StoreAfter:
+        """Return a store as a leg's share of a batch has left it.
+
+        Args:
+            applied: what :meth:`change_batch` has returned.
+            task_epoch: of the batch.
+        """
+
+        def check(transaction: Any) -> None:
+            checks.require_applied(self.path, self._load(transaction), task_epoch, applied.entry)
+
+        table = self._table(applied.entry.store)
+        return StoreAfter(self._environment, table, self._journal, applied, check)
 
     def watermark_before(self, store: str, *, batch: BatchStamp) -> int:
         """Return what a store's watermark is before a batch, in milliseconds since 1970; no try of the batch counts.

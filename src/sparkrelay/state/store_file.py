@@ -172,9 +172,9 @@ class StoreFile:
         """Put the old values back of whatever is journalled."""
         # Backwards, so that a key which two legs changed ends with its oldest value.
         for entry in reversed(header.journals):
-            changes, _ = journal.read(transaction, self._journal, entry)
             table = self._environment.opened(STORE_PREFIX + entry.store)
-            self._put(transaction, table, changes.column(0), changes.column(1))
+            for changes in journal.read_changes(transaction, self._journal, entry):
+                self._put(transaction, table, changes.column(0), changes.column(1))
             journal.drop(transaction, self._journal, entry)
         return replace(header, journals=())
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state import rows
+from sparkrelay.state.byte_arrays import equal
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from sparkrelay.state.header import TaskHeader
 
 __all__ = ["Changes", "StoreView", "merging"]
+
+#: Bytes of old values that are in memory at a time.
+_UNDO_BYTES: Final = 32 << 20
 
 
 class StoreView:
@@ -43,6 +47,10 @@ class StoreView:
     def get(self, keys: pa.Array) -> pa.Array:
         """Return the value of each key, null where there is none."""
         return rows.get(self._transaction, self._table, keys)
+
+    def has(self, keys: pa.Array) -> pa.Array:
+        """Return whether each key has a value."""
+        return rows.has(self._transaction, self._table, keys)
 
     def between(self, first: bytes, stop: bytes, most: int | None = None) -> pa.RecordBatch:
         """Return ``key, value`` of the keys in ``[first, stop)``, bounds with which keys begin; the first ``most``."""
@@ -67,6 +75,19 @@ class StoreView:
         """
         return rows.ranges(self._transaction, self._table, starts, stops)
 
+    def any_in(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> NDArray[np.bool_]:
+        """Return whether anything lies in each range of keys ``[start, stop)``; else as :meth:`firsts`."""
+        return rows.any_in(self._transaction, self._table, starts, stops)
+
+    def found_in(
+        self, starts: Iterable[bytes], stops: Iterable[bytes], most_bytes: int
+    ) -> tuple[NDArray[np.int64], pa.Array, NDArray[np.int64], pa.Array | None]:
+        """Return what lies in ranges of keys, without the values if these come to more than that.
+
+        The number of each key's range, the keys, how long their values are, and these; else as :meth:`ranges`.
+        """
+        return rows.found_in(self._transaction, self._table, starts, stops, most_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -74,7 +95,7 @@ class Changes:
 
     Attributes:
         keys: distinct keys.
-        old: the value that each of them has, null where it has none.
+        old: the value that each of them has, null where it has none; None if nobody has read them, who may be many.
         new: the one that it is to have; null deletes.
         watermark: of a store whose rows end: what it is with the batch.
         emitted: rows to send on, if they are to be found in :class:`~sparkrelay.state.batch.Applied`.
@@ -84,7 +105,7 @@ class Changes:
     """
 
     keys: pa.Array
-    old: pa.Array
+    old: pa.Array | None
     new: pa.Array
     watermark: Watermark | None
     emitted: pa.RecordBatch | None = None
@@ -92,17 +113,32 @@ class Changes:
     ordered: SortedKeys = field(default_factory=lambda: SortedKeys(pa.array([], pa.binary())))
     rows_late: int = 0
 
+    def undo(self, transaction: Any, table: Any) -> Iterator[pa.RecordBatch]:
+        """Yield ``key, old``, some at a time; to be taken before the store is changed."""
+        keys, old = (self.keys, self.old) if self.old is not None else (self.ordered.keys, None)
+        start = 0
+        while start < len(keys) or not start:
+            some = rows.get_some(transaction, table, keys[start:], _UNDO_BYTES) if old is None else old
+            yield pa.record_batch([keys[start : start + len(some)], some], ["key", "old"])
+            start += max(1, len(some))
+
     @classmethod
     def of(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:
         """Return the changes that put values under keys, whatever there is; a key that has none is not deleted."""
-        ordered = SortedKeys.of(keys)
-        old = ordered.as_given(view.get(ordered.keys))
-        if old.null_count and new.null_count:
-            there = pc.or_(pc.is_valid(old), pc.is_valid(new))
-            if there.false_count:
-                keys, old, new = (some.filter(there) for some in (keys, old, new))
-                ordered = SortedKeys.of(keys)
-        return cls(keys, old, new, watermark, ordered=ordered)
+        if new.null_count:
+            kept = new.is_valid().to_numpy(zero_copy_only=False).copy()
+            kept[~kept] = view.has(keys.filter(pa.array(~kept))).to_numpy(zero_copy_only=False)
+            if not kept.all():
+                keys, new = keys.filter(pa.array(kept)), new.filter(pa.array(kept))
+        return cls(keys, None, new, watermark, ordered=SortedKeys.of(keys))
+
+    @classmethod
+    def moved(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:
+        """Return the changes that put values under keys; what is there as it is to be is left out."""
+        old = view.get(keys)
+        real = pc.invert(equal(old, new))
+        keys, old, new = keys.filter(real), old.filter(real), new.filter(real)
+        return cls(keys, old, new, watermark, ordered=SortedKeys.of(keys))
 
 
 def merging(

@@ -63,7 +63,10 @@ class Copy:
             self.epoch, number, self.committed, {INPUT: (at, at + 10)}, {INPUT: at}, {CHANGELOG: log_end}, tries=tries
         )
         assert header.watermark("s", self.committed) == self.store.watermark_before("s", batch=stamp)
-        return self.store.apply_batch("leg", "s", binary(list(groups)), batch=stamp, merge=merge, watermark=watermark)
+        keys = binary(list(groups))
+        applied = self.store.apply_batch("leg", "s", keys, batch=stamp, merge=merge, watermark=watermark)
+        windows = self.store.after(applied, task_epoch=self.epoch).over()
+        return applied, [key for rows in windows for key in rows.column("key").to_pylist()]
 
     def own(self, epoch):
         self.epoch = epoch
@@ -104,7 +107,7 @@ def test_windows_are_kept_as_long_as_they_should_be_and_are_final_once(batches):
                 # It took a part of it, and more besides.
                 owner.apply({end_bytes(200) + b"c": 1}, replace(mark, ms=150, sources={"web": 150}), 1, len(log))
                 tries = 2
-            applied = owner.apply(groups, mark, tries, len(log))
+            applied, ended = owner.apply(groups, mark, tries, len(log))
             assert all(end > expired for end, _ in owner.rows(all_=True)), "what had expired by then is removed"
             if outcome == "undo":
                 owner.own(epoch)
@@ -114,7 +117,7 @@ def test_windows_are_kept_as_long_as_they_should_be_and_are_final_once(batches):
                 for key, n in groups.items():
                     group = end_of(key), key[8:]
                     counts[group] = counts.get(group, 0) + n
-                final += [(end_of(key), key[8:]) for key in applied.over.column("key").to_pylist()]
+                final += [(end_of(key), key[8:]) for key in ended]
                 watermark, expired = mark.ms, expired_with(mark.ms, retention, expired)
                 sources = mark.sources
                 keys, values = encode_changelog(applied.keys, applied.values)

@@ -68,4 +68,33 @@ def test_ranges_that_overlap_each_have_their_keys(tmp_path):
             numbers, found, _ = rows.ranges(transaction, table, *bounds)
             expected = [(at, key) for at, (start, stop) in enumerate(order) for key in keys if start <= key[0] < stop]
             assert list(zip(numbers.tolist(), found.to_pylist(), strict=True)) == expected
+            there = rows.any_in(transaction, table, *bounds)
+            assert there.tolist() == [at in {at for at, _ in expected} for at in range(len(order))]
+    environment.close()
+
+
+@given(
+    held=st.dictionaries(st.integers(0, 30), st.integers(0, 9)),
+    asked=st.lists(st.integers(0, 30), max_size=20),
+    most=st.integers(0, 30),
+)
+def test_values_are_read_until_they_come_to_some_bytes(tmp_path_factory, held, asked, most):
+    environment = lmdb.open(str(tmp_path_factory.mktemp("rows")), max_dbs=1, sync=False)
+    table = environment.open_db(b"t")
+    keys = pa.array([b"k%02d" % key for key in held], pa.binary())
+    wanted = pa.array([b"k%02d" % key for key in asked], pa.binary())
+    with environment.begin(write=True) as transaction, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_FEW", 1)
+        rows.put(transaction, table, keys, pa.array([b"v" * size for size in held.values()], pa.binary()))
+        values = [b"v" * held[key] if key in held else None for key in asked]
+        assert rows.has(transaction, table, wanted).to_pylist() == [value is not None for value in values]
+        some = rows.get_some(transaction, table, wanted, most)
+        assert some.to_pylist() == values[: len(some)]
+        assert len(some) or not (asked and most)
+        everything = rows.get_some(transaction, table, wanted, 1 << 20)
+        assert everything.to_pylist() == values
+        starts = sorted(asked)
+        bounds = [b"k%02d" % key for key in starts], [b"k%02d" % (key + 1) for key in starts]
+        *_, lengths, kept = rows.found_in(transaction, table, *bounds, most)
+        assert kept is None if lengths.sum() > most else kept.to_pylist() == [b"v" * size for size in lengths]
     environment.close()

@@ -17,7 +17,7 @@ from sparkrelay.errors import (
     StoreFullException,
     StoreOutOfStepException,
 )
-from sparkrelay.state import Marker, MergeResult, TaskStore, environment
+from sparkrelay.state import Marker, MergeResult, TaskStore, environment, view
 from sparkrelay.state.changelog import MARKER_KEY
 from sparkrelay.state.removal import wipe
 from sparkrelay.state.watermarks import end_bytes
@@ -550,3 +550,42 @@ def test_what_is_first_in_a_range_is_found(driver):
     assert found[0][1].to_pylist() == [b"a1a1", b"a3a3", None, b"b2b2", None, b"cc", None]
     some = store.look("s", lambda view: view.between(b"a", b"c", 2).column("key"), contents="").values
     assert some.to_pylist() == [b"a1", b"a3"]
+
+
+# -- after a batch ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_batch_has_left_is_read_until_it_is_taken_back(driver, read_all, monkeypatch):
+    monkeypatch.setattr(view, "_UNDO_BYTES", 1)
+    held = {b"key%d" % number: b"v" * number for number in range(300)}
+    driver.apply(held)
+    deleted = pa.array(sorted(held)[:200])
+    applied = driver.store.change_batch(
+        "leg",
+        "s",
+        batch=driver.stamp(),
+        operate=lambda seen: view.Changes.of(seen, deleted, pa.nulls(200, pa.binary()), None),
+    )
+    left = driver.store.after(applied, task_epoch=1)
+    pieces = left.before()
+    first = next(pieces)
+    assert first.num_rows < 200
+    before = {**dict(zip(*first.to_pydict().values(), strict=True))}
+    for piece in pieces:
+        before |= dict(zip(*piece.to_pydict().values(), strict=True))
+    assert before == {key: held[key] for key in deleted.to_pylist()}
+    kept = pa.array(sorted(held)[200:])
+    assert left.get(kept).to_pylist() == [held[key] for key in kept.to_pylist()]
+    assert list(left.over()) == []
+    with pytest.raises(StoreCorruptedException, match="1 of 2 rows that batch 2 has found in store 's' are gone"):
+        left.get(pa.concat_arrays([kept[:1], deleted[:1]]))
+    half_read = left.before()
+    next(half_read)
+    driver.store.take_over(2)
+    assert read_all(driver.store) == held
+    for late in (lambda: left.get(kept), lambda: next(half_read)):
+        with pytest.raises(StoreOutOfStepException, match="task epoch 1 comes late"):
+            late()
+    driver.store.take_over(1)
+    with pytest.raises(StoreOutOfStepException, match="batch 2 of leg 'leg', try 1, was taken back"):
+        left.get(kept)

@@ -250,4 +250,6 @@ def _contents(
         time = side.join.watermark[0]
         own = ", ".join(key_text(field, side.computed) for field in keys)
         held.append(f"the {word} stream's {kept[word].simpleString()} by {own} at {side.computed.get(time, time)}")
-    return brief(f"{sides['left'].join.how} join from {-span[0]} to {span[1]} us of {' and '.join(held)}{by}")
+    how = sides["left"].join.how
+    notes = "" if how in {"inner", "left_semi"} else ", with notes of what goes out alone"
+    return brief(f"{how} join from {-span[0]} to {span[1]} us of {' and '.join(held)}{notes}{by}")

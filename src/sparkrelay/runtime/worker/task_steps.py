@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StepSpec
-    from sparkrelay.state import LookedUp
+    from sparkrelay.state import Applied, LookedUp, TaskStore
+    from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
-__all__ = ["each_table", "each_task", "look", "look_up", "never_applied", "task_failure"]
+__all__ = ["each_table", "each_task", "look", "look_up", "never_applied", "store_after", "task_failure", "task_store"]
 
 
 def each_task(
@@ -78,10 +79,20 @@ def look(
         contents: what it is to hold, in words.
         find: reads it.
     """
-    assert task.directory is not None, "a task with a table has a directory"
-    return connections.store(task.directory, map_limit=spec.map_limit).look(
+    return task_store(spec, task).look(
         store, find, contents=contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
     )
+
+
+def task_store(spec: StepSpec, task: TaskCommand) -> TaskStore:
+    """Return the state of a task that has some."""
+    assert task.directory is not None, "a task with a store has a directory"
+    return connections.store(task.directory, map_limit=spec.map_limit)
+
+
+def store_after(spec: StepSpec, task: TaskCommand, applied: Applied) -> StoreAfter:
+    """Return a store as a leg's share of a task's micro-batch, which is applied, has left it."""
+    return task_store(spec, task).after(applied, task_epoch=task.task_epoch)
 
 
 def never_applied(task: TaskCommand, store: str) -> StoreOutOfStepException:

@@ -107,11 +107,7 @@ def changes_of(view: StoreView, rows: CountedRows, touched: pa.Array, watermark:
         touched: which of them may differ from what is stored.
         watermark: of the store with the batch.
     """
-    changes = Changes.of(view, rows.keys.filter(touched), rows.values().filter(touched), watermark)
-    moved = pc.invert(pc.fill_null(pc.equal(changes.old, changes.new), False))
-    if pc.all(moved, min_count=0).as_py():
-        return changes
-    return Changes.of(view, changes.keys.filter(moved), changes.new.filter(moved), watermark)
+    return Changes.moved(view, rows.keys.filter(touched), rows.values().filter(touched), watermark)
 
 
 def content(rows: pa.Array) -> pa.Array:

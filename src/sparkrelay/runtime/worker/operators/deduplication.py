@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec
-    from sparkrelay.state import Applied, Watermark
+    from sparkrelay.state import Watermark
+    from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
     Numbers = NDArray[np.int64]
@@ -87,9 +88,9 @@ class _TaskDeduplication:
         self._rows = pa.Table.from_batches(batches, spec.input if not batches else None).combine_chunks()
         self._first = np.empty(0, dtype=np.int64)
 
-    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+    def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         """Yield the rows that go on, in their order."""
-        del applied
+        del store
         if len(self._first):
             chosen = pa.array(np.sort(self._first))
             columns = (whole(self._rows.column(name)).take(chosen) for name in self._spec.output.names)

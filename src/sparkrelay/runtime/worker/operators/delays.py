@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.emitting_specs import DelaySpec
-    from sparkrelay.state import Applied
+    from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
 __all__ = ["delay_leg"]
-
-#: Rows in one batch of those that go on: after a standstill nearly all may be over at once.
-_MOST_ROWS: Final = 64_000
 
 
 def delay_leg(spec: DelaySpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,14 +64,12 @@ class _TaskDelay:
         watermark = watermark_with(self._spec, view, self.task, rows, 0)
         return Changes.of(view, keys, self._columns.values(waiting), replace(watermark, final=True))
 
-    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+    def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         """Yield the rows that go on, those that have waited by their times."""
-        assert applied.over is not None, "a store that was asked for rows says which are over"
         if self._over.num_rows:
             yield self._laid_out({name: whole(self._over.column(name)) for name in self._names})
-        values = applied.over.column("value")
-        for first in range(0, len(values), _MOST_ROWS):
-            yield self._laid_out(self._columns.read(values.slice(first, _MOST_ROWS)))
+        for waited in store.over():
+            yield self._laid_out(self._columns.read(waited.column("value")))
 
     @property
     def _names(self) -> tuple[str, ...]:

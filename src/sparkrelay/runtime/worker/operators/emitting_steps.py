@@ -17,7 +17,7 @@ from sparkrelay.runtime.worker.operators.state import batch_stamp, warn_of_late
 from sparkrelay.runtime.worker.operators.watermarks import Sources, newest_times, with_silence
 from sparkrelay.runtime.worker.publish import write_changelogs
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.task_steps import task_failure
+from sparkrelay.runtime.worker.task_steps import store_after, task_failure, task_store
 from sparkrelay.state import Watermark
 from sparkrelay.state.watermarks import NO_TIME
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.emitting_specs import TimedSpec
     from sparkrelay.runtime.contract.specs import StoreSpec
     from sparkrelay.state import Applied
+    from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import Changes, StoreView
 
     Numbers = NDArray[np.int64]
@@ -51,7 +52,7 @@ class TaskStep(Protocol):
     def operate(self, view: StoreView) -> Changes:
         """Return what becomes of the store; called again if the map had to grow."""
 
-    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+    def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         """Yield the rows that go on, once the store is changed."""
 
 
@@ -83,15 +84,14 @@ def emit_leg(
     warn_of_late(spec.store, sum(result.entry.rows_late for _, result in done), late)
     write_changelogs(spec, ((own.task, result) for own, result in done))
     for own, result in done:
-        yield from own.emitted(result)
+        with task_failure(spec, own.task):
+            yield from own.emitted(store_after(spec, own.task, result))
 
 
 def applied(spec: StoreSpec, own: TaskStep) -> Applied:
     """Change the store of a task."""
-    task = own.task
-    assert task.directory is not None, "a stateful task has a directory"
-    store = connections.store(task.directory, map_limit=spec.map_limit)
-    return store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, task), operate=own.operate)
+    store = task_store(spec, own.task)
+    return store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, own.task), operate=own.operate)
 
 
 def event_times(rows: pa.Table) -> tuple[Numbers, Flags]:

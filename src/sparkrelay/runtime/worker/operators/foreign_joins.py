@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.tuples import write_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.operators.foreign_answers import NO_ROW
 from sparkrelay.runtime.worker.operators.table_changes import NEW, OLD
 from sparkrelay.runtime.worker.operators.table_joins import NEVER, joined_rows, touched_keys
-from sparkrelay.runtime.worker.task_steps import each_table
+from sparkrelay.runtime.worker.task_steps import each_table, task_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,9 +74,7 @@ def _naming_changed_rows(spec: ForeignJoinSpec, task: TaskCommand) -> pa.Array:
     changed = touched.filter(pa.array(right.changed & (right.was | right.is_)))
     schema = pa.schema([spec.keys.field(index) for index in range(spec.foreign)])
     beginnings = write_columns(key_columns(changed, schema), lists=False, normal=True)
-    assert task.directory is not None, "a task with a table has a directory"
-    store = connections.store(task.directory, map_limit=spec.map_limit)
-    return store.keys_beginning(
+    return task_store(spec, task).keys_beginning(
         spec.referencing.state.store,
         beginnings.to_pylist(),
         contents=spec.referencing.contents,

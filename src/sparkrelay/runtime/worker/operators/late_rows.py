@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.operators.watermarks import window_ends
-from sparkrelay.runtime.worker.task_steps import each_task
+from sparkrelay.runtime.worker.task_steps import each_task, task_store
 from sparkrelay.state import BatchStamp
 
 if TYPE_CHECKING:
@@ -33,10 +32,8 @@ def late_leg(spec: LateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def _late(spec: LateSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    assert task.directory is not None, "a task with a store has a directory"
     stamp = BatchStamp(task.task_epoch, task.batch, task.committed, {}, {}, tries=task.tries)
-    store = connections.store(task.directory, map_limit=spec.map_limit)
-    watermark = store.watermark_before(spec.store, batch=stamp)
+    watermark = task_store(spec, task).watermark_before(spec.store, batch=stamp)
     for batch in batches:
         late = batch.filter(pa.array(window_ends(batch.column(hidden_columns.WINDOW)) <= watermark))
         if late.num_rows:

@@ -45,6 +45,7 @@ from sparkrelay.runtime.worker.operators.table_rankings import TaskRankings
 from sparkrelay.runtime.worker.operators.table_versions import TaskVersions
 from sparkrelay.runtime.worker.operators.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
 from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.task_steps import store_after, task_store
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
@@ -80,6 +81,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _WARN_SECONDS: Final = 60.0
+_WINDOWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 #: Store -> when it was last said that rows come too late.
 _warned: dict[str, float] = {}
 
@@ -93,6 +95,9 @@ class TaskOutcome:
         seconds: what it took; of what is done for several tasks at once, an equal part each.
         first: index of its first row among those that go on.
         rows_out: how many of them are its.
+        applied: what was done to the store.
+        over: ``key, value`` of the windows that are over, if they are asked for.
+        error: why there is nothing of that.
     """
 
     command: TaskCommand
@@ -101,6 +106,7 @@ class TaskOutcome:
     first: int = 0
     rows_out: int = 0
     applied: Applied | None = None
+    over: pa.RecordBatch | None = None
     error: SparkRelayError | None = None
 
     def result(self) -> Applied:
@@ -146,9 +152,7 @@ def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[Me
 def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
     """Return what the stateful step of a leg, which may have run in another process, did for a task."""
     assert task.directory is not None, "a stateful task has a directory"
-    entry = connections.store(task.directory, map_limit=spec.map_limit).journal_of(
-        spec.leg, number=task.batch, tries=task.tries
-    )
+    entry = task_store(spec, task).journal_of(spec.leg, number=task.batch, tries=task.tries)
     return None if entry is None else state_report(entry, disk_bytes(task.directory))
 
 
@@ -231,8 +235,7 @@ def _on_time(
         behind[task.task.partition] = [index for index, topic in enumerate(spec.topics) if topic in task.behind]
         assert task.directory is not None, "a stateful task has a directory"
         try:
-            store = connections.store(task.directory, map_limit=spec.map_limit)
-            stamp = batch_stamp(spec, task)
+            store, stamp = task_store(spec, task), batch_stamp(spec, task)
             before[task.task.partition] = store.watermark_before(spec.store, batch=stamp)
             if watermark.by_source:
                 known = store.sources_before(spec.store, batch=stamp)
@@ -457,8 +460,11 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, operate: Callable[[StoreView],
     started = time.perf_counter()
     fault_points.reach("state-before-apply")
     try:
-        store = connections.store(task.directory, map_limit=spec.map_limit)
-        outcome.applied = store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, task), operate=operate)
+        stamp = batch_stamp(spec, task)
+        outcome.applied = task_store(spec, task).change_batch(spec.leg, spec.store, batch=stamp, operate=operate)
+        if outcome.applied.over is not None:
+            windows = list(store_after(spec, task, outcome.applied).over())
+            outcome.over = pa.concat_batches(windows) if windows else _no_rows(_WINDOWS)
     except SparkRelayError as error:
         connections.forget_store(task.directory)
         outcome.error = error
@@ -487,7 +493,7 @@ def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     windows, partitions, first = [], [], 0
     results: list[list[pa.Array]] = []
     for outcome in outcomes:
-        stored = outcome.result().over
+        stored = outcome.over
         assert stored is not None, "a store that was asked for windows says which are over"
         if spec.ranks_windows:
             keys, columns = ranked_results(spec, stored)

@@ -14,6 +14,7 @@ gone with may be gone.
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,13 +22,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.records.keys import key_bytes
+from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import LEFT_ONLY
 from sparkrelay.runtime.worker.context import laid_out, whole
 from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
-from sparkrelay.state.join_rows import Buckets, StoredRows, bounds, key_parts, pending_keys, pending_of, row_keys
+from sparkrelay.state.join_rows import (
+    FIRST_NOTE,
+    Buckets,
+    StoredRows,
+    bounds,
+    key_parts,
+    note_keys,
+    noted_rows,
+    notes_of,
+    row_keys,
+)
 from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:
@@ -37,7 +48,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.emitting_specs import JoinSpec
-    from sparkrelay.state import Applied, Watermark
+    from sparkrelay.state import Watermark
+    from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
     Numbers = NDArray[np.int64]
@@ -45,8 +57,11 @@ if TYPE_CHECKING:
 
 __all__ = ["join_leg"]
 
-#: Pairs in one batch of rows that go on: one key may have millions.
+#: Pairs in one batch of rows that go on, and bytes of what they are made of: one key may have millions.
 _MOST_PAIRS: Final = 64_000
+_PIECE_BYTES: Final = 32 << 20
+#: Bytes of stored rows that are kept in memory until the pairs go on; of more than that only their keys are.
+_KEPT_BYTES: Final = 64 << 20
 #: Rows of a leg in one micro-batch and task; behind them come those of the join's next leg.
 _MOST_ROWS: Final = 1 << 26
 #: Which sides' rows go out alone if nothing is found for them.
@@ -107,6 +122,12 @@ class _Found:
     counts: Numbers
     matched: Numbers
 
+    @classmethod
+    def none(cls, rows: _Rows, parts: pa.Array, alone: _Rows) -> _Found:
+        """Return that nothing was."""
+        nothing = np.zeros(len(rows.times_us), dtype=np.int64)
+        return cls(rows, parts, alone, StoredRows.none(), nothing[:0], nothing, nothing, nothing[:0])
+
 
 class _TaskJoin:
     """One task's share of a leg: from its rows to the changes of its store, and to the rows that go on."""
@@ -119,10 +140,10 @@ class _TaskJoin:
         kept_us = {"left": spec.later_us, "right": spec.earlier_us}
         self._buckets = {side: Buckets(kept, reach_us) for side, kept in kept_us.items()}
         self._columns = {side: StoredColumns(row) for side, row in spec.rows.items()}
-        self._whole = {side: StoredColumns(pa.schema([*spec.keys, *row])) for side, row in spec.rows.items()}
         self._found: _Found | None = None
+        self._lengths = np.empty(0, dtype=np.int64)
 
-    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+    def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         """Yield the rows that go on: pairs, and what goes out alone."""
         spec, found = self._spec, self._found
         assert found is not None, "the store has been changed"
@@ -131,14 +152,14 @@ class _TaskJoin:
                 yield self._alone(found.rows.filter(found.counts > 0))
             else:
                 # The right row that has found a left one has the same key.
-                yield from self._stored_left(found)
+                yield from self._stored_left(found, store)
         elif spec.how not in LEFT_ONLY:
-            yield from self._pairs(found)
+            yield from self._pairs(found, store)
         if spec.side in _ALONE.get(spec.how, ()):
             yield self._alone(found.alone)
-        if applied.over is not None:
+        for over in store.over(FIRST_NOTE):
             for side in sorted(_ALONE.get(spec.how, ())):
-                yield self._over(side, pending_of(side, applied.over))
+                yield from self._over(side, notes_of(side, over), store)
 
     # -- within the store's transaction ---------------------------------------------------------------------------
 
@@ -187,22 +208,30 @@ class _TaskJoin:
         first, last = others.numbers(low), others.numbers(high)
         asked: list[tuple[Numbers, ...]] = []
         for step in range(int((last - first).max()) + 1 if len(first) else 0):
-            there = first + step <= last
-            asked.append((first[there] + step, numbers[there], low[there], high[there]))
+            there = np.flatnonzero(first + step <= last)
+            asked.append((first[there] + step, numbers[there], low[there], high[there], there))
         if not asked:
-            nothing = np.zeros(len(rows.times_us), dtype=np.int64)
-            return _Found(rows, parts, alone, StoredRows.of(rows.keys[:0], rows.keys[:0]), *(nothing,) * 4)
-        buckets, keys, lows, highs = (np.concatenate(column) for column in zip(*asked, strict=True))
-        order = np.lexsort((keys, buckets))
-        buckets, keys, lows, highs = buckets[order], keys[order], lows[order], highs[order]
+            return _Found.none(rows, parts, alone)
+        buckets, keys, lows, highs, askers = (np.concatenate(column) for column in zip(*asked, strict=True))
+        order = np.lexsort((lows, keys, buckets))
+        buckets, keys, lows, highs, askers = (some[order] for some in (buckets, keys, lows, highs, askers))
+
+        def ranges() -> tuple[list[bytes], list[bytes]]:
+            fronts, own = others.fronts(buckets), distinct.take(pa.array(keys))
+            first, stop = bounds(self._spec.other, fronts, own, lows, highs)
+            return first.to_pylist(), stop.to_pylist()
+
+        if self._spec.how in LEFT_ONLY and self._spec.side == "left":
+            # One is enough, and it does not matter which.
+            counts = np.zeros(len(rows.times_us), dtype=np.int64)
+            counts[askers[view.any_in(*ranges())]] = 1
+            return replace(_Found.none(rows, parts, alone), counts=counts)
         starts = np.flatnonzero(np.r_[True, (np.diff(buckets) != 0) | (np.diff(keys) != 0)])
         buckets, keys = buckets[starts], keys[starts]
         lows, highs = np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts)
-        asked_parts = distinct.take(pa.array(keys))
-        fronts = others.fronts(buckets)
-        ranges = bounds(self._spec.other, fronts, asked_parts, lows, highs)
-        which, found_keys, values = view.ranges(*(some.to_pylist() for some in ranges))
-        stored = StoredRows.of(found_keys, values)
+        kept_bytes = 0 if self._spec.how in LEFT_ONLY else _KEPT_BYTES
+        which, *found = view.found_in(*ranges(), most_bytes=kept_bytes)
+        stored = StoredRows.of(*found)
         stored_numbers = keys[which]
         order = np.lexsort((stored.times_us, stored_numbers))
         stored, stored_numbers = stored.take(order), stored_numbers[order]
@@ -223,17 +252,16 @@ class _TaskJoin:
             rows, parts, matched = rows.filter(~matched), parts.filter(pa.array(~matched)), matched[~matched]
         keys = self._keys(rows, parts)
         values = self._columns[spec.side].values(rows.table)
+        self._lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
         changed, new = [keys], [values]
         if spec.side in _ALONE.get(spec.how, ()) and not matched.all():
             some = pa.array(~matched)
             waiting = rows.filter(~matched)
-            changed.append(
-                pending_keys(spec.side, self._buckets[spec.side].ends_ms(waiting.times_us), keys.filter(some))
-            )
-            new.append(self._whole[spec.side].values(waiting.table))
+            changed.append(note_keys(spec.side, self._buckets[spec.side].ends_ms(waiting.times_us), keys.filter(some)))
+            new.append(key_bytes([whole(waiting.table.column(name)) for name in spec.keys.names], normal=False))
         gone = found.stored.take(found.matched)
         if len(gone.keys) and spec.other in _ALONE.get(spec.how, ()):
-            changed.append(pending_keys(spec.other, self._buckets[spec.other].ends_ms(gone.times_us), gone.keys))
+            changed.append(note_keys(spec.other, self._buckets[spec.other].ends_ms(gone.times_us), gone.keys))
         if len(gone.keys) and spec.side == "right" and spec.how in LEFT_ONLY:
             changed.append(gone.keys)
         removed = sum(map(len, changed)) - sum(map(len, new))
@@ -248,25 +276,29 @@ class _TaskJoin:
 
     # -- rows that go on ------------------------------------------------------------------------------------------
 
-    def _pairs(self, found: _Found) -> Iterator[pa.RecordBatch]:
-        spec = self._spec
-        counts = found.counts
+    def _pairs(self, found: _Found, store: StoreAfter) -> Iterator[pa.RecordBatch]:
+        spec, counts, stored = self._spec, found.counts, found.stored
         if not counts.any():
             return
-        others = self._columns[spec.other].read(found.stored.values)
+        kept = None if stored.values is None else self._columns[spec.other].read(stored.values)
         own = {name: whole(found.rows.table.column(name)) for name in (*spec.keys.names, *spec.rows[spec.side].names)}
-        times = whole(found.rows.table.column(hidden_columns.TIMESTAMP)).to_numpy(zero_copy_only=False)
-        stored_times = others[hidden_columns.TIMESTAMP].to_numpy(zero_copy_only=False)
+        times = whole(found.rows.table.column(hidden_columns.TIMESTAMP))
         behind = np.cumsum(counts)
         for begin in range(0, int(behind[-1]), _MOST_PAIRS):
             pairs = np.arange(begin, min(begin + _MOST_PAIRS, int(behind[-1])))
             row = np.searchsorted(behind, pairs, "right")
             other = found.first[row] + pairs - (behind[row] - counts[row])
-            newest = np.maximum(times[row], stored_times[other])
-            taken, taken_other = pa.array(row), pa.array(other)
-            columns = {name: column.take(taken) for name, column in own.items()}
-            columns |= {name: others[name].take(taken_other) for name in spec.rows[spec.other].names}
-            yield self._laid_out(columns, found.rows.keys.take(taken), pa.array(newest))
+            for some in _pieces(self._lengths[row] + stored.lengths[other]):
+                taken, which = pa.array(row[some]), other[some]
+                others = kept
+                if others is None:
+                    places, which = np.unique(which, return_inverse=True)
+                    others = self._columns[spec.other].read(store.get(stored.keys.take(pa.array(places))))
+                taken_other = pa.array(which)
+                newest = pc.max_element_wise(times.take(taken), others[hidden_columns.TIMESTAMP].take(taken_other))
+                columns = {name: column.take(taken) for name, column in own.items()}
+                columns |= {name: others[name].take(taken_other) for name in spec.rows[spec.other].names}
+                yield self._laid_out(columns, found.rows.keys.take(taken), newest)
 
     def _alone(self, rows: _Rows) -> pa.RecordBatch:
         """Return rows of this side without any of the other one."""
@@ -274,22 +306,32 @@ class _TaskJoin:
         columns = {name: whole(rows.table.column(name)) for name in names}
         return self._laid_out(columns, rows.keys, whole(rows.table.column(hidden_columns.TIMESTAMP)))
 
-    def _stored_left(self, found: _Found) -> Iterator[pa.RecordBatch]:
-        """Yield the stored rows of the left side that were found: a row whose key is the same gives them theirs."""
+    def _stored_left(self, found: _Found, store: StoreAfter) -> Iterator[pa.RecordBatch]:
+        """Yield the stored rows of the left side that were found: a row whose key is the same gives them theirs.
+
+        They were deleted by that: what they were is in the journal.
+        """
         spec = self._spec
         if not len(found.matched):
             return
-        others = self._columns["left"].read(found.stored.values.take(pa.array(found.matched)))
-        taken = pa.array(found.same_key[found.matched])
-        columns = {name: whole(found.rows.table.column(name)).take(taken) for name in spec.keys.names}
-        columns |= {name: others[name] for name in spec.rows["left"].names}
-        yield self._laid_out(columns, found.rows.keys.take(taken), others[hidden_columns.TIMESTAMP])
+        keys, same_key = found.stored.keys.take(pa.array(found.matched)), found.same_key[found.matched]
+        for before in store.before():
+            places = pc.index_in(before.column("key"), value_set=keys)
+            gone = before.filter(places.is_valid())
+            others = self._columns["left"].read(gone.column("old"))
+            taken = pa.array(same_key[places.drop_null().to_numpy(zero_copy_only=False)])
+            columns = {name: whole(found.rows.table.column(name)).take(taken) for name in spec.keys.names}
+            columns |= {name: others[name] for name in spec.rows["left"].names}
+            yield self._laid_out(columns, found.rows.keys.take(taken), others[hidden_columns.TIMESTAMP])
 
-    def _over(self, side: str, over: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a side for which nothing will come any more."""
-        columns = self._whole[side].read(over.column("value"))
-        keys = key_bytes([columns[name] for name in self._spec.keys.names])
-        return self._laid_out(columns, keys, columns[hidden_columns.TIMESTAMP])
+    def _over(self, side: str, notes: pa.RecordBatch, store: StoreAfter) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a side for which nothing will come any more."""
+        first, spec = 0, self._spec
+        for values in store.get_pieces(noted_rows(side, notes.column("key"), self._buckets[side])):
+            own = key_columns(notes.column("value").slice(first, len(values)), spec.keys)
+            columns = {**dict(zip(spec.keys.names, own, strict=True)), **self._columns[side].read(values)}
+            yield self._laid_out(columns, key_bytes(own), columns[hidden_columns.TIMESTAMP])
+            first += len(values)
 
     def _laid_out(self, columns: Mapping[str, pa.Array], keys: pa.Array, timestamps: pa.Array) -> pa.RecordBatch:
         count = len(timestamps)
@@ -322,6 +364,13 @@ def _bisect(times: Numbers, first: Numbers, end: Numbers, wanted: Numbers, *, af
         end[open_[~before]] = middle[~before]
         open_ = open_[first[open_] < end[open_]]
     return first
+
+
+def _pieces(lengths: Numbers) -> list[slice]:
+    """Return what to take together of pairs of such lengths, in bytes, which are some."""
+    piece = np.cumsum(lengths) // _PIECE_BYTES
+    cuts = [0, *(np.flatnonzero(np.diff(piece)) + 1).tolist(), len(lengths)]
+    return [slice(begin, end) for begin, end in itertools.pairwise(cuts)]
 
 
 def _covered(first: Numbers, end: Numbers, count: int) -> Numbers:

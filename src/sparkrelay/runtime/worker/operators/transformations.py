@@ -34,8 +34,6 @@ from sparkrelay.runtime.worker.operators.processor_handle import Handle
 from sparkrelay.runtime.worker.operators.processor_rows import Verifier, rows_of, table_of
 from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
 from sparkrelay.state import Watermark
-from sparkrelay.state.byte_arrays import equal
-from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.emitting_specs import TransformationSpec
-    from sparkrelay.state import Applied
+    from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
 __all__ = ["changes_of", "transform_leg"]
@@ -87,9 +85,9 @@ class _TaskTransformation:
         self._rows = pa.Table.from_batches(batches).combine_chunks() if batches else None
         self._results: list[_Result] = []
 
-    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+    def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         """Yield the rows that go on, in their order."""
-        del applied
+        del store
         output = self._spec.output
         for begin in range(0, len(self._results), _MOST_ROWS):
             some = self._results[begin : begin + _MOST_ROWS]
@@ -281,10 +279,7 @@ def changes_of(work: Work, watermark: Watermark | None) -> Changes:
     """Return what the store is to have; what it has already, and what it has not and is not to have, is left out."""
     changed = dict(sorted(work.changed.items()))
     keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
-    old = work.view.get(keys)
-    real = pc.invert(equal(old, new))
-    keys, old, new = keys.filter(real), old.filter(real), new.filter(real)
-    return Changes(keys, old, new, watermark, ordered=SortedKeys.of(keys))
+    return Changes.moved(work.view, keys, new, watermark)
 
 
 def _end_at_the_user_s(error: Exception) -> None:

@@ -15,6 +15,7 @@ from sparkrelay.runtime.contract.emitting_specs import DelaySpec, TimedSource
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.operators.delays import _TaskDelay
 from sparkrelay.runtime.worker.operators.emitting_steps import applied
+from sparkrelay.runtime.worker.task_steps import store_after
 from sparkrelay.state.changelog import Marker
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
@@ -68,7 +69,7 @@ class Driven:
         step = _TaskDelay(self.spec, command, [self.rows_of(rows)] if rows else [])
         self.applied = applied(self.spec, step)
         found = []
-        for batch in step.emitted(self.applied):
+        for batch in step.emitted(store_after(self.spec, command, self.applied)):
             assert batch.schema.equals(OUTPUT)
             assert batch.column("list").to_pylist() == [[f"{n}", None] for n in batch.column("n").to_pylist()]
             assert batch.column(hidden_columns.TIMESTAMP).to_pylist() == [n + 7 for n in batch.column("n").to_pylist()]

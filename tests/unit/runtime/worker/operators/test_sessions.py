@@ -44,6 +44,7 @@ SPEC = StateSpec(
     output=OUTPUT,
     watermark=WatermarkSpec(0, "s", True, 0, sessions=True),
 )
+STORED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 CLICKS = TopicPartition("clicks", 0)
 #: User, time and gap in milliseconds, and whether the batch is taken back once.
 ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40), st.integers(1, 6)), max_size=8)
@@ -119,8 +120,9 @@ def run(store, batches, delay):
                 shown[row[hidden_columns.KEY]] = (row["user"], *span(row["s"]), row["sum"])
         assert touched <= set(shown.values())
         ended = {(user, *s) for user, sessions in open_.items() for s in sessions if before < s[1] <= mark}
-        over_now = key_columns(message_keys(applied.over.column("key")), pa.schema([*INPUT][:2]))
-        sums = AggregateCodec(AGGREGATES).results(applied.over.column("value"))[0]
+        over = pa.Table.from_batches(store.after(applied, task_epoch=0).over(), STORED).combine_chunks()
+        over_now = key_columns(message_keys(over["key"].combine_chunks()), pa.schema([*INPUT][:2]))
+        sums = AggregateCodec(AGGREGATES).results(over["value"].combine_chunks())[0]
         columns = zip(*(c.to_pylist() for c in (*over_now, sums)), strict=True)
         assert {(user, *span(s), total) for user, s, total in columns} == ended
     assert set(shown.values()) == {(user, *session) for user, sessions in open_.items() for session in sessions}

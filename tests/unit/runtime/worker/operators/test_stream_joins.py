@@ -18,6 +18,8 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.operators import stream_joins
 from sparkrelay.runtime.worker.operators.emitting_steps import applied
 from sparkrelay.runtime.worker.operators.stream_joins import _TaskJoin
+from sparkrelay.runtime.worker.task_steps import store_after
+from sparkrelay.state import after, rows as stored_rows, scan, view
 from sparkrelay.types import TaskId, TopicPartition
 
 KEYS = pa.schema([("k", pa.string())])
@@ -98,7 +100,7 @@ class Join:
             join = _TaskJoin(spec, command, [self.rows_of(side, own)] if own else [])
             done = applied(spec, join)
             self.changes[side] = len(done.keys)
-            for batch in join.emitted(done):
+            for batch in join.emitted(store_after(spec, command, done)):
                 assert batch.schema.equals(OUTPUT)
                 found += [tuple(row.values())[:3] for row in batch.to_pylist()]
         if commit:
@@ -157,6 +159,16 @@ def join(tmp_path):
         connections.forget_store(str(one.path))
 
 
+def in_pieces(patch, most):
+    """Have no more than so many bytes of stored rows be in memory at once."""
+    patch.setattr(stream_joins, "_KEPT_BYTES", most)
+    patch.setattr(stream_joins, "_PIECE_BYTES", most)
+    patch.setattr(after, "_PIECE_BYTES", most)
+    patch.setattr(view, "_UNDO_BYTES", most)
+    patch.setattr(scan, "_BATCH_BYTES", most)
+    patch.setattr(stored_rows, "_FEW", 1)
+
+
 ROW = st.tuples(
     st.sampled_from(["left", "right"]),
     st.sampled_from(["x", "y", "", "long" * 200, None]),
@@ -171,12 +183,17 @@ ROW = st.tuples(
     cuts=st.lists(st.integers(0, 25), max_size=6),
     span_us=st.tuples(*[st.sampled_from([0, 500, 10_000, 1_700_000])] * 2),
     tried=st.booleans(),
+    most=st.none() | st.integers(1, 100),
 )
-def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, rows, cuts, span_us, tried):
+def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, rows, cuts, span_us, tried, most):
     # A delay that makes nothing late; a row at the end of all times of each stream has everything go out.
     rows = [(*row, number) for number, row in enumerate(rows)]
     folder = Path(tempfile.mkdtemp())
     driven = Join(folder / "0_0", how, span_us, delay_ms=100_000)
+    patch = pytest.MonkeyPatch()
+    if most is not None:
+        # As if what is found, deleted or over were more than fits into memory.
+        in_pieces(patch, most)
     try:
         found = []
         bounds = sorted({0, *(min(cut, len(rows)) for cut in cuts), len(rows)})
@@ -192,6 +209,7 @@ def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, 
         ends = [("end", 1000, 1000)] if how not in {"left_semi", "left_anti"} else []
         assert sorted(found, key=repr) == sorted([*expected(rows, how, span_us), *ends], key=repr)
     finally:
+        patch.undo()
         connections.forget_store(str(driven.path))
         shutil.rmtree(folder)
 

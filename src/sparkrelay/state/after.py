@@ -1,0 +1,97 @@
+"""Reading what a leg's share of a batch has left, once it is applied and while its rows go on.
+
+What one batch finds, deletes or brings to an end may be more than fits into memory: a hot key of a join has millions of
+rows. So it is read in pieces, each in a transaction of its own. Nothing of it goes before the batch is committed: what
+has expired is only removed once that is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.state import journal, rows, scan
+from sparkrelay.state.watermarks import over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from sparkrelay.state.batch import Applied
+    from sparkrelay.state.environment import Environment
+
+__all__ = ["StoreAfter"]
+
+_PIECE_BYTES: Final = 32 << 20
+
+
+class StoreAfter:
+    """A store as a leg's share of a batch has left it. Made by :meth:`TaskStore.after`.
+
+    Its methods raise StoreOutOfStepException once the batch was taken back.
+    """
+
+    def __init__(
+        self, environment: Environment, table: Any, journals: Any, applied: Applied, check: Callable[[Any], object]
+    ) -> None:
+        self._environment = environment
+        self._table = table
+        self._journals = journals
+        self._applied = applied
+        self._check = check
+
+    def get(self, keys: pa.Array) -> pa.Array:
+        """Return the values of keys that the store has, all at once.
+
+        Raises:
+            StoreCorruptedException: it has not.
+        """
+        return self._get(keys, rows.get)
+
+    def get_pieces(self, keys: pa.Array) -> Iterator[pa.Array]:
+        """Yield the values of keys that the store has, in their order and some MB at a time; else as :meth:`get`."""
+
+        def get_some(transaction: Any, table: Any, some: pa.Array) -> pa.Array:
+            return rows.get_some(transaction, table, some, _PIECE_BYTES)
+
+        first = 0
+        while first < len(keys):
+            values = self._get(keys[first:], get_some)
+            yield values
+            first += len(values)
+
+    def _get(self, keys: pa.Array, get: Callable[[Any, Any, pa.Array], pa.Array]) -> pa.Array:
+        def read(transaction: Any) -> pa.Array:
+            self._check(transaction)
+            return get(transaction, self._table, keys)
+
+        values = self._environment.read(read)
+        if values.null_count:
+            raise StoreCorruptedException(
+                f"{values.null_count} of {len(values)} rows that batch {self._applied.entry.batch} has found in store "
+                f"{self._applied.entry.store!r} are gone from it; it must be rebuilt from its changelog"
+            )
+        return values
+
+    def over(self, kind: bytes = b"") -> Iterator[pa.RecordBatch]:
+        """Yield ``key, value`` of what is over with the batch, in the order of keys.
+
+        Args:
+            kind: a byte; only of keys that go on with it, or a higher one, behind their end.
+        """
+        if self._applied.over is not None:
+            start, stop = map(over, self._applied.over)
+            yield from scan.scan(self._environment, self._table, start, stop, check=self._check, kind=kind)
+
+    def before(self) -> Iterator[pa.RecordBatch]:
+        """Yield ``key, old`` of what the share has changed."""
+        at, entry = 0, self._applied.entry
+
+        def read(transaction: Any) -> tuple[pa.RecordBatch, int] | None:
+            self._check(transaction)
+            return journal.read_next(transaction, self._journals, entry, at)
+
+        while (found := self._environment.read(read)) is not None:
+            changes, at = found
+            yield changes
