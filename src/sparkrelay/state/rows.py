@@ -252,7 +252,7 @@ def found_in(
     values: list[bytes] = []
     lengths: list[int] = []
     counts: list[int] = []
-    left = sys.maxsize if most_bytes is None else most_bytes
+    size, most = 0, sys.maxsize if most_bytes is None else most_bytes
     with transaction.cursor(db=table) as cursor:
         at = last = b""
         there = False
@@ -265,18 +265,21 @@ def found_in(
             while there and start <= at < stop:
                 key, value = (at, cursor.value()) if len(at) < SPELT_BYTES else read_spelt(cursor.value())
                 keys.append(key)
-                lengths.append(len(value))
-                left -= len(value)
-                if left >= 0:
-                    values.append(value)
-                else:
+                values.append(value)
+                size += len(value)
+                if size > most:
+                    # Too many: so from here on they are let go one by one.
+                    lengths += map(len, values)
                     values.clear()
+                    most = -1
                 there = cursor.next()
                 at = cursor.key()
             counts.append(len(keys) - before)
     numbers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    kept = pa.array(values, pa.binary()) if left >= 0 else None
-    return numbers, pa.array(keys, pa.binary()), np.array(lengths, dtype=np.int64), kept
+    if most < 0:
+        return numbers, pa.array(keys, pa.binary()), np.array(lengths, dtype=np.int64), None
+    kept = pa.array(values, pa.binary())
+    return numbers, pa.array(keys, pa.binary()), pc.binary_length(kept).to_numpy().astype(np.int64), kept
 
 
 def keys_beginning(transaction: Any, table: Any, beginnings: Iterable[bytes]) -> pa.Array:
