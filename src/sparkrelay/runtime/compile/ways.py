@@ -19,7 +19,7 @@ from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role, StepName
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
-from sparkrelay.runtime.worker.context import Passage, in_turn, no_rows, under_names
+from sparkrelay.runtime.worker.context import Passage, in_pieces, in_turn, no_rows, under_names
 from sparkrelay.runtime.worker.resident import resident_steps
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ class BulkWay:
         return self._stages.made(stage, self._run(stage, schema))
 
     def _run(self, stage: _Stage, schema: StructType) -> DataFrame:
-        return in_arrow(self.placed() if stage.start is None else stage.start, stage.step, schema)
+        step = functools.partial(in_pieces, stage.step)
+        return in_arrow(self.placed() if stage.start is None else stage.start, step, schema)
 
 
 class ResidentWay:

@@ -54,7 +54,6 @@ RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
     "spark.scheduler.allocation.file": (str(Path(__file__).with_name("pools.xml")), ""),
     "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
-    "spark.sql.execution.arrow.maxBytesPerBatch": (str(256 << 20), ""),
     "spark.locality.wait": ("10m", ""),
     "spark.task.maxFailures": ("1", ""),
     "spark.deploy.maxExecutorRetries": ("-1", ""),

@@ -8,7 +8,7 @@ import hashlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,11 +34,13 @@ __all__ = [
     "current_spark_partition",
     "drain",
     "earlier_than",
+    "in_pieces",
     "in_turn",
     "laid_out",
     "leg_file",
     "leg_tasks",
     "no_rows",
+    "pieces",
     "refusal",
     "report_row",
     "reporting",
@@ -48,6 +50,9 @@ __all__ = [
 
 Command = TypeVar("Command")
 P = ParamSpec("P")
+
+#: Bytes of rows that the JVM gets in one batch; as many as it sends in one, by Spark's own setting.
+_JVM_BYTES: Final = 64 << 20
 
 #: In a resident job: the command of the micro-batch under way.
 _in_force: object = None
@@ -209,6 +214,20 @@ def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield nothing, whatever comes in; as a step it keeps Spark from folding the steps around it away."""
     drain(batches)
     yield from ()
+
+
+def pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows in pieces of about so many bytes, by what one takes on average; nothing is copied."""
+    count = max(1, rows.num_rows * most_bytes // max(1, rows.nbytes))
+    yield from (rows.slice(start, count) for start in range(0, rows.num_rows, count))
+
+
+def in_pieces(
+    step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run a step whose rows go to the JVM: it reads each batch into one piece of memory, and has little."""
+    for made in step(batches):
+        yield from pieces(made, _JVM_BYTES)
 
 
 def under_names(

@@ -21,7 +21,7 @@ from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCo
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, report_row
+from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, pieces, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
@@ -100,14 +100,14 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
     piece: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        rows = max(1, batch.num_rows * _PIECE_BYTES // max(1, batch.nbytes))
-        for start in range(0, batch.num_rows, rows):
+        for some in pieces(batch, _PIECE_BYTES):
             if size >= _PIECE_BYTES:
                 yield piece
                 piece, size = [], 0
-            piece.append(batch.slice(start, rows))
-            size += piece[-1].nbytes
-        # It would live until the next one is there.
+            piece.append(some)
+            size += some.nbytes
+            # It would live until the next one is there.
+            del some
         del batch
     yield piece
 

@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from sparkrelay.runtime.worker.context import Passage, in_turn
+from sparkrelay.runtime.worker import context
+from sparkrelay.runtime.worker.context import Passage, in_pieces, in_turn
 
 ROWS = pa.RecordBatch.from_pydict({"a": [1, None, 3, None], "gone": [True, True, None, False], "b": list("wxyz")})
 A, B = ("x", "a", pa.int64()), ("b", "b", pa.string())
@@ -47,3 +48,11 @@ def test_a_step_runs_on_what_passes():
 
     assert list(in_turn(make, Passage((A,), ((("a", False),),)), take, iter(["given"]))) == ["made"]
     assert taken == [{"x": [1, 3]}, {"x": []}]
+
+
+def test_large_rows_go_to_the_jvm_in_pieces(monkeypatch):
+    monkeypatch.setattr(context, "_JVM_BYTES", 100)
+    batches = [pa.record_batch({"v": ["x" * 30] * count}) for count in (10, 0, 1)]
+    made = list(in_pieces(iter, iter([*batches, pa.record_batch({"v": ["y" * 1000] * 2})])))
+    assert [batch.num_rows for batch in made] == [2, 2, 2, 2, 2, 1, 1, 1]
+    assert pa.Table.from_batches(made)["v"].to_pylist() == [*["x" * 30] * 11, *["y" * 1000] * 2]
