@@ -207,8 +207,10 @@ class ExecutorTarget:
             if stopped:
                 # Python notices it later, if it was Python at all.
                 raise StreamsException(
-                    f"{SESSION_GONE}: it was stopped in its JVM, by spark.stop() or as the cluster manager ended the "
-                    "application. Stop the KafkaStreams instance before its Spark session, or start it again"
+                    f"{SESSION_GONE}: it was stopped in its JVM, by spark.stop(), as the cluster manager ended the "
+                    "application, or as the JVM ran out of memory, of which its log speaks then (a larger "
+                    "spark.driver.memory gives it more). Stop the KafkaStreams instance before its Spark session, or "
+                    "start it again"
                 )
         if self.lost:
             raise ExecutorLost(f"{self.description} is gone, and this process with it")
