@@ -112,7 +112,7 @@ def _next(transaction: Any, table: Any, entry: JournalEntry, at: int) -> tuple[p
             f"the journal of leg {entry.leg!r}, batch {entry.batch}, cannot be read ({error}); the store must be "
             "rebuilt from its changelog"
         ) from error
-    return batch, pieces.tell()
+    return batch, pieces.at
 
 
 def drop(transaction: Any, table: Any, entry: JournalEntry) -> None:
@@ -132,20 +132,20 @@ def _name_of(batch: pa.RecordBatch) -> str | None:
 
 
 class _Pieces(io.RawIOBase):
-    """The pieces of a journal as one file, each of them read when it is come to."""
+    """The pieces of a journal as one file, each of them read when it is come to; ``at`` is the place of the next byte."""
 
     def __init__(self, transaction: Any, table: Any, entry: JournalEntry, at: int) -> None:
         super().__init__()
         self._transaction = transaction
         self._table = table
         self._entry = entry
-        self._at = at
+        self.at = at
         self._piece, self._number = memoryview(b""), -1
 
     @property
     def rest(self) -> memoryview:
         """What is left of the piece in which the next byte stands; nothing at the end."""
-        number, behind = divmod(self._at, _PIECE_BYTES)
+        number, behind = divmod(self.at, _PIECE_BYTES)
         if number >= self._entry.pieces:
             return memoryview(b"")
         if number != self._number:
@@ -164,10 +164,7 @@ class _Pieces(io.RawIOBase):
         parts = []
         while size and (rest := self.rest):
             parts.append(rest if size < 0 else rest[:size])
-            self._at += len(parts[-1])
+            self.at += len(parts[-1])
             size -= len(parts[-1])
         return b"".join(parts)
 
-    def tell(self) -> int:
-        """Return the place of the next byte."""
-        return self._at
