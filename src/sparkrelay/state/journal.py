@@ -132,7 +132,7 @@ def _name_of(batch: pa.RecordBatch) -> str | None:
 
 
 class _Pieces(io.RawIOBase):
-    """The pieces of a journal as one file, each of them read when it is come to; ``at`` is the place of the next byte."""
+    """The pieces of a journal as one file, each read when it is come to; ``at`` is the place of the next byte."""
 
     def __init__(self, transaction: Any, table: Any, entry: JournalEntry, at: int) -> None:
         super().__init__()
