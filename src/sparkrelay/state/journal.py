@@ -167,4 +167,3 @@ class _Pieces(io.RawIOBase):
             self.at += len(parts[-1])
             size -= len(parts[-1])
         return b"".join(parts)
-

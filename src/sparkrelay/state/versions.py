@@ -101,7 +101,14 @@ def newest(view: StoreView, parts: pa.Array) -> tuple[Numbers, pa.Array]:
 
     A deleted row is one here, ``DELETED``.
     """
-    return _found(view, side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts), parts)
+    starts = side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts)
+    order = pc.array_sort_indices(starts)
+    keys, values = view.firsts(starts.take(order).to_pylist(), _stops(parts.take(order)))
+    back = np.empty(len(order), dtype=np.int64)
+    back[order.to_numpy(zero_copy_only=False).astype(np.int64)] = np.arange(len(order))
+    times = np.full(len(order), NEVER, dtype=np.int64)
+    times[keys.is_valid().to_numpy(zero_copy_only=False)] = _times(keys.drop_null())
+    return times[back], values.take(pa.array(back))
 
 
 def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, batch: int) -> pa.DictionaryArray:
@@ -163,10 +170,11 @@ def deletable(view: StoreView, now_ms: int, history_ms: int, most: int) -> tuple
     notes = view.between(_DUE, stop, most).column("key")
     parts = pc.unique(drop_first(notes, 1 + _TIME)).sort()
     starts = version_keys(parts, np.full(len(parts), now_ms - history_ms, dtype=np.int64))
-    which, keys, values = view.ranges(starts.to_pylist(), _stops(parts))
+    # A key may have had more of them than fits into memory.
+    which, keys, lengths, _ = view.found_in(starts.to_pylist(), _stops(parts), most_bytes=0)
     # The first one is still valid when the history begins. If it says that there is none, nothing says the same.
     first = np.r_[True, np.diff(which) != 0][: len(which)]
-    gone = ~first | pc.equal(values, DELETED).to_numpy(zero_copy_only=False)
+    gone = ~first | (lengths == len(DELETED))
     return notes, keys.filter(pa.array(gone))
 
 
@@ -182,17 +190,6 @@ def plain_keys(keys: pa.Array) -> pa.Array:
         length = int.from_bytes(key[1:3], "big")
         plain.append(key[3:-_TIME] if length <= LONGEST_KEY else None)
     return pa.array(plain, pa.binary())
-
-
-def _found(view: StoreView, starts: pa.Array, parts: pa.Array) -> tuple[Numbers, pa.Array]:
-    """Return the time and the value of the first row of each key from a place on."""
-    order = pc.array_sort_indices(starts)
-    keys, values = view.firsts(starts.take(order).to_pylist(), _stops(parts.take(order)))
-    back = np.empty(len(order), dtype=np.int64)
-    back[order.to_numpy(zero_copy_only=False).astype(np.int64)] = np.arange(len(order))
-    times = np.full(len(order), NEVER, dtype=np.int64)
-    times[keys.is_valid().to_numpy(zero_copy_only=False)] = _times(keys.drop_null())
-    return times[back], values.take(pa.array(back))
 
 
 def _times(keys: pa.Array) -> Numbers:

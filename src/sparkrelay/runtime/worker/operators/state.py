@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.client.config import longest_request
-from sparkrelay.errors import SparkRelayError
+from sparkrelay.errors import SparkRelayError, StateStoreException
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.encode import next_sequence
 from sparkrelay.records.keys import key_bytes, key_columns
@@ -81,6 +81,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _WARN_SECONDS: Final = 60.0
+#: Bytes of windows; a column of Arrow's has no more.
+_MOST_OVER: Final = (1 << 31) - 1
 _WINDOWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 #: Store -> when it was last said that rows come too late.
 _warned: dict[str, float] = {}
@@ -463,13 +465,27 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, operate: Callable[[StoreView],
         stamp = batch_stamp(spec, task)
         outcome.applied = task_store(spec, task).change_batch(spec.leg, spec.store, batch=stamp, operate=operate)
         if outcome.applied.over is not None:
-            windows = list(store_after(spec, task, outcome.applied).over())
-            outcome.over = pa.concat_batches(windows) if windows else _no_rows(_WINDOWS)
+            outcome.over = _together(spec, store_after(spec, task, outcome.applied).over())
     except SparkRelayError as error:
         connections.forget_store(task.directory)
         outcome.error = error
     fault_points.reach("state-after-apply")
     outcome.seconds += time.perf_counter() - started
+
+
+def _together(spec: StateSpec, windows: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the windows that are over in one piece."""
+    found, size = [_no_rows(_WINDOWS)], 0
+    for some in windows:
+        found.append(some)
+        size += some.nbytes
+        if size > _MOST_OVER:
+            raise StateStoreException(
+                f"store {spec.store!r}: the windows of one task that are over at once have more than {_MOST_OVER} "
+                "bytes, and no micro-batch emits that much: make their results smaller (fewer columns, fewer collected "
+                "values), or start over with more partitions, that is, with more tasks (sparkrelay reset)"
+            )
+    return pa.concat_batches(found)
 
 
 def batch_stamp(spec: StoreSpec, task: TaskCommand) -> BatchStamp:

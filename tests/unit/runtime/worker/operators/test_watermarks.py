@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tests.doubles.state_steps import state_spec, task_command
 from tests.examples import examples
 
-from sparkrelay.errors import StoreOutOfStepException
+from sparkrelay.errors import StateStoreException, StoreOutOfStepException
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.specs import WatermarkSpec
@@ -194,6 +194,16 @@ def test_updates_go_on_until_the_window_is_over(tasks):
     assert some.late == 1
     assert some.kept() == {0: [20, 20], 1: []}
     assert some.take([]) == []
+
+
+def test_more_windows_than_a_batch_emits_are_refused(tasks, monkeypatch):
+    some = tasks(spec_of(0, final=True))
+    some.take([(number, f"k{number}", 0) for number in range(5)])
+    monkeypatch.setattr(state, "_MOST_OVER", 100)
+    with pytest.raises(StateStoreException, match="store 'counts': the windows .* more than 100 bytes, .* more tasks"):
+        some.take([(61, "a", 0)])
+    monkeypatch.undo()
+    assert len(some.take([(61, "a", 0)], tries=2)) == 5
 
 
 def test_windows_that_are_over_are_removed_with_the_next_batch_and_without_a_journal(tasks):
