@@ -217,9 +217,15 @@ def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows in pieces of about so many bytes, by what one takes on average; nothing is copied."""
+    """Yield rows in pieces of about so many bytes, and not twice as many but for a single row; nothing is copied."""
     count = max(1, rows.num_rows * most_bytes // max(1, rows.nbytes))
-    yield from (rows.slice(start, count) for start in range(0, rows.num_rows, count))
+    for start in range(0, rows.num_rows, count):
+        piece = rows.slice(start, count)
+        if piece.num_rows > 1 and piece.nbytes > 2 * most_bytes:
+            # Large rows stand together.
+            yield from pieces(piece, most_bytes)
+        else:
+            yield piece
 
 
 def in_pieces(

@@ -56,3 +56,8 @@ def test_large_rows_go_to_the_jvm_in_pieces(monkeypatch):
     made = list(in_pieces(iter, iter([*batches, pa.record_batch({"v": ["y" * 1000] * 2})])))
     assert [batch.num_rows for batch in made] == [2, 2, 2, 2, 2, 1, 1, 1]
     assert pa.Table.from_batches(made)["v"].to_pylist() == [*["x" * 30] * 11, *["y" * 1000] * 2]
+    # Large ones stand together.
+    values = [*["x"] * 100, *["y" * 90] * 10]
+    made = list(in_pieces(iter, iter([pa.record_batch({"v": values})])))
+    assert max(batch.nbytes for batch in made) <= 200
+    assert pa.Table.from_batches(made)["v"].to_pylist() == values

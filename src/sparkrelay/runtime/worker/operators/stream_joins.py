@@ -281,14 +281,16 @@ class _TaskJoin:
         if not counts.any():
             return
         kept = None if stored.values is None else self._columns[spec.other].read(stored.values)
-        own = {name: whole(found.rows.table.column(name)) for name in (*spec.keys.names, *spec.rows[spec.side].names)}
+        names = (*spec.keys.names, *spec.rows[spec.side].names)
+        own = {name: whole(found.rows.table.column(name)) for name in names if name in spec.output.names}
+        lengths = self._lengths + _key_bytes(found.rows)
         times = whole(found.rows.table.column(hidden_columns.TIMESTAMP))
         behind = np.cumsum(counts)
         for begin in range(0, int(behind[-1]), _MOST_PAIRS):
             pairs = np.arange(begin, min(begin + _MOST_PAIRS, int(behind[-1])))
             row = np.searchsorted(behind, pairs, "right")
             other = found.first[row] + pairs - (behind[row] - counts[row])
-            for some in _pieces(self._lengths[row] + stored.lengths[other]):
+            for some in _pieces(lengths[row] + stored.lengths[other]):
                 taken, which = pa.array(row[some]), other[some]
                 others = kept
                 if others is None:
@@ -309,20 +311,24 @@ class _TaskJoin:
     def _stored_left(self, found: _Found, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         """Yield the stored rows of the left side that were found: a row whose key is the same gives them theirs.
 
-        They were deleted by that: what they were is in the journal.
+        They were deleted by that: what they were is in the journal, in the order of their keys. Nothing else was there
+        before.
         """
-        spec = self._spec
+        spec, lengths = self._spec, _key_bytes(found.rows)
         if not len(found.matched):
             return
-        keys, same_key = found.stored.keys.take(pa.array(found.matched)), found.same_key[found.matched]
+        order = pc.array_sort_indices(found.stored.keys.take(pa.array(found.matched)))
+        same_key, first = found.same_key[found.matched][order.to_numpy(zero_copy_only=False)], 0
         for before in store.before():
-            places = pc.index_in(before.column("key"), value_set=keys)
-            gone = before.filter(places.is_valid())
-            others = self._columns["left"].read(gone.column("old"))
-            taken = pa.array(same_key[places.drop_null().to_numpy(zero_copy_only=False)])
-            columns = {name: whole(found.rows.table.column(name)).take(taken) for name in spec.keys.names}
-            columns |= {name: others[name] for name in spec.rows["left"].names}
-            yield self._laid_out(columns, found.rows.keys.take(taken), others[hidden_columns.TIMESTAMP])
+            gone = before.column("old").drop_null()
+            row = same_key[first : first + len(gone)]
+            first += len(gone)
+            for some in _pieces(lengths[row] + pc.binary_length(gone).to_numpy(zero_copy_only=False)):
+                taken, others = pa.array(row[some]), self._columns["left"].read(gone[some])
+                columns = {name: whole(found.rows.table.column(name)).take(taken) for name in spec.keys.names}
+                columns |= {name: others[name] for name in spec.rows["left"].names}
+                yield self._laid_out(columns, found.rows.keys.take(taken), others[hidden_columns.TIMESTAMP])
+        assert first == len(found.matched), "each row that was found is deleted"
 
     def _over(self, side: str, notes: pa.RecordBatch, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a side for which nothing will come any more."""
@@ -366,8 +372,14 @@ def _bisect(times: Numbers, first: Numbers, end: Numbers, wanted: Numbers, *, af
     return first
 
 
+def _key_bytes(rows: _Rows) -> Numbers:
+    """Return how many bytes the key of each row takes in rows that go on: as the message's key, and as columns."""
+    lengths: Numbers = 2 * pc.binary_length(rows.keys).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
 def _pieces(lengths: Numbers) -> list[slice]:
-    """Return what to take together of pairs of such lengths, in bytes, which are some."""
+    """Return what to take together of rows that go on and have such lengths, in bytes."""
     piece = np.cumsum(lengths) // _PIECE_BYTES
     cuts = [0, *(np.flatnonzero(np.diff(piece)) + 1).tolist(), len(lengths)]
     return [slice(begin, end) for begin, end in itertools.pairwise(cuts)]

@@ -71,6 +71,8 @@ class Join:
         self.batch = self.tries = 0
         #: Side -> keys of the store that its rows of the last micro-batch have changed.
         self.changes = {}
+        #: Bytes of the largest batch that has gone on.
+        self.largest = 0
 
     def run(self, rows, *, commit=True, awaited=("clicks", "views")):
         """Pass one micro-batch through; return what goes on, as ``(key, a, b)``."""
@@ -102,6 +104,7 @@ class Join:
             self.changes[side] = len(done.keys)
             for batch in join.emitted(store_after(spec, command, done)):
                 assert batch.schema.equals(OUTPUT)
+                self.largest = max(self.largest, batch.nbytes)
                 found += [tuple(row.values())[:3] for row in batch.to_pylist()]
         if commit:
             self.batch, self.positions, self.tries = self.batch + 1, after, 0
@@ -259,6 +262,17 @@ def test_many_pairs_go_on_in_pieces(join, monkeypatch):
     driven = join("inner", span_us=(10_000, 10_000))
     rows = [(side, "x", number, number) for side in ("left", "right") for number in range(10)]
     assert sorted(driven.run(rows), key=repr) == expected(rows, "inner", (10_000, 10_000))
+
+
+@pytest.mark.parametrize("how", ["inner", "full", "left_semi", "left_anti"])
+def test_pieces_are_of_so_many_bytes_however_long_the_key_is(join, monkeypatch, how):
+    driven = join(how, span_us=(10_000, 10_000))
+    rows = [("left", "x" * 300, number, number) for number in range(50)]
+    in_pieces(monkeypatch, 5000)
+    found = driven.run(rows)
+    found += driven.run([("right", "x" * 300, 0, 0), ("left", "end", 10**12, 1), ("right", "end", 10**12, 2)])
+    assert len([row for row in found if row[0] != "end"]) == (0 if how == "left_anti" else 50)
+    assert driven.largest < 7000
 
 
 @pytest.mark.parametrize("how", ["left", "full"])
