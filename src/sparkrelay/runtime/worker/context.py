@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -44,6 +46,7 @@ __all__ = [
     "refusal",
     "report_row",
     "reporting",
+    "spans",
     "under_names",
     "whole",
 ]
@@ -226,6 +229,15 @@ def pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
             yield from pieces(piece, most_bytes)
         else:
             yield piece
+
+
+def spans(costs: np.ndarray[Any, Any], most: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of pieces that cost so much together at most, or are a single one; those that cost nothing not."""
+    marks = np.cumsum(costs) // most
+    cuts = [0, *(np.flatnonzero(np.diff(marks)) + 1).tolist(), len(costs)]
+    for start, end in itertools.pairwise(cuts):
+        if costs[start:end].sum() > 0:
+            yield start, end
 
 
 def in_pieces(

@@ -7,7 +7,6 @@ written (``records/keys.py``).
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.context import laid_out, spans, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -121,12 +120,12 @@ def join_rows(spec: CollectedSpec, index: CollectedIndex, rows: pa.RecordBatch) 
         deletes = pc.fill_null(rows.column(hidden_columns.TOMBSTONE), False).to_numpy(zero_copy_only=False)
         repeats = np.where(deletes, np.maximum(repeats, 1), repeats)
     size = rows.nbytes / max(1, rows.num_rows)
-    for start, end in _pieces(repeats, _MOST_ROWS):
+    for start, end in spans(repeats, _MOST_ROWS):
         times = repeats[start:end]
         own = np.repeat(np.arange(start, end), times)
         behind = np.arange(len(own)) - np.repeat(np.cumsum(times) - times, times)
         taken = index.rows[index.starts[found[own]] + behind]
-        for first, last in _pieces(index.sizes[taken] + size + 1, _MOST_BYTES):
+        for first, last in spans(index.sizes[taken] + size + 1, _MOST_BYTES):
             yield _beside(spec, index, rows, own[first:last], taken[first:last])
 
 
@@ -139,15 +138,6 @@ def _beside(
     at = pa.array(taken, mask=taken < 0)
     given = {name: column.take(at) for name, column in zip(spec.given, index.columns, strict=True)}
     return laid_out((given[f.name] if f.name in given else rows.column(f.name) for f in spec.output), spec.output)
-
-
-def _pieces(costs: np.ndarray[Any, Any], most: int) -> Iterator[tuple[int, int]]:
-    """Yield bounds of pieces that cost so much together at most, or are a single one; those that cost nothing not."""
-    marks = np.cumsum(costs) // most
-    cuts = [0, *(np.flatnonzero(np.diff(marks)) + 1).tolist(), len(costs)]
-    for start, end in itertools.pairwise(cuts):
-        if costs[start:end].sum() > 0:
-            yield start, end
 
 
 def _bytes(columns: Sequence[pa.Array]) -> pa.Array:

@@ -14,7 +14,6 @@ gone with may be gone.
 from __future__ import annotations
 
 import functools
-import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +24,7 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.emitting_specs import LEFT_ONLY
-from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.context import laid_out, spans, whole
 from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.state.join_rows import (
@@ -290,8 +289,8 @@ class _TaskJoin:
             pairs = np.arange(begin, min(begin + _MOST_PAIRS, int(behind[-1])))
             row = np.searchsorted(behind, pairs, "right")
             other = found.first[row] + pairs - (behind[row] - counts[row])
-            for some in _pieces(lengths[row] + stored.lengths[other]):
-                taken, which = pa.array(row[some]), other[some]
+            for start, end in spans(lengths[row] + stored.lengths[other], _PIECE_BYTES):
+                taken, which = pa.array(row[start:end]), other[start:end]
                 others = kept
                 if others is None:
                     places, which = np.unique(which, return_inverse=True)
@@ -323,8 +322,9 @@ class _TaskJoin:
             gone = before.column("old").drop_null()
             row = same_key[first : first + len(gone)]
             first += len(gone)
-            for some in _pieces(lengths[row] + pc.binary_length(gone).to_numpy(zero_copy_only=False)):
-                taken, others = pa.array(row[some]), self._columns["left"].read(gone[some])
+            sizes = lengths[row] + pc.binary_length(gone).to_numpy(zero_copy_only=False)
+            for start, end in spans(sizes, _PIECE_BYTES):
+                taken, others = pa.array(row[start:end]), self._columns["left"].read(gone[start:end])
                 columns = {name: whole(found.rows.table.column(name)).take(taken) for name in spec.keys.names}
                 columns |= {name: others[name] for name in spec.rows["left"].names}
                 yield self._laid_out(columns, found.rows.keys.take(taken), others[hidden_columns.TIMESTAMP])
@@ -376,13 +376,6 @@ def _key_bytes(rows: _Rows) -> Numbers:
     """Return how many bytes the key of each row takes in rows that go on: as the message's key, and as columns."""
     lengths: Numbers = 2 * pc.binary_length(rows.keys).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
-
-
-def _pieces(lengths: Numbers) -> list[slice]:
-    """Return what to take together of rows that go on and have such lengths, in bytes."""
-    piece = np.cumsum(lengths) // _PIECE_BYTES
-    cuts = [0, *(np.flatnonzero(np.diff(piece)) + 1).tolist(), len(lengths)]
-    return [slice(begin, end) for begin, end in itertools.pairwise(cuts)]
 
 
 def _covered(first: Numbers, end: Numbers, count: int) -> Numbers:
