@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 # bench is not part of the package, and importlib mode adds no folders.
@@ -15,6 +16,7 @@ from bench.nexmark.queries import QUERIES
 from bench.nexmark.query import query
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.records.partition import murmur2_partitions
 
 pytestmark = pytest.mark.integration
 
@@ -30,6 +32,19 @@ def events():
 def test_an_answer_is_sqls(spark, events, name):
     (verdict,) = check(spark, events, [QUERIES[name]], seed=len(name))
     assert (verdict.text, verdict.rows >= 10) == ("exact", True)
+
+
+def test_a_partition_without_bids_has_none_of_its_hot_items_left_out(spark):
+    """One auction has all bids for half a minute, then one of the other partition, as with Beam's generator."""
+    ids = range(1000, 1100)
+    partitions = murmur2_partitions(pa.array([id_.to_bytes(8, "big") for id_ in ids]), 2)
+    hot = [ids[int((partitions == number).argmax())] for number in range(2)]
+    bids = (
+        {"type": "bid", "at": at, "auction": hot[at // 30_000 % 2], "bidder": 1, "price": 1, "dateTime": at}
+        for at in range(0, 120_000, 100)
+    )
+    (verdict,) = check(spark, list(parsed(map(json.dumps, bids))), [QUERIES["q5"]], seed=1)
+    assert (verdict.text, verdict.rows) == ("exact", 64)
 
 
 def test_a_wrong_answer_and_a_pipeline_that_cannot_be_are_shown(spark, events):
