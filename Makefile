@@ -7,19 +7,11 @@ HELM := $(VENV)/helm/helm
 HELM_VERSION := v3.19.0
 ARCHIVES := $(VENV)/class-archives/.made
 
-# They need a broker and no Spark, and mostly wait: several at once.
-WITHOUT_SPARK := $(addprefix tests/integration/,client consumer devkafka doctor packaging records security) tests/chaos/consumer
-
-# Each of the two has a Spark of its own; some files hold tests that follow on one another. tests/conftest.py orders them.
-WITH_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
-
-SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench test-browser chart docs clean
+.PHONY: help venv demo test test-all test-parts check unit integration chaos bench test-browser chart docs clean
 
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
 
 venv: $(STAMP)  ## make .venv with everything in it
 
@@ -44,36 +36,27 @@ check: venv  ## lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: venv  ## tests that need neither broker nor Spark (seconds)
+unit: venv  ## tests that need neither broker nor Spark (two minutes)
 	$(BIN)/pytest -n 2 tests/unit
 
 integration: venv  ## tests on a real Kafka and a real Spark
 	$(BIN)/pytest tests/integration
 
-# Two parts at a time, of which each keeps the cores busy while the other waits. What a part says is printed whole once
-# it has ended, by a make that can do that (GNU make 4); a part that fails does not end the others.
-test: check $(ARCHIVES)  ## everything that must hold before a change lands
-	$(MAKE) --no-print-directory --keep-going --jobs 2 $(SYNC) test-with-spark test-without-broker test-without-spark
+test: venv $(ARCHIVES)  ## what must pass before a change lands: a quarter of an hour
+	$(BIN)/python -m tests.parts --quick
 
-test-with-spark: venv
-	$(BIN)/pytest $(WITH_SPARK) -m 'not long' tests/integration tests/chaos $(WITHOUT_SPARK:%=--ignore=%)
+test-all: venv $(ARCHIVES)  ## every test, hours, part by part; continues after an interruption (PARTS="units driver" for some)
+	$(BIN)/python -m tests.parts $(PARTS)
 
-test-without-broker: venv
-	$(BIN)/pytest -n 2 tests/unit tests/oracle
+test-parts: venv  ## the parts of test-all, and how each of them ended last
+	@$(BIN)/python -m tests.parts --list
 
-test-without-spark: venv
-	$(BIN)/pytest -n 3 -m 'not long' $(WITHOUT_SPARK)
-
-chaos: venv  ## the whole kill suite
-	$(BIN)/pytest $(WITH_SPARK) tests/chaos
+chaos: venv $(ARCHIVES)  ## the whole kill suite
+	$(BIN)/python -m tests.parts kills-at-points kills-at-moments kills-with-features kills-of-clusters
 
 test-browser: venv  ## the live page in a real browser: needs Chromium (CHROMIUM=/usr/bin/chromium)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group browser
 	$(BIN)/pytest tests/browser
-
-test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer), every scenario and example
-	HYPOTHESIS_PROFILE=whole $(BIN)/pytest -n 2 tests/unit
-	$(BIN)/pytest -m long tests/long tests/integration/consumer
 
 $(HELM):
 	@command -v go > /dev/null || { echo "make chart builds Helm, which needs Go 1.24 or newer: https://go.dev/dl" >&2; exit 1; }

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import class_archives
+from tests import class_archives, evidence
 from tests.topics import read_to_end, topic_maker, write
 from tests.waiting import wait_until
 
@@ -105,11 +105,12 @@ def pytest_xdist_make_scheduler(config, log):
     return Together(config, log)
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Let processes that tests start get Ctrl-C: a shell that runs us in the background has it ignored.
 
     And what tests make is not for others to write to, whatever the umask of that shell: it would be refused.
     """
+    config.pluginmanager.register(evidence.Evidence(config.rootpath / evidence.FOLDER), "evidence")
     if JAVA not in (given := os.environ.get("JDK_JAVA_OPTIONS", "")):
         os.environ["JDK_JAVA_OPTIONS"] = f"{given} {JAVA}".strip()
     os.umask(0o022)
@@ -147,13 +148,20 @@ def _flock(path, kind):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _brokers_have_an_archive():
-    """Have brokers of tests load their classes from an archive, where one was made."""
+def _brokers_of_tests():
+    """Have brokers load their classes from an archive, where one was made; and watch what they log."""
     from sparkrelay.devkafka import DevKafka
 
-    options, more = DevKafka._jvm_options, class_archives.options("kafka")
+    options, start, more = DevKafka._jvm_options, DevKafka.start, class_archives.options("kafka")
+
+    def started(broker):
+        running = start(broker)
+        evidence.watch(broker.log_path)
+        return running
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DevKafka, "_jvm_options", lambda broker: [*options(broker), *more])
+        patch.setattr(DevKafka, "start", started)
         yield
 
 
@@ -173,10 +181,12 @@ def kafka(tmp_path_factory):
     with users.open("a") as using:
         with _flock(mutex, fcntl.LOCK_EX):
             if address.exists():
-                broker = SharedBroker(address.read_text())
+                servers, log = address.read_text().splitlines()
+                broker = SharedBroker(servers)
+                evidence.watch(Path(log))
             else:
                 owned = broker = DevKafka(server_properties=BROKER).start()
-                address.write_text(broker.bootstrap_servers)
+                address.write_text(f"{broker.bootstrap_servers}\n{broker.log_path}")
             fcntl.flock(using, fcntl.LOCK_SH)
         try:
             yield broker
@@ -244,6 +254,7 @@ def spark_home(tmp_path_factory):
     for entry in Path(pyspark.__file__).parent.iterdir():
         if entry.name != "work":
             (home / entry.name).symlink_to(entry)
+    evidence.watch_all(home, "work/*/*/std???")
     return home
 
 

@@ -1,6 +1,6 @@
 """How many examples of a property that takes seconds are tried: all in long runs, the first of them in `make test`.
 
-They are the same in every run, so that the first ones were tried hundreds of times. `make test-long` tries all
+They are the same in every run, so that the first ones were tried hundreds of times. `make test-all` tries all
 (`HYPOTHESIS_PROFILE=whole`), and so does a search for new ones.
 """
 

@@ -13,6 +13,7 @@ import signal
 import urllib.request
 from pathlib import Path
 
+from tests import evidence
 from tests.waiting import wait_until
 
 from sparkrelay.demo.children import session_members
@@ -34,6 +35,7 @@ class Daemon:
 
     def __init__(self, name, log, command):
         self.name, self.log = name, log
+        evidence.watch(log)
         self._begins = log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
             # However the test run ends, it ends with it; its executors then do so of themselves.

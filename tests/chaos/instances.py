@@ -11,6 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
+from tests import evidence
 from tests.short_spark import SHORT_LIVED
 
 from sparkrelay.demo.children import session_members
@@ -44,6 +45,7 @@ class Instance:
     def __init__(self, folder, name, settings, faults, environment=None, *, script="instance.py"):
         self.log = folder / f"{name}.log"
         self.name = name
+        evidence.watch(self.log)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name(script)), json.dumps(settings)],

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from tests.marks import marked
 
 #: Twenty times the session timeout.
 OUTAGE_SECONDS = 60
@@ -23,7 +24,7 @@ def complaints(instance):
     return instance.log.read_text(errors="replace").count("the broker closed the connection")
 
 
-@pytest.mark.parametrize("goes", ["kill", pytest.param("stop", marks=pytest.mark.long), "pause"])
+@pytest.mark.parametrize("goes", marked(["kill", "stop", "pause"], {"kill"}))
 def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     instance = fleet.running or fleet.start(spare=False)
     ledger.wait_for_results(fleet)

@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(18
 POINTS = ("publish-after-send", "driver-before-commit", "driver-before-end-txn", "driver-after-end-txn")
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [2, 24])
 def test_every_bad_record_is_kept_once_and_every_other_one_counted(
     kills, kafka, make_topic, produce, consumed, tmp_path, wait_until
 ):

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from tests.chaos.instances import EVERYTHING
+from tests.marks import marked
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -33,7 +34,7 @@ def wait_for_share(wait_until, cluster):
     return wait
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", marked([0, 1], {0}))
 def test_an_executor_is_killed_and_its_replacement_takes_its_slot(number, cluster, ledger, seed, wait_for_share):
     identities = wait_for_share()
     ledger.write_and_read_half(400, cluster.tail)
@@ -47,6 +48,7 @@ def test_an_executor_is_killed_and_its_replacement_takes_its_slot(number, cluste
     ledger.wait_for_results(cluster)
 
 
+@pytest.mark.long
 def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, ledger, wait_for_share):
     identities = wait_for_share()
     ledger.write_and_read_half(400, cluster.tail)

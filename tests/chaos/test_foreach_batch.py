@@ -68,7 +68,8 @@ def sink(tmp_path):
     return Sink(str(tmp_path / "sink.db"))
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [2, 30])
 def test_every_row_is_in_the_database_once(kills, sink, kafka, make_topic, produce, tmp_path, wait_until):
     topics = {"orders": make_topic("orders", PARTITIONS), "returns": make_topic("returns", PARTITIONS)}
 

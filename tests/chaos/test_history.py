@@ -61,7 +61,8 @@ class Times:
         return (BEGIN + dt.timedelta(seconds=second)).isoformat()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [2, 24])
 def test_every_row_finds_what_was_there_at_its_time(kills, kafka, make_topic, produce, consumed, tmp_path, wait_until):
     topics = {name: make_topic(name, 2) for name in ("rates", "orders", "found", "awaited")}
     times = Times()

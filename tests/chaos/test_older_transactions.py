@@ -6,9 +6,8 @@ One chain on one broker: what each test leaves, the next one's instance takes up
 import signal
 
 import pytest
-from tests.chaos.marks import marked
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(600)]
 
 #: Between adding a partition and writing, between writing and ending, around the end, and where tasks are initialized.
 IN_BATCHES = {
@@ -18,8 +17,6 @@ IN_BATCHES = {
     "driver-before-end-txn": 4,
     "driver-after-end-txn": 5,
 }
-#: The revealing one; `make chaos` tries all.
-ALWAYS = {"publish-after-send"}
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +27,12 @@ def kafka():
         yield broker
 
 
-@pytest.mark.parametrize("point", marked(IN_BATCHES, ALWAYS))
+@pytest.mark.parametrize("point", IN_BATCHES)
 def test_the_instance_dies_in_a_batch(point, fleet, ledger):
     fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
 
 
-@pytest.mark.parametrize("point", ["changelog-after-flush", pytest.param("publish-after-send", marks=pytest.mark.long)])
+@pytest.mark.parametrize("point", ["changelog-after-flush", "publish-after-send"])
 def test_a_worker_dies(point, fleet, ledger):
     fleet.lose_a_worker(point, ledger)
 

@@ -163,7 +163,8 @@ def test_standby_copies_answer_for_who_is_killed(crew, produce, wait_until):
         assert seen == sorted(seen), "what was committed is not forgotten"
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [2, 8])
 def test_twenty_clients_ask_while_one_instance_after_the_other_dies(kills, crew, produce, wait_until):
     there = {port: crew.prepare(port) for port in crew.ports}
     for instance in there.values():

@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.instances import EVERYTHING, Fleet
 from tests.standalone_cluster import StandaloneCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(900)]
 
 #: Executors of an application, each on a worker of its own.
 EXECUTORS = 2
@@ -79,7 +79,6 @@ def wait_for_share(wait_until, standalone):
     return wait
 
 
-@pytest.mark.long
 def test_an_executor_is_killed(standalone, applications, ledger, wait_for_share):
     wait_for_share(applications.running)
     ledger.write_and_read_half(400, applications.tail)
@@ -100,7 +99,6 @@ def test_a_worker_is_killed_and_another_one_comes(standalone, applications, ledg
     wait_for_share(applications.running)
 
 
-@pytest.mark.long
 def test_a_worker_is_decommissioned_and_another_one_comes(standalone, applications, ledger, wait_for_share, wait_until):
     wait_for_share(applications.running)
     leaver = next(worker for worker in standalone.workers if worker.executors())

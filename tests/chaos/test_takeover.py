@@ -16,6 +16,7 @@ def optimization(request):
     return request.param
 
 
+@pytest.mark.long
 def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share, has_everything):
     first, second = neighbours.crew
     share(first, second)
@@ -31,6 +32,7 @@ def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, 
     ledger.wait_for_results(neighbours)
 
 
+@pytest.mark.long
 def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everything):
     first, second = neighbours.crew
     share(first, second)
@@ -46,6 +48,7 @@ def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everyth
     ledger.wait_for_results(neighbours)
 
 
+@pytest.mark.long
 def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
     share(*neighbours.crew)
     newcomer = neighbours.take_spare()

@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(18
 POINTS = ("state-after-apply", "driver-before-commit", "driver-before-end-txn", "driver-after-end-txn")
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [2, 24])
 def test_every_row_is_numbered_once_and_every_timer_fires_once(
     kills, kafka, make_topic, produce, consumed, tmp_path, wait_until
 ):

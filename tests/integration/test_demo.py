@@ -190,6 +190,7 @@ def test_the_demo_with_executors_is_exact_and_leaves_nothing_behind(tmp_path, wa
     assert not [path for path in folder.iterdir() if path.name.startswith("sparkrelay-")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.timeout(600)
 def test_an_ended_demo_takes_its_children_along(tmp_path, wait_until, number):

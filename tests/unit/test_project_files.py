@@ -52,7 +52,11 @@ def test_a_checkout_that_is_built_has_its_tags():
 
 
 def test_the_pythons_that_are_tried_are_those_that_the_package_names():
-    tried = [job["strategy"]["matrix"]["python"] for _, _, job in jobs() if "strategy" in job]
+    tried = [
+        job["strategy"]["matrix"]["python"]
+        for _, _, job in jobs()
+        if "python" in job.get("strategy", {}).get("matrix", {})
+    ]
     assert tried == [SEEN] * 2
     assert PROJECT["requires-python"] == f">={SEEN[0]}"
 

@@ -4,6 +4,7 @@ import time
 
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+from tests.marks import marked
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
@@ -21,7 +22,7 @@ FETCH = 1
 KINDS = ["assigned", "classic", "consumer"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", marked(KINDS, {"classic"}))
 def test_the_broker_is_killed_and_returns(broker, proxy, ledger, make_consumer, reader, wait_until, kind):
     book = ledger(partitions=2)
     book.write(1000)
@@ -41,6 +42,7 @@ def test_the_broker_is_killed_and_returns(broker, proxy, ledger, make_consumer, 
     assert not [error for error in one.errors if "committing" not in str(error)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_broker_freezes_for_longer_than_a_request_may_take(
     broker, proxy, ledger, make_consumer, reader, wait_until, kind
@@ -59,6 +61,7 @@ def test_the_broker_freezes_for_longer_than_a_request_may_take(
     assert not one.errors
 
 
+@pytest.mark.long
 def test_positions_of_a_member_hold_over_a_crash(broker, proxy, ledger, make_consumer, reader):
     # What was committed before the crash is not read again by the next member, what was not is.
     book = ledger()
@@ -100,6 +103,7 @@ def throttled(bench):
     ask(None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 def test_a_quota_slows_a_member_and_does_not_cost_its_place(throttled, proxy, ledger, make_consumer, reader, kind):
     throttled(100_000)

@@ -25,6 +25,7 @@ KINDS = ["assigned", "classic", "consumer"]
 GROUPS = ["classic", "consumer"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_connections_are_reset_again_and_again(proxy, ledger, make_consumer, reader, dice, kind):
     book = ledger(partitions=3)
@@ -77,6 +78,7 @@ def test_answers_come_in_pieces_of_a_few_bytes(proxy, ledger, make_consumer, rea
     assert not one.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_connection_is_dead_and_nobody_says_so(proxy, ledger, make_consumer, reader, wait_until, kind):
     book = ledger()
@@ -93,6 +95,7 @@ def test_a_connection_is_dead_and_nobody_says_so(proxy, ledger, make_consumer, r
     assert not one.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_network_is_a_black_hole_for_a_while(proxy, ledger, make_consumer, reader, wait_until, kind):
     book = ledger()
@@ -108,6 +111,7 @@ def test_the_network_is_a_black_hole_for_a_while(proxy, ledger, make_consumer, r
     assert not one.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_nobody_can_connect_for_a_while(proxy, ledger, make_consumer, reader, kind):
     book = ledger()
@@ -123,6 +127,7 @@ def test_nobody_can_connect_for_a_while(proxy, ledger, make_consumer, reader, ki
     assert not one.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "session_s", "config"),
     # An answer may wait behind the one to a commit, which is late too: twice the delay, and a busy machine's own.
@@ -150,6 +155,7 @@ def test_a_slow_coordinator_slows_neither_fetching_nor_membership(
     assert not lost, "it stayed a member"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", GROUPS)
 def test_committing_and_closing_into_a_black_hole_end_in_time(proxy, ledger, make_consumer, reader, kind):
     book = ledger()
@@ -180,6 +186,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["assigned", "classic"])
 @pytest.mark.parametrize("what", GARBAGE)
 def test_the_broker_answers_garbage(proxy, ledger, make_consumer, reader, wait_until, dice, what, kind):
@@ -207,6 +214,7 @@ def test_the_broker_answers_garbage(proxy, ledger, make_consumer, reader, wait_u
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown < 300_000, "kilobytes"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["assigned", "classic"])
 def test_metadata_shrinks_and_grows_again(proxy, ledger, make_consumer, reader, wait_until, kind):
     book = ledger(partitions=2)
@@ -239,6 +247,7 @@ def test_metadata_shrinks_and_grows_again(proxy, ledger, make_consumer, reader, 
     assert not one.errors
 
 
+@pytest.mark.long
 def test_the_name_stops_resolving(proxy, ledger, make_consumer, reader, names, wait_until, caplog):
     book = ledger()
     book.write(100)
@@ -272,6 +281,7 @@ def test_a_name_server_that_hangs_holds_nobody_up(proxy, ledger, make_consumer, 
     book.wait_until_read(again)
 
 
+@pytest.mark.long
 def test_many_consumers_leave_no_thread_or_file_behind(proxy, ledger, make_consumer, wait_until):
     from pathlib import Path
 

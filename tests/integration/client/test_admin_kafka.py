@@ -84,6 +84,7 @@ def test_the_clusters_features(admin):
     assert admin.features()["transaction.version"] == 2
 
 
+@pytest.mark.long
 def test_no_broker_is_a_timeout_that_says_so(connected):
     from sparkrelay.devkafka import DevKafka
 

@@ -128,6 +128,7 @@ def test_async_for_goes_through_tables(settings, make_topic, produce):
     assert asyncio.run(main()) == 30
 
 
+@pytest.mark.long
 def test_cancellations_at_random_lose_no_record_and_repeat_none(settings, make_topic, produce):
     topic = make_topic("async", partitions=3)
     total, seen = 3000, []

@@ -180,6 +180,7 @@ def test_deleted_records_are_an_error_that_names_the_range(kafka, fetcher, kafka
     assert len(read(fetcher, {TopicPartition(topic, 0): (5, 10)})[TopicPartition(topic, 0)]) == 5
 
 
+@pytest.mark.long
 def test_a_range_beyond_the_end_is_a_timeout(kafka, make_topic, produce):
     topic = make_topic("bounded")
     produce(topic, [{"value": "only"}])
@@ -190,6 +191,7 @@ def test_a_range_beyond_the_end_is_a_timeout(kafka, make_topic, produce):
         read(fetcher, {TopicPartition(topic, 0): (0, 3)})
 
 
+@pytest.mark.long
 def test_a_missing_topic_is_named(kafka):
     with (
         BoundedFetcher({"bootstrap.servers": kafka.bootstrap_servers, "default.api.timeout.ms": 5000}) as fetcher,

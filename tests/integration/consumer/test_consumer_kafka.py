@@ -416,6 +416,7 @@ def test_a_dead_network_thread_is_said_and_nothing_hangs(make_consumer, make_top
         consumer.end_offsets([TopicPartition("t", 0)])
 
 
+@pytest.mark.long
 def test_a_broker_that_goes_and_returns(group, wait_until):
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic

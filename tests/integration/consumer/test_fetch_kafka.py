@@ -278,6 +278,7 @@ def cut(broker, keep):
             other.unlink()
 
 
+@pytest.mark.long
 def test_a_restarted_leader_is_asked_and_reading_goes_on():
     with broker_with(10) as broker, consuming(broker) as consumer:
         assert read_all(consumer, 10) == list(range(10))
@@ -288,6 +289,7 @@ def test_a_restarted_leader_is_asked_and_reading_goes_on():
         assert consumer._session.subscription.get(T).checked_epoch > before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reset", ["earliest", "none"])
 def test_a_log_that_was_cut_is_noticed_although_it_has_grown_again(reset):
     """The new log is longer than our position: without KIP-320 records 6 to 9 of the new log would be skipped."""

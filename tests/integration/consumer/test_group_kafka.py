@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.marks import marked
 
 from sparkrelay.consumer import ClusterView, MemberAssignment
 from sparkrelay.types import TopicPartition
@@ -17,7 +18,7 @@ def shared(parts, *members):
     return even and sum(map(len, held)) == parts and len(set().union(*held)) == parts
 
 
-@pytest.mark.parametrize("fetching", [True, False])
+@pytest.mark.parametrize("fetching", marked([True, False], {False}))
 def test_members_join_leave_and_die_and_no_partition_is_owned_twice(members, make_topic, wait_until, fetching):
     topic = make_topic("group", partitions=7)
     a = members([topic], fetching=fetching)

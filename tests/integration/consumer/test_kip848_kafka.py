@@ -43,6 +43,7 @@ def modern(members):
     return make
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fetching", [True, False])
 def test_members_join_leave_and_die_and_no_partition_is_owned_twice(modern, make_topic, wait_until, fetching):
     topic = make_topic("kip848", partitions=7)
@@ -205,6 +206,7 @@ def test_new_partitions_and_topics_are_assigned(modern, make_topic, kafka_admin,
     wait_until(lambda: len(a.held) == 4, "a has the new partition")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_pattern_stands_for_topics_that_come_and_go(members, make_topic, kafka_admin, wait_until, protocol):
     first = make_topic("kip848")
@@ -304,6 +306,7 @@ def test_the_epoch_is_the_generation_and_only_the_broker_rebalances(make_consume
     assert consumer.group_metadata().generation == -1
 
 
+@pytest.mark.long
 def test_heartbeats_go_on_while_a_callback_blocks(modern, make_topic, wait_until):
     topic = make_topic("kip848", partitions=2)
     blocked, go = threading.Event(), threading.Event()

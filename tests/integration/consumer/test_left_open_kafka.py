@@ -12,6 +12,7 @@ from sparkrelay.consumer import Consumer
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.long
 def test_a_forgotten_member_ends_and_others_go_on(kafka, make_topic, produce, members, group, wait_until):
     topic = make_topic("forgotten", partitions=2)
     produce(topic, [{"value": str(i), "partition": i % 2} for i in range(10)])

@@ -219,6 +219,7 @@ def mixed_group(kafka, kafka_admin, group, make_topic, wait_until, tmp_path):
             member.process.wait(60)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_mixed_group_keeps_its_partitions_through_joins_leaves_and_kills(mixed_group, strategy):
     group = mixed_group(strategy)

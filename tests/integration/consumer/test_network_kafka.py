@@ -82,6 +82,7 @@ def test_a_crew_on_one_thread_shares_a_topic_and_one_less_takes_over(crew, make_
     assert len(crew.poll_until(lambda rows: len(rows) >= 12)) == 12
 
 
+@pytest.mark.long
 def test_members_of_one_thread_that_fail_leave_their_partitions_to_the_others(crew, make_topic):
     topic = make_topic("crew", partitions=3)
     members = crew(3, session_timeout_ms=6000)

@@ -61,6 +61,7 @@ def test_a_refusal_goes_with_its_topic(make_consumer, make_topic, produce, read)
         consumer.poll(60)
 
 
+@pytest.mark.long
 def test_a_partition_that_is_not_there_is_named_when_time_runs_out(make_consumer, make_topic):
     absent = TopicPartition(make_topic("short", partitions=2), 7)
     consumer = make_consumer()

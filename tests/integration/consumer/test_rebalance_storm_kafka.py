@@ -78,6 +78,7 @@ class Storm:
         return self.gone + self.living
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 @pytest.mark.parametrize("strategy", OFFERS)
 def test_a_storm_loses_nothing_and_gives_nothing_twice(members, make_topic, kafka, wait_until, caplog, strategy, kills):

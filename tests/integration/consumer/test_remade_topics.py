@@ -39,6 +39,7 @@ def read_or_learn(consumer, count, seconds=60):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("absent_seconds", [0, 0.3, 1])
 @pytest.mark.parametrize("committed_by", ["interval", "on_revoked"])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -42,6 +42,7 @@ def test_a_restart_within_the_session_causes_no_rebalance(members, make_topic, w
     assert members.owners.clashes == []
 
 
+@pytest.mark.long
 def test_one_that_does_not_come_back_is_replaced(members, make_topic, wait_until):
     topic = make_topic("static", partitions=4)
     a = members([topic], group_instance_id="a")

@@ -46,6 +46,7 @@ def read(broker, topic, count):
     return values
 
 
+@pytest.mark.long
 def test_life_of_a_broker(tmp_path, wait_until):
     """Stop, restart, SIGKILL, pause and resume: same address, same data, acknowledged records kept."""
     broker = DevKafka(data_dir=tmp_path / "data", log_dir=tmp_path / "log")

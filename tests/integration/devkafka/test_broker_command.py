@@ -99,6 +99,7 @@ def test_start_leaves_it_running_until_stop(broker_command):
     assert (nothing.returncode, nothing.stderr) == (0, "No broker runs.\n")
 
 
+@pytest.mark.long
 def test_a_killed_broker_is_noticed_and_replaced(broker_command, tmp_path, wait_until):
     data = tmp_path / "data"
     assert broker_command("start", "--data", str(data)).returncode == 0

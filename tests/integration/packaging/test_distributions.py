@@ -63,6 +63,7 @@ def repository(source, tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("clone", "version"),
     [

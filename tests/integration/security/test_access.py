@@ -141,6 +141,7 @@ def application(authorizing, tmp_path):
     return Application(authorizing, tmp_path)
 
 
+@pytest.mark.long
 def test_these_permissions_are_enough(application, spark, tmp_path, capsys):
     application.grant()
     application.feed()
@@ -264,6 +265,7 @@ def quotas(authorizing):
     ask(producer_byte_rate=None, consumer_byte_rate=None, request_percentage=None)
 
 
+@pytest.mark.long
 def test_under_quotas_it_goes_on_and_writes_each_row_once(application, spark, quotas):
     application.grant()
     quotas(producer_byte_rate=200_000, consumer_byte_rate=400_000, request_percentage=20)

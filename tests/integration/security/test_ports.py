@@ -88,6 +88,7 @@ def test_fifty_megabytes_come_through_tls_unharmed(secured, topic, write, consum
     assert seen == values
 
 
+@pytest.mark.long
 def test_sessions_are_renewed_while_records_flow(secured, ways, topic, write, consumer, caplog):
     # The broker ends sessions of 3 s (KIP-368): several are outlived by every connection, and no record is lost.
     asked, threads = [], set()

@@ -128,6 +128,7 @@ def silent_port():
         sock.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_SSL"])
 def test_a_port_that_says_nothing_is_given_up(silent_port, protocol, consumer):
     settings = {
@@ -164,6 +165,7 @@ def test_no_login_at_a_port_that_wants_one_is_named(secured, consumer):
         one.end_offsets([TopicPartition("any", 0)])
 
 
+@pytest.mark.long
 def test_a_token_endpoint_that_refuses_us_is_an_error_and_one_in_trouble_is_asked_again(secured, endpoint, connect):
     with pytest.raises(AuthenticationException, match=r"answers 401.*sasl.oauthbearer.client.id=me"):
         connect(secured.oidc(endpoint.url, secret="wrong"))
@@ -174,6 +176,7 @@ def test_a_token_endpoint_that_refuses_us_is_an_error_and_one_in_trouble_is_aske
     assert connect(secured.oidc(endpoint.url)).metadata.brokers
 
 
+@pytest.mark.long
 def test_a_hanging_token_function_stops_nothing_but_the_login(secured):
     hold = threading.Event()
     settings = secured.oauth(lambda _: hold.wait(60)) | {"socket.connection.setup.timeout.ms": 3000}

@@ -26,6 +26,7 @@ MARKED = {
 }
 
 
+@pytest.mark.long
 def test_a_secret_is_shown_nowhere(secured, topic, write, tmp_path):
     login = secured.login("PLAIN")
     password = login["sasl.password"]

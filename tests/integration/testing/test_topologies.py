@@ -8,7 +8,7 @@ from tests.oracle.topology import ours
 from tests.oracle.topology.ours import differences, differences_together
 
 CASES = [json.loads(line) for line in Path(ours.__file__).with_name("cases.jsonl").read_text().splitlines()]
-#: Enough for each operator and function to come; `make test-long` tries all.
+#: Enough for each operator and function to come; `make test-all` tries all.
 ALWAYS = 16
 
 pytestmark = pytest.mark.integration

@@ -14,6 +14,7 @@ from sparkrelay.errors import DisconnectException, WakeupException
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.long
 def test_kafka_20332_no_records_of_partitions_that_were_revoked(make_consumer, fill, wait_until, topic, tp, tp2):
     """What `on_revoked` commits is all that was returned: between two members each record comes exactly once."""
     fill(tp, 200)
@@ -66,6 +67,7 @@ def test_kafka_20780_an_empty_answer_to_a_fetch_lets_the_next_one_go_at_once(
     assert returned == [1]
 
 
+@pytest.mark.long
 def test_kafka_20321_no_records_of_partitions_that_were_lost(
     make_consumer, fill, await_assignment, wait_until, topic, tp, tp2, story
 ):

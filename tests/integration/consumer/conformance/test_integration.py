@@ -49,6 +49,7 @@ def test_fetch_partitions_with_always_failed_listener(make_consumer, fill, topic
     consumer.close()
 
 
+@pytest.mark.long
 @without_members
 def test_rapid_assign_auto_commit_correctness(make_consumer, fill, read, wait_until, tp, tp2):
     """What was read of a partition is committed as the next one is assigned, however quickly."""

@@ -43,6 +43,7 @@ def test_max_poll_interval_ms(make_consumer, await_assignment, poll_until, parti
     assert consumer.assignment() == partitions_of(topic)
 
 
+@pytest.mark.long
 def test_max_poll_interval_ms_delay_in_revocation(
     make_consumer, make_topic, await_assignment, short_session, topic, tp, tp2
 ):
@@ -64,6 +65,7 @@ def test_max_poll_interval_ms_delay_in_revocation(
     assert committed == [0]
 
 
+@pytest.mark.long
 def test_max_poll_interval_ms_delay_in_assignment(make_consumer, poll_until, short_session, topic, tp, story):
     callbacks = story.callbacks()
 
@@ -80,6 +82,7 @@ def test_max_poll_interval_ms_delay_in_assignment(make_consumer, poll_until, sho
     assert story.kinds() == ["assigned"]
 
 
+@pytest.mark.long
 def test_max_poll_interval_ms_shorter_than_poll_timeout(make_consumer, await_assignment, topic, tp, tp2, story):
     consumer = make_consumer(max_poll_interval_ms=6000)
     consumer.subscribe([topic], **story.callbacks())
@@ -139,6 +142,7 @@ def test_no_offset_for_partition_exception_on_poll_zero(make_consumer, wait_unti
     assert f"no committed offset for {tp}" in caught[0]
 
 
+@pytest.mark.long
 def test_consumer_recovery_on_poll_after_delayed_rebalance(
     make_consumer, make_topic, fill, read, poll_until, topic, tp
 ):

@@ -74,6 +74,7 @@ def named_topic(kafka_admin, wait_until, group):
     return make
 
 
+@pytest.mark.long
 def test_pattern_subscription(
     make_consumer, named_topic, fill, expect_rows, await_assignment, partitions_of, group, protocol
 ):

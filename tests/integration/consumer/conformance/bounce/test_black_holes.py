@@ -23,6 +23,7 @@ def _is_leave(frame):
     return struct.unpack_from(">i", frame, at)[0] == -1
 
 
+@pytest.mark.long
 def test_dekaf_3387_a_lost_commit_does_not_eat_the_time_for_leaving(kafka, make_consumer, fill, read, topic, tp):
     """The coordinator does not answer the last commit: the member leaves all the same, and `close` returns."""
     fill(tp, 10)

@@ -28,6 +28,7 @@ def make_consumer(make_consumer):
     return make
 
 
+@pytest.mark.long
 def test_consumption_with_broker_failures(kafka, make_consumer, fill, topic, tp):
     """Every record in its order, each batch committed, while the broker dies twice."""
     fill(tp, 100)
@@ -51,6 +52,7 @@ def test_consumption_with_broker_failures(kafka, make_consumer, fill, topic, tp)
                 bouncing, rounds = kafka.bounce(), 0
 
 
+@pytest.mark.long
 @without_members
 def test_seek_and_commit_with_broker_failures(kafka, make_consumer, fill, tp):
     fill(tp, 100)
@@ -73,6 +75,7 @@ def test_seek_and_commit_with_broker_failures(kafka, make_consumer, fill, tp):
                 assert consumer.committed([tp]) == {tp: consumer.position(tp)}
 
 
+@pytest.mark.long
 def test_subscribe_when_topic_unavailable(kafka, make_consumer, kafka_admin, produce, read, wait_until, topic):
     from confluent_kafka.admin import NewTopic
 
@@ -97,6 +100,7 @@ def _elapsed(action):
     return time.monotonic() - started
 
 
+@pytest.mark.long
 def test_close(kafka, make_consumer, fill, read, await_assignment, partitions_of, topic, tp, group):
     fill(tp, 10)
 
@@ -122,6 +126,7 @@ def test_close(kafka, make_consumer, fill, read, await_assignment, partitions_of
     assert _elapsed(lambda: by_hand.close(2)) < 20
 
 
+@pytest.mark.long
 def test_consumer_receives_fatal_exception_when_group_passes_max_size(
     make_consumer, members, make_topic, produce, wait_until, partitions_of
 ):
@@ -139,6 +144,7 @@ def test_consumer_receives_fatal_exception_when_group_passes_max_size(
     assert members.owners.clashes == []
 
 
+@pytest.mark.long
 def test_close_during_rebalance(kafka, make_consumer, make_topic, wait_until, await_assignment, partitions_of):
     topic = make_topic("conform", partitions=10)
     everything = partitions_of(topic, 10)
