@@ -18,7 +18,7 @@ FOLDER = Path("artifacts", "failed")
 #: How many lines of a captured section the terminal shows; the folder has them all.
 SHOWN_LINES = 60
 
-#: The end of a log is what tells why; a test may run for minutes under debug output.
+#: The end of a log explains a failure; a test may run for minutes under debug output.
 LARGEST_BYTES = 4 << 20
 
 #: Folders, each with the pattern of its logs.
