@@ -8,7 +8,7 @@ from tests.marks import marked
 #: Twenty times the session timeout.
 OUTAGE_SECONDS = 60
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

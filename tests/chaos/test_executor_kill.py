@@ -8,7 +8,7 @@ import pytest
 from tests.chaos.instances import EVERYTHING
 from tests.marks import marked
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.marks import marked
 
 from sparkrelay.runtime.contract.fault_points import POINTS
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
 
 #: Point -> at which time of reaching it. Batches of several tasks pass a point once for each task, or leg, or send.
 IN_BATCHES = {

@@ -7,7 +7,13 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.in_order,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+]
 
 #: Between adding a partition and writing, between writing and ending, around the end, and where tasks are initialized.
 IN_BATCHES = {

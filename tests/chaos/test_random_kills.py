@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
 
 KILLS = 30
 #: How many of them `make test` tries.

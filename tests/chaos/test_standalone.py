@@ -7,7 +7,13 @@ import pytest
 from tests.chaos.instances import EVERYTHING, Fleet
 from tests.standalone_cluster import StandaloneCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.in_order,
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+]
 
 #: Executors of an application, each on a worker of its own.
 EXECUTORS = 2

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module", params=["all", pytest.param("none", marks=pytest.mark.long)])
