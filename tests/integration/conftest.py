@@ -13,3 +13,12 @@ def spark():
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def compiled(spark):
+    """`compiled(builder)` makes a KafkaStreams, in which Spark has looked at all columns; it is not to be started."""
+    from sparkrelay import KafkaStreams
+
+    config = {"application.id": "compiled", "bootstrap.servers": "localhost:1"}
+    return lambda builder: KafkaStreams(builder.build(), config, spark=spark, quiet=True)

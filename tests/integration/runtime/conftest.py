@@ -15,15 +15,6 @@ def application_id():
 
 
 @pytest.fixture
-def compiled(spark):
-    """`compiled(builder)` makes a KafkaStreams, in which Spark has looked at all columns; it is not to be started."""
-    from sparkrelay import KafkaStreams
-
-    config = {"application.id": "compiled", "bootstrap.servers": "localhost:1"}
-    return lambda builder: KafkaStreams(builder.build(), config, spark=spark, quiet=True)
-
-
-@pytest.fixture
 def instance(spark, kafka, tmp_path, application_id):
     """`instance(builder, config, quiet=False)` makes a KafkaStreams; names of settings are written as in Kafka."""
     from sparkrelay import KafkaStreams
