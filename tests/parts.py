@@ -358,15 +358,38 @@ def show(*, quick: bool) -> None:
         print(f"{part.name:20} {part.what:75} {state}")
 
 
-def costs() -> None:
-    """Print what the parts took, as a table in Markdown."""
-    print("| part | what it tests | `make test` | `make test-all` |\n| --- | --- | ---: | ---: |")
+def holder(classname: str) -> str | None:
+    """Return the part that runs a test, by the class name that pytest's XML gives it: `tests.unit.test_parts`."""
+    path = classname.removeprefix("tests.").replace(".", "/")
     for part in PARTS:
-        cells = []
-        for quick in (True, False):
-            result = Result.read(result_file(part.name, quick=quick))
-            tests = 0 if result is None else sum(result.tests.values())
-            cells.append("" if result is None else f"{duration(result.seconds)}" + (f" ({tests:,})" if tests else ""))
+        for test in part.tests:
+            if f"{path}/".startswith(f"{test.removesuffix('.py')}/"):
+                return part.name
+    return None
+
+
+def quick_seconds() -> dict[str, tuple[int, float]]:
+    """Return what `make test` ran of each part: how many tests, and the sum of their seconds."""
+    found: dict[str, tuple[int, float]] = {}
+    for report in (RESULTS / "quick").glob("*.xml"):
+        for case in ET.parse(report).getroot().iter("testcase"):  # written by ourselves
+            if part := holder(case.get("classname", "")):
+                tests, seconds = found.get(part, (0, 0.0))
+                found[part] = tests + 1, seconds + float(case.get("time", 0))
+    return found
+
+
+def costs() -> None:
+    """Print what each part cost when it ran last, as a table in Markdown."""
+    print("| part | what it tests | in `make test` | in `make test-all` |\n| --- | --- | ---: | ---: |")
+    quick = quick_seconds()
+    for part in PARTS:
+        tests, seconds = quick.get(part.name, (0, 0.0))
+        whole = Result.read(result_file(part.name, quick=False))
+        cells = [
+            f"{tests:,} tests, {duration(seconds)}" if tests else "",
+            "" if whole is None else f"{sum(whole.tests.values()):,} tests, {duration(whole.seconds)}",
+        ]
         print(f"| `{part.name}` | {part.what} | {' | '.join(cells)} |")
 
 

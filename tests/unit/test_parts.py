@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests import parts
-from tests.parts import PARTS, QUICK, Part, Result, counts, files_digest, result_file
+from tests.parts import PARTS, QUICK, Part, Result, counts, files_digest, holder, result_file
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -119,3 +119,11 @@ def test_a_result_that_was_cut_off_is_none(tmp_path):
 
 def test_a_missing_report_counts_nothing(tmp_path):
     assert counts(tmp_path / "none.xml") == {}
+
+
+def test_a_test_is_known_by_the_class_of_its_report():
+    assert holder("tests.unit.records.avro.test_resolution.TestIt") == "units"
+    assert holder("tests.chaos.test_broker") == "kills-of-clusters"
+    assert holder("tests.chaos.consumer.test_consumer_faults_broker") == "broker"
+    assert holder("tests.integration.consumer.conformance.test_poll") == "consumer"
+    assert holder("other.test_broker") is None
