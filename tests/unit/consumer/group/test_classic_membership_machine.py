@@ -11,7 +11,8 @@ from collections import deque
 
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from tests.unit.consumer.group.groups_machine import SOMEBODY, GroupsMachine, counted
 from tests.unit.consumer.surroundings import Located
 
 from sparkrelay.client.broker_errors import ErrorCode
@@ -216,22 +217,33 @@ class Member:
 
     @property
     def counted(self):
-        """Whether the coordinator would accept this member's commits."""
-        place = self.membership.metadata
-        return place.generation >= 0 and place.member_id in self.coordinator.members
+        return counted(self.coordinator, self.membership)
+
+    def deliver(self):
+        if not self.network:
+            return False
+        self.network.popleft()()
+        return True
+
+    def lose_connection(self, _):
+        if self.membership._retry.in_flight:
+            self.lose()
+            self.network.clear()
+
+    def close(self):
+        self.closed = True
+        self.mailbox.discard_steps()
+        self.subscription.clear()
+        self.membership.leave(Call("leaving", 1e9), "closing")
 
 
-class Groups(RuleBasedStateMachine):
+class Groups(GroupsMachine):
     assignor = CooperativeStickyAssignor
 
     def __init__(self):
-        super().__init__()
-        self.coordinator, self.members, self.now = Coordinator(), [], 0.0
+        super().__init__(Coordinator())
         self.metadata = Metadata()
         self.metadata.partitions = lambda topic: tuple(range(PARTITIONS)) if topic == "t" else None
-
-    def member(self, index):
-        return self.members[index % len(self.members)]
 
     @precondition(lambda self: len(self.members) < 4)
     @rule()
@@ -245,8 +257,7 @@ class Groups(RuleBasedStateMachine):
         """One round of a member whose network and application are quick; return whether anything happened."""
         busy = False
         member.send(self.now)
-        while member.network:
-            member.network.popleft()()
+        while member.deliver():
             busy = True
         if not member.closed:
             member.membership.polled(self.now)
@@ -255,89 +266,20 @@ class Groups(RuleBasedStateMachine):
         member.heartbeat(self.now)
         return busy or before is not member.membership.state
 
-    @precondition(lambda self: self.members)
-    @rule(rounds=st.integers(1, 12), without=st.none() | st.integers(0, 3))
-    def run_quickly(self, rounds, without):
-        """All members get on, but perhaps one."""
-        for _ in range(rounds):
-            for index, member in enumerate(self.members):
-                if index != without:
-                    self.turn(member)
-                    self.nothing_is_held_twice()
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def send(self, index):
-        self.member(index).send(self.now)
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def deliver(self, index):
-        member = self.member(index)
-        if member.network:
-            member.network.popleft()()
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def serve(self, index):
-        member = self.member(index)
-        if not member.closed:
-            member.membership.polled(self.now)
-            member.serve(self.now)
-
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3))
     def beat(self, index):
         self.member(index).heartbeat(self.now)
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def lose_connection(self, index):
-        """What is under way is lost; the broker may have acted on it."""
-        member = self.member(index)
-        retry = member.membership._retry
-        if retry.in_flight:
-            member.lose()
-            member.network.clear()
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def expel(self, index):
-        self.coordinator.remove(self.member(index).membership.metadata.member_id)
 
     @rule()
     def the_broker_waits_no_longer(self):
         if self.coordinator.state == "preparing":
             self.coordinator.wait_no_longer()
 
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3))
     def ask_for_a_rebalance(self, index):
         self.member(index).membership.rejoin("asked")
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def stop_polling(self, index):
-        """The application does not poll for so long that the member leaves."""
-        member = self.member(index)
-        member.membership._polled_at = self.now - 301
-
-    @precondition(lambda self: len(self.members) > 1)
-    @rule(index=st.integers(0, 3))
-    def close(self, index):
-        member = self.member(index)
-        if not member.closed:
-            member.closed = True
-            member.mailbox.discard_steps()
-            member.subscription.clear()
-            member.membership.leave(Call("leaving", 1e9), "closing")
-
-    @invariant()
-    def nothing_is_held_twice(self):
-        held = [p for m in self.members if m.counted for p in m.subscription.assigned]
-        assert len(held) == len(set(held)), [
-            (m.membership.metadata, m.membership.state, m.subscription.assigned) for m in self.members
-        ]
 
     def teardown(self):
         """Everything is delivered and answered from now on: the group comes to rest, with everything shared out."""
@@ -372,6 +314,4 @@ LIMITS = settings(max_examples=80, stateful_step_count=50, deadline=None, suppre
 
 @pytest.mark.parametrize("machine", [Groups, EagerGroups])
 def test_groups_come_to_rest_and_own_nothing_twice(machine):
-    from hypothesis.stateful import run_state_machine_as_test
-
     run_state_machine_as_test(machine, settings=LIMITS)

@@ -11,8 +11,9 @@ import uuid
 from collections import deque
 
 from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from tests.examples import examples
+from tests.unit.consumer.group.groups_machine import SOMEBODY, GroupsMachine, counted
 from tests.unit.consumer.kip848_coordinator import Coordinator
 from tests.unit.consumer.surroundings import Located
 
@@ -79,7 +80,7 @@ class Member:
         if self.in_callback:
             self.in_callback.popleft()()
 
-    def serve(self):
+    def serve(self, _):
         event = self.mailbox.take()
         if event is None:
             return False
@@ -162,19 +163,14 @@ class Member:
 
     @property
     def counted(self):
-        """Whether the coordinator would accept this member's commits."""
-        place = self.membership.metadata
-        return place.generation >= 0 and place.member_id in self.coordinator.members
+        return counted(self.coordinator, self.membership)
 
 
-class Groups(RuleBasedStateMachine):
+class Groups(GroupsMachine):
+    ROUND_SECONDS = 1.0
+
     def __init__(self):
-        super().__init__()
-        self.coordinator = Coordinator({T: (T, "t", 4), U: (U, "u", 2)})
-        self.members, self.now = [], 0.0
-
-    def member(self, index):
-        return self.members[index % len(self.members)]
+        super().__init__(Coordinator({T: (T, "t", 4), U: (U, "u", 2)}))
 
     @precondition(lambda self: len(self.members) < 4)
     @rule(topics=st.sampled_from(SUBSCRIPTIONS))
@@ -193,21 +189,10 @@ class Groups(RuleBasedStateMachine):
         busy |= member.look_up()
         if not member.closed:
             member.membership.polled(self.now)
-            busy |= member.serve()
+            busy |= member.serve(self.now)
         return member.take_answer(self.now) or busy
 
-    @precondition(lambda self: self.members)
-    @rule(rounds=st.integers(1, 12), without=st.none() | st.integers(0, 3))
-    def run_quickly(self, rounds, without):
-        """All members get on, but perhaps one."""
-        for _ in range(rounds):
-            self.now += 1.0
-            for index, member in enumerate(self.members):
-                if index != without:
-                    self.turn(member)
-                    self.nothing_is_held_twice()
-
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3))
     def the_application_is_faster_than_the_network(self, index):
         member = self.member(index)
@@ -215,10 +200,10 @@ class Groups(RuleBasedStateMachine):
             self.now += 3.0
             member.send(self.now)
             if not member.closed:
-                member.serve()
+                member.serve(self.now)
             member.take_answer(self.now)
 
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3), moves=st.booleans())
     def the_network_is_faster_than_the_application(self, index, moves):
         member = self.member(index)
@@ -235,45 +220,17 @@ class Groups(RuleBasedStateMachine):
     def pass_time(self, seconds):
         self.now += seconds
 
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def send(self, index):
-        self.member(index).send(self.now)
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def deliver(self, index):
-        self.member(index).deliver()
-
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3))
     def look_up(self, index):
         self.member(index).look_up()
 
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def serve(self, index):
-        member = self.member(index)
-        if not member.closed:
-            member.membership.polled(self.now)
-            member.serve()
-
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3))
     def take_answer(self, index):
         self.member(index).take_answer(self.now)
 
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def lose_connection(self, index):
-        self.member(index).lose_connection(self.now)
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def expel(self, index):
-        self.coordinator.remove(self.member(index).membership.metadata.member_id)
-
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3))
     def confuse_the_epoch(self, index):
         """The coordinator restarts with an older state: the member is fenced although it is known."""
@@ -281,7 +238,7 @@ class Groups(RuleBasedStateMachine):
         if seat is not None and seat.epoch > 2:
             seat.epoch = seat.previous = 1
 
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3), topics=st.sampled_from(SUBSCRIPTIONS))
     def subscribe(self, index, topics):
         member = self.member(index)
@@ -300,7 +257,7 @@ class Groups(RuleBasedStateMachine):
     def everything_moves(self):
         self.coordinator.rebalance()
 
-    @precondition(lambda self: self.members)
+    @SOMEBODY
     @rule(index=st.integers(0, 3), what=st.sampled_from(["round trips", "expelled", "connection lost", "left behind"]))
     def something_will_happen_in_a_callback(self, index, what):
         member = self.member(index)
@@ -324,26 +281,6 @@ class Groups(RuleBasedStateMachine):
                             pass
 
         member.in_callback.append(happen)
-
-    @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 3))
-    def stop_polling(self, index):
-        """The application does not poll for so long that the member leaves."""
-        self.member(index).membership._polled_at = self.now - 301
-
-    @precondition(lambda self: len(self.members) > 1)
-    @rule(index=st.integers(0, 3))
-    def close(self, index):
-        member = self.member(index)
-        if not member.closed:
-            member.close()
-
-    @invariant()
-    def nothing_is_held_twice(self):
-        held = [p for m in self.members if m.counted for p in m.subscription.assigned]
-        assert len(held) == len(set(held)), [
-            (m.membership.metadata, m.membership.state, m.subscription.assigned) for m in self.members
-        ]
 
     def teardown(self):
         """Everything is delivered and answered from now on: the group comes to rest, with everything shared out."""
