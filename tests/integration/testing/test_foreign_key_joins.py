@@ -4,6 +4,7 @@ import random
 
 import pytest
 from pyspark.sql import functions as F
+from tests.marks import first_of
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
@@ -110,7 +111,7 @@ def test_record_by_record_each_change_makes_what_a_plain_model_has(spark, how):
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_whatever_task_is_first_no_stale_answer_counts(spark, how, seed):
     """Tasks run in any order and are cut anywhere; some have a restart between."""
     rng = random.Random(f"{how} {seed}")
@@ -195,7 +196,7 @@ def any_row(rng, topic):
     }[topic]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_of(range(4)))
 def test_spark_batch_joins_the_newest_rows_alike(spark, seed):
     """Tables behind filters, of joins, of groups, and themselves joined by foreign keys, on either side."""
     rng = random.Random(f"batch {seed}")

@@ -14,6 +14,7 @@ from bench.nexmark.check import check
 from bench.nexmark.events import generated, parsed
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.query import query
+from tests.marks import first_of
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.partition import murmur2_partitions
@@ -28,7 +29,7 @@ def events():
 
 
 #: A calculation, final windows joined with rows, groups, the first row of each group of joined rows, and of those.
-@pytest.mark.parametrize("name", ["q14", "q7", "q17", "q9", "q6"])
+@pytest.mark.parametrize("name", first_of(["q7", "q14", "q17", "q9", "q6"]))
 def test_an_answer_is_sqls(spark, events, name):
     (verdict,) = check(spark, events, [QUERIES[name]], seed=len(name))
     assert (verdict.text, verdict.rows >= 10) == ("exact", True)

@@ -36,7 +36,7 @@ def server():
         yield found
 
 
-@pytest.fixture(params=["double", "Apicurio"])
+@pytest.fixture(params=["double", pytest.param("Apicurio", marks=pytest.mark.long)])
 def registry(request):
     if request.param == "double":
         with SchemaRegistryDouble(user="ada:secret") as double:

@@ -5,6 +5,7 @@ import random
 
 import pytest
 from pyspark.sql import functions as F
+from tests.marks import first_of
 
 from sparkrelay import Json, Long, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
@@ -144,7 +145,7 @@ def joined(rows):
     return table, pages, totals
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_cuts_restarts_and_restores_make_no_difference(spark, seed):
     """A lookup to a topic, and one whose rows are grouped by what was found."""
     builder = StreamsBuilder()
@@ -248,6 +249,7 @@ def test_a_table_that_is_behind_is_read_first(spark):
         assert [(row["page"], row["name"]) for row in rows] == [(f"p{n}", f"n{n}") for n in range(20, 40)]
 
 
+@pytest.mark.long
 def test_large_rows_that_many_find_do_not_fill_one_array(spark, monkeypatch):
     builder = StreamsBuilder()
     users = builder.table("users", key=String("user"), value=Json("profile string"))

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from pyspark.sql import functions as F
+from tests.marks import first_of
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
@@ -182,7 +183,7 @@ def model(rows, history_ms):
     return results
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_restarts_and_restores_make_no_difference(spark, seed):
     rows, cuts = rows_of(seed), random.Random(seed)
     expected = model(rows, 1000)
@@ -298,7 +299,7 @@ def test_rows_wait_by_their_watermark(spark):
         assert out.read_rows() == [{"n": 4, "rate": 1}], "without an event time it is the timestamp"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_whatever_comes_within_the_grace_is_seen(spark, seed):
     """However both topics are cut, and with restarts and restores: late rows count as if they had come in time."""
     draw = random.Random(seed)
