@@ -1,4 +1,4 @@
-"""Tables with a history, and rows that wait for them, on real instances: another one goes on from the changelogs."""
+"""Tables with a history, and rows that wait for them, on real instances: another one restores the changelogs."""
 
 import shutil
 
@@ -19,7 +19,7 @@ def topics(make_topic):
 
 @pytest.fixture
 def start(instance, topics):
-    def run(**settings):
+    def run():
         builder = StreamsBuilder()
         rates = builder.table(
             topics[0],
@@ -32,15 +32,16 @@ def start(instance, topics):
         orders = builder.stream(topics[1], key=String("cur"), value=Json("id string, at long"), timestamp="at")
         joined = orders.join(rates.drop("since"), "cur", "left", grace="10 seconds", name="waiting")
         joined.select("id", "rate").to(topics[2], key="id", value=Json())
-        streams = instance(builder, settings)
+        streams = instance(builder)
         streams.start()
         return streams
 
     return run
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["local state", "from the changelogs"])
-def test_rows_that_wait_and_a_history_outlive_an_instance(lost, start, topics, produce, wait_for_table, tmp_path):
+def test_rows_that_wait_and_a_history_outlive_an_instance(start, topics, produce, wait_for_table, tmp_path):
+    """The proof on a real broker; tests/integration/testing/test_versioned_tables.py has the others."""
+
     def rate(cur, value, second):
         produce(topics[0], [(cur, {"rate": value, "since": FIRST + second * 1000})])
 
@@ -57,8 +58,7 @@ def test_rows_that_wait_and_a_history_outlive_an_instance(lost, start, topics, p
         # What is over says that the others have come, too.
         first = {f"{cur}-1": 1 for cur in ("eur", "usd", "chf")}
         wait_for_table(topics[2], rows(first), streams)
-    if lost:
-        shutil.rmtree(tmp_path / "state")
+    shutil.rmtree(tmp_path / "state")
     for cur in ("eur", "usd", "chf"):
         rate(cur, 2, 15)
     with start() as streams:
@@ -66,27 +66,6 @@ def test_rows_that_wait_and_a_history_outlive_an_instance(lost, start, topics, p
             order(cur, f"{cur}-3", 50)
         second = {f"{cur}-2": 2 for cur in ("eur", "usd", "chf")}
         wait_for_table(topics[2], rows(first | second), streams)
-
-
-def test_who_was_away_for_longer_than_the_history_misses_nothing(start, topics, produce, wait_for_table):
-    """Rates of ten minutes come in the same micro-batches as the first orders, which look a few micro-batches later."""
-
-    def feed(first, stop):
-        for cur in ("eur", "usd"):
-            times = [FIRST + second * 1000 for second in range(first, stop)]
-            produce(topics[0], [(cur, {"rate": second, "since": at}) for second, at in enumerate(times, first)])
-            orders = [(cur, {"id": f"{cur}-{second}", "at": at + 1}) for second, at in enumerate(times, first)]
-            produce(topics[1], orders)
-
-    def expected(stop):
-        return rows({f"{cur}-{second}": second for cur in ("eur", "usd") for second in range(stop)})
-
-    feed(0, 30)
-    with start() as streams:
-        wait_for_table(topics[2], expected(20), streams)
-    feed(30, 600)
-    with start(**{"max.batch.records": 200}) as streams:
-        wait_for_table(topics[2], expected(590), streams)
 
 
 def rows(found):

@@ -13,18 +13,18 @@ class Application:
 
     def __init__(self, spark, home):
         self._spark = spark
-        self._topics, self._state = home / "topics", home / "state"
+        self._topics, self._home = home / "topics", home
         self._transactions = None
-        for folder in (self._topics, self._state):
-            folder.mkdir(parents=True)
+        self._topics.mkdir(parents=True)
 
     @contextmanager
-    def running(self, builder, config=None, **options):
+    def running(self, builder, config=None, *, state="state", **options):
         """Start an instance with this pipeline, and end it after the block.
 
         Args:
             builder: has the pipeline.
             config: of the instance.
+            state: name of its state directory: another name is another host.
             options: of the driver.
 
         Raises:
@@ -34,25 +34,26 @@ class Application:
             tasks = driver._tasks
             # The driver has begun on nothing.
             tasks.close()
-            topics, state = driver._folder / "topics", driver._folder / "state"
+            kept = self._home / state
+            kept.mkdir(exist_ok=True)
+            topics, local = driver._folder / "topics", driver._folder / "state"
             if self._transactions is not None:
                 tasks._transactions.commits = self._transactions.commits
                 tasks._transactions._numbers = self._transactions._numbers
             self._transactions = tasks._transactions
             _replace(topics, self._topics)
-            _replace(state, self._state)
+            _replace(local, kept)
             try:
                 tasks.open()
                 yield driver
             finally:
                 tasks.close()
                 _replace(self._topics, topics)
-                _replace(self._state, state)
+                _replace(kept, local)
 
     def lose_state(self):
         """Remove the local state, so that the next instance restores it from the changelogs."""
-        shutil.rmtree(self._state)
-        self._state.mkdir()
+        shutil.rmtree(self._home / "state")
 
 
 def _replace(target, source):

@@ -1,7 +1,8 @@
 """Pipelines that differ from the one that made the state: refused by name, or going on with the rows that fit."""
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import Row, functions as F
+from pyspark.sql.streaming import StatefulProcessor
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import IncompatibleTopologyException, SerializationException, SparkRelayError
@@ -238,3 +239,35 @@ def test_another_history_of_a_table_is_refused(history, application):
     words = "store 'ns' holds newest row .*but the pipeline now wants newest row"
     with pytest.raises(IncompatibleTopologyException, match=words):
         piped(application, pipeline(now), {"n": 2})
+
+
+class Counting(StatefulProcessor):
+    """Counts rows, in a value of that type."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def init(self, handle):
+        self.count = handle.getValueState("count", f"n {self.kind}")
+
+    def handleInputRows(self, key, rows, times):
+        before = self.count.get() or (0,)
+        self.count.update((before[0] + len(list(rows)),))
+        yield Row(user=key[0], n=self.count.get()[0])
+
+    def close(self):
+        pass
+
+
+def test_another_type_of_a_processors_value_is_refused(application):
+    def pipeline(kind):
+        builder = StreamsBuilder()
+        rows = builder.stream("in", key=String("user"), value=Json("n int")).groupBy("user")
+        counts = rows.transformWithState(Counting(kind), "user string, n long", "Append", "None", name="counts")
+        counts.to("out", key=String("user"), value=Json())
+        return builder
+
+    assert piped(application, pipeline("long"), {"n": 5}, {"n": 5}) == {"user": "a", "n": 2}
+    words = "value count struct<n:bigint>.*value count struct<n:string>"
+    with pytest.raises(IncompatibleTopologyException, match=words):
+        piped(application, pipeline("string"), {"n": 5})

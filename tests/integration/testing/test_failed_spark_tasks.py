@@ -4,8 +4,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.testing import TopologyTestDriver
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 ROWS, AN_ARROW_BATCH = 2000, 200
 
@@ -20,7 +21,7 @@ def small_arrow_batches(spark):
 
 
 def fails_once(flag):
-    """A step that passes rows on, but for one time in which it raises at the last but tenth."""
+    """A step that passes rows on, but for one time in which it raises at the tenth from the end."""
 
     @F.udf("int")
     def checked(n):
@@ -35,19 +36,15 @@ def fails_once(flag):
     return checked
 
 
-def test_what_a_failed_task_took_in_is_taken_in_once_and_whole(
-    small_arrow_batches, instance, make_topic, produce, wait_for_table, tmp_path
-):
-    source, sink = make_topic("in", 1), make_topic("out", 1)
-    # More bytes in an Arrow batch than Spark buffers, so that some are sent before the failure.
-    produce(source, [("a", {"n": n, "pad": f"{n:04d}" * 250}) for n in range(ROWS)])
+def test_what_a_failed_task_took_in_is_taken_in_once_and_whole(small_arrow_batches, spark, tmp_path):
     flag = tmp_path / "failed"
     builder = StreamsBuilder()
-    stream = builder.stream(source, key=String("user"), value=Json("n int, pad string"))
+    stream = builder.stream("in", key=String("user"), value=Json("n int, pad string"))
     sums = F.count("*").alias("rows"), F.sum("m").alias("n"), F.max("pad").alias("pad")
-    stream.withColumn("m", fails_once(flag)("n")).groupBy("user").agg(*sums).to(sink, value=Json())
-    streams = instance(builder)
-    streams.start()
-    whole = {"user": "a", "rows": ROWS, "n": sum(range(ROWS)), "pad": f"{ROWS - 1:04d}" * 250}
-    wait_for_table(sink, {b"a": whole}, streams)
+    stream.withColumn("m", fails_once(flag)("n")).groupBy("user").agg(*sums).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        # More bytes in an Arrow batch than Spark buffers, so that some are sent before the failure.
+        driver.create_input_topic("in").pipe_rows(("a", {"n": n, "pad": f"{n:04d}" * 250}) for n in range(ROWS))
+        found = driver.create_output_topic("out").read_rows()
+    assert found == [{"user": "a", "rows": ROWS, "n": sum(range(ROWS)), "pad": f"{ROWS - 1:04d}" * 250}]
     assert flag.exists()
