@@ -8,15 +8,20 @@ import pytest
 from tests.topics import following
 
 
-@pytest.fixture
-def application_id():
-    """A name that no other test has; two instances of one test share it."""
+def new_application_id():
+    """Return a name that no other test has."""
     return f"test-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
-def instance(spark, kafka, tmp_path, application_id):
-    """`instance(builder, config, quiet=False)` makes a KafkaStreams; names of settings are written as in Kafka."""
+def application_id():
+    """A name that no other test has; two instances of one test share it."""
+    return new_application_id()
+
+
+@contextlib.contextmanager
+def _instances(spark, kafka, folder, application_id):
+    """Give a function that makes instances, and stop them in the end."""
     from sparkrelay import KafkaStreams
 
     made = []
@@ -25,7 +30,7 @@ def instance(spark, kafka, tmp_path, application_id):
         settings = {
             "application.id": application_id,
             "bootstrap.servers": kafka.bootstrap_servers,
-            "state.dir": str(tmp_path / "state"),
+            "state.dir": str(folder / "state"),
             "session.timeout.ms": 6000,
             "poll.ms": 20,
             **(config or {}),
@@ -38,6 +43,20 @@ def instance(spark, kafka, tmp_path, application_id):
     yield make
     for streams in made:
         assert streams.stop(120), f"{streams.state} after 120 s of stopping"
+
+
+@pytest.fixture
+def instance(spark, kafka, tmp_path, application_id):
+    """`instance(builder, config, quiet=False)` makes a KafkaStreams; names of settings are written as in Kafka."""
+    with _instances(spark, kafka, tmp_path, application_id) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def module_instance(spark, kafka, tmp_path_factory):
+    """`instance` for a whole module, whose tests only look at what it makes."""
+    with _instances(spark, kafka, tmp_path_factory.mktemp("instance"), new_application_id()) as make:
+        yield make
 
 
 def active(streams):

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from tests.topics import write
+from tests.waiting import wait_until
 
 from sparkrelay import Json, StreamsBuilder, String, register_data_sources
 from sparkrelay.devkafka.ports import free_port
@@ -57,16 +59,16 @@ def lines(body):
     return [json.loads(line) for line in body.splitlines()]
 
 
-@pytest.fixture
-def pair(instance, make_topic, produce, wait_until):
-    """Two instances of one application, each with half of the tasks and a standby copy of the others."""
+def two_instances(instance, make_topic, bootstrap_servers):
+    """Start two instances of one application, each with half of the tasks and a standby copy of the others."""
     source = make_topic("orders", PARTITIONS)
     builder, ports, made = pipeline(source, make_topic), (free_port(), free_port()), []
     for port in ports:
         settings = {"application.server": f"127.0.0.1:{port}", "num.standby.replicas": 1, "queries.token": TOKEN}
         made.append(instance(builder, {**settings, "acceptable.recovery.lag": 0}))
         made[-1].start()
-    produce(source, [(u, {"shop": "a", "amount": n, "time": "2026-01-01T00:00:30Z"}) for n, u in enumerate(USERS)])
+    rows = [(u, {"shop": "a", "amount": n, "time": "2026-01-01T00:00:30Z"}) for n, u in enumerate(USERS)]
+    write(bootstrap_servers, source, rows)
 
     def shared():
         # Not 3 and 1: then another task would move in the middle of a test.
@@ -78,7 +80,13 @@ def pair(instance, make_topic, produce, wait_until):
     return ports, made
 
 
-def test_whoever_is_asked(pair, wait_until):
+@pytest.fixture(scope="module")
+def pair(module_instance, module_topic, kafka):
+    """Two instances that the tests ask, and leave as they are."""
+    return two_instances(module_instance, module_topic, kafka.bootstrap_servers)
+
+
+def test_whoever_is_asked(pair):
     """One hop to who has the rows; many rows come from both."""
     ports, (first, second) = pair
     for port in ports:
@@ -216,9 +224,9 @@ def test_what_is_refused(pair, caplog, capfd):
     assert TOKEN not in seen
 
 
-def test_who_stops_is_not_asked_any_more(pair, wait_until):
+def test_who_stops_is_not_asked_any_more(instance, make_topic, kafka):
     """The other one takes over and answers for everything; meanwhile its copies do, where that is allowed."""
-    ports, (first, second) = pair
+    ports, (first, second) = two_instances(instance, make_topic, kafka.bootstrap_servers)
     seen, stopped = [], threading.Event()
 
     def ask():
