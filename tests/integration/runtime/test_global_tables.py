@@ -23,14 +23,14 @@ def topics(make_topic):
 
 @pytest.fixture
 def start(instance, topics, tmp_path):
-    """`start(state="state", column="continent")` starts an instance with that state."""
+    """`start(state="state")` starts an instance with that state."""
 
-    def run(state="state", column="continent", **settings):
+    def run(state="state"):
         builder = StreamsBuilder()
-        table = builder.global_table(topics[0], key=String("country"), value=Json(f"{column} string"), name="geo")
+        table = builder.global_table(topics[0], key=String("country"), value=Json("continent string"), name="geo")
         orders = builder.stream(topics[1], key=String("id"), value=Json("country string"))
-        orders.join(table, "country", "left").select("id", column).to(topics[2], value=Json())
-        streams = instance(builder, {"state.dir": str(tmp_path / state), **settings})
+        orders.join(table, "country", "left").select("id", "continent").to(topics[2], value=Json())
+        streams = instance(builder, {"state.dir": str(tmp_path / state)})
         streams.start()
         return streams
 
@@ -42,22 +42,23 @@ def locate(topics, produce, wait_for_table):
     """`locate(streams, expected)` orders from countries, and waits for what was found for them; ids are used once."""
     seen = {}
 
-    def run(streams, expected, column="continent"):
+    def run(streams, expected):
         ids = {country: f"{len(seen)}-{country}" for country in expected}
         produce(topics[1], [(ids[country], {"country": country}) for country in expected])
         for country, value in expected.items():
-            found = {"id": ids[country]} | ({} if value is None else {column: value})
+            found = {"id": ids[country]} | ({} if value is None else {"continent": value})
             seen[ids[country].encode()] = found
         wait_for_table(topics[2], seen, streams)
 
     return run
 
 
-def fill(produce, topic, rows=CONTINENTS, column="continent"):
-    produce(topic, [(country, None if value is None else {column: value}) for country, value in rows.items()])
+def fill(produce, topic, rows=CONTINENTS):
+    produce(topic, [(country, None if value is None else {"continent": value}) for country, value in rows.items()])
 
 
 def test_it_is_complete_before_the_first_row_and_kept_over_a_restart(start, topics, produce, locate, tmp_path):
+    """The proof on a real broker; tests/integration/testing/test_global_tables.py has what rows find."""
     fill(produce, topics[0])
     with start() as streams:
         locate(streams, {**CONTINENTS, "xx": None})
@@ -123,15 +124,6 @@ def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate,
     fill(produce, topics[0], dict.fromkeys([*CONTINENTS, *map(str, range(50))], "New"))
     with start() as streams:
         locate(streams, {"fr": "New", "49": "New", "50": None})
-
-
-def test_a_pipeline_that_keeps_other_columns_reads_it_anew(start, topics, produce, locate):
-    fill(produce, topics[0])
-    with start() as streams:
-        locate(streams, {"fr": "Europe"})
-    fill(produce, topics[0], {"fr": "Paris"}, "capital")
-    with start(column="capital") as streams:
-        locate(streams, {"fr": "Paris", "jp": None}, "capital")
 
 
 def test_a_damaged_copy_is_read_anew(start, topics, produce, locate, tmp_path):

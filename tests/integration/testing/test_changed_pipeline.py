@@ -241,6 +241,29 @@ def test_another_history_of_a_table_is_refused(history, application):
         piped(application, pipeline(now), {"n": 2})
 
 
+def located(application, column, *countries):
+    """Have an instance take rows of a global table, with that column, and return what one of them gives."""
+    builder = StreamsBuilder()
+    table = builder.global_table("countries", key=String("country"), value=Json(f"{column} string"), name="geo")
+    orders = builder.stream("orders", key=String("id"), value=Json("country string"))
+    orders.join(table, "country", "left").select("id", "country", column).to("out", value=Json())
+    with application.running(builder, partitions=2) as driver:
+        for country, value in countries:
+            driver.create_input_topic("countries").pipe_input(country, {column: value})
+        before = len(driver.create_output_topic("out").read_rows())
+        for country in ("fr", "jp"):
+            driver.create_input_topic("orders").pipe_input(f"{country} {before}", {"country": country})
+        rows = driver.create_output_topic("out").read_rows()
+        return {row["country"]: row.get(column) for row in rows if row["id"].endswith(f" {before}")}
+
+
+def test_a_global_table_is_read_anew_for_other_columns(application):
+    found = located(application, "continent", ("fr", "Europe"), ("jp", "Asia"))
+    assert found == {"fr": "Europe", "jp": "Asia"}
+    found = located(application, "capital", ("fr", "Paris"))
+    assert found == {"fr": "Paris", "jp": None}
+
+
 class Counting(StatefulProcessor):
     """Counts rows, in a value of that type."""
 
