@@ -1,15 +1,59 @@
-"""Waiting for a condition, as tests do it."""
+"""Waiting for conditions: one limit for all, so long that only what never happens reaches it."""
 
 import time
+from contextlib import contextmanager
+
+#: Seconds. Only a failing test waits this long, however busy the machine is.
+LONG = 120
+#: Seconds: a timeout that must not be waited for. A test that did takes longer than LONG, and ends with its own report.
+AVOIDED = 2 * LONG
 
 
-def wait_until(condition, complaint, timeout_s=120):
+def wait_until(condition, complaint, timeout_s=LONG):
     """Poll a condition; fail with the complaint.
 
-    What is long in coming is looked at less often: to look takes time from those that are waited for.
+    The longer it takes, the more rarely it is looked at: looking takes time from the processes that are waited for.
     """
     start = time.monotonic()
     while not condition():
         waited = time.monotonic() - start
         assert waited < timeout_s, f"{complaint} after {timeout_s} s"
         time.sleep(min(0.02 + waited / 20, 0.1))
+
+
+def collect(poll, enough, complaint, timeout_s=LONG):
+    """Gather the rows of one `poll()` after another until `enough(rows)`; fail with the complaint.
+
+    It does not sleep: `poll` waits for rows itself.
+    """
+    rows, start = [], time.monotonic()
+    while not enough(rows):
+        _check(rows, start, complaint, timeout_s)
+        rows += poll()
+    return rows
+
+
+async def collect_async(poll, enough, complaint, timeout_s=LONG):
+    """Do as `collect` does, with a `poll` that is awaited."""
+    rows, start = [], time.monotonic()
+    while not enough(rows):
+        _check(rows, start, complaint, timeout_s)
+        rows += await poll()
+    return rows
+
+
+def _check(rows, start, complaint, timeout_s):
+    seen = f"{len(rows)} rows, the last {rows[-1]!r:.200}" if rows else "no row"
+    assert time.monotonic() - start < timeout_s, f"{complaint} after {timeout_s} s: {seen}"
+
+
+@contextmanager
+def within(limit_s=LONG):
+    """Fail where the body takes longer.
+
+    It shows that a body does not wait for the end of a timeout, which must be AVOIDED, that is far longer.
+    """
+    start = time.monotonic()
+    yield
+    took = time.monotonic() - start
+    assert took < limit_s, f"it took {took:.1f} s"
