@@ -7,7 +7,6 @@ import re
 import pytest
 
 from sparkrelay.cli import app as command_line
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.observe.counters import Counters
 from sparkrelay.observe.details import InstanceDetails
 from sparkrelay.observe.endpoint import serve
@@ -121,6 +120,6 @@ def test_odd_answers_are_refused(answer, capsys):
     assert "Ask another instance" in capsys.readouterr().err
 
 
-def test_nobody_there(capsys):
-    assert command_line.run(["top", f"127.0.0.1:{free_port()}", "--once"]) == 1
+def test_nobody_there(capsys, closed_port):
+    assert command_line.run(["top", f"127.0.0.1:{closed_port()}", "--once"]) == 1
     assert "refused" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient, Response
@@ -162,10 +163,12 @@ class TinyBroker:
 
     def close(self):
         with_shutdown(self._listener)
+        # A connection that is just being accepted must not be missed below: its thread would wait for it for ever.
+        self._threads[0].join(LONG)
         self._listener.close()
         self.drop_connections()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(LONG)
 
 
 def with_shutdown(sock):

@@ -4,6 +4,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.devkafka.ports import free_port, is_free
 from sparkrelay.devkafka.probe import answers
@@ -28,7 +29,7 @@ def server(reply, *, read=True):
                     (length,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
                     requests.append(connection.recv(length, socket.MSG_WAITALL))
                 if reply is None:
-                    done.wait(10)
+                    done.wait(LONG)
                 else:
                     connection.sendall(reply)
 
@@ -42,7 +43,7 @@ def server(reply, *, read=True):
 
 def test_a_broker_that_lists_itself_answers():
     with server(framed(GOOD)) as (port, requests):
-        assert answers("127.0.0.1", port, timeout_s=5)
+        assert answers("127.0.0.1", port, timeout_s=LONG)
     key, version, _, client_length = struct.unpack(">hhih", requests[0][:10])
     assert (key, version) == (3, 1)
     assert len(requests[0]) == 10 + client_length + 4
@@ -61,7 +62,7 @@ def test_a_broker_that_lists_itself_answers():
 )
 def test_anything_else_does_not(reply):
     with server(reply) as (port, _):
-        assert not answers("127.0.0.1", port, timeout_s=5)
+        assert not answers("127.0.0.1", port, timeout_s=LONG)
 
 
 def test_silence_does_not():
@@ -69,13 +70,20 @@ def test_silence_does_not():
         assert not answers("127.0.0.1", port, timeout_s=0.1)
 
 
-def test_nobody_there_does_not():
-    assert not answers("127.0.0.1", free_port(), timeout_s=1)
+def test_nobody_there_does_not(closed_port):
+    assert not answers("127.0.0.1", closed_port(), timeout_s=1)
 
 
 def test_a_free_port_is_one_that_no_outgoing_connection_takes():
-    port = free_port()
-    assert port < 32_768
-    with socket.create_server(("127.0.0.1", port)):
+    assert free_port() < 32_768
+
+
+def test_a_port_is_free_until_somebody_listens():
+    with socket.socket() as holder:
+        # With this option the port can be bound again until it is listened on, but nobody else is given it.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        assert is_free(port)
+        holder.listen()
         assert not is_free(port)
-    assert is_free(port)
