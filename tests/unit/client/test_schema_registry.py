@@ -1,9 +1,9 @@
 import socket
 import threading
-import time
 
 import pytest
 from tests.doubles.schema_registry import SchemaRegistryDouble
+from tests.waiting import LONG
 
 from sparkrelay.client.schema_registry import RegisteredSchema, SchemaRegistry
 from sparkrelay.config import StreamsConfig
@@ -104,7 +104,7 @@ def test_the_next_address_is_asked_where_one_speaks_something_else(double, answe
         assert SchemaRegistry(config(f"{other},{double.url}")).latest("s") is not None
         with pytest.raises(SchemaRegistryException, match=f"does not answer: {other}/subjects/s"):
             SchemaRegistry(config(other)).latest("s")
-        thread.join(10)
+        thread.join(LONG)
 
 
 @pytest.mark.parametrize(("code", "passing"), [(408, True), (429, True), (503, True), (401, False), (422, False)])
@@ -122,9 +122,11 @@ def test_numbers_that_are_no_registrys_are_not_asked_for(double):
 
 
 def test_a_slow_registry_is_not_waited_for(double):
-    double.answer = lambda _: time.sleep(1.5)
+    over = threading.Event()
+    double.answer = lambda _: over.wait(LONG)
     with pytest.raises(SchemaRegistryException, match="timed out"):
         SchemaRegistry(config(double.url, **{"request.timeout.ms": 200})).latest("s")
+    over.set()
 
 
 @pytest.mark.parametrize("url", ["localhost:8081", "file:///etc/passwd", "http://", "http://a/?x=1", "http://a:80x", "http://a:0",

@@ -33,18 +33,23 @@ def make_member():
 
 
 class Waits:
-    """Notes how long each wait may last, and interrupts one of them. A note for each that came after."""
+    """Notes how long each wait may last, and interrupts one of them. A note for each that came after.
+
+    `at` is the time of the interrupt, and `first` the deadline of the first wait after it.
+    """
 
     def __init__(self, session, interrupted, interrupt=KeyboardInterrupt):
         self.wait_for = session.mailbox.wait_for
         self.left, self.interrupt, self.after = interrupted, interrupt, None
+        self.at = self.first = None
         session.mailbox.wait_for = self
 
     def __call__(self, wait):
         if self.after is not None:
+            self.first = wait.deadline if self.first is None else self.first
             self.after.append(wait.deadline - time.monotonic())
         elif self.left == 0:
-            self.after = []
+            self.after, self.at = [], time.monotonic()
             raise self.interrupt
         self.left -= 1
         self.wait_for(wait)
@@ -76,7 +81,8 @@ def test_an_interrupted_leave_still_has_a_moment_to_arrive(make_member):
     with pytest.raises(KeyboardInterrupt):
         blocking(session.close(1000), session.mailbox)
     assert len(waits.after) >= 2
-    assert 0 < waits.after[0] <= HURRIED_SECONDS
+    assert waits.at < waits.first
+    assert waits.after[0] <= HURRIED_SECONDS
     assert max(waits.after) <= HURRIED_SECONDS + GRACE
 
 

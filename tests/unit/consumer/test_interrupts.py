@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.consumer.api.exchanges import blocking
@@ -114,11 +115,11 @@ def commit_and_look_at_the_future(session):
     future = session.offsets.commit_async({T0: 1}, None)
     future.add_done_callback(lambda _: None)
     future.done()
-    future.result(30)
+    future.result(LONG)
 
 
 def commit_and_wait(session):
-    run(session, session.offsets.commit({T0: 1}, 30))
+    run(session, session.offsets.commit({T0: 1}, LONG))
 
 
 def poll_with_automatic_commits(session):
@@ -156,13 +157,13 @@ def test_an_interrupt_anywhere_leaves_the_network_thread_alive(action):
                 break
             call = Call("committing", time.monotonic() + 60)
             session.network.submit(Commit(call, {}, retry=True), call)
-            assert call.wait(30), f"the network thread hangs after an interrupt at {after}"
+            assert call.wait(LONG), f"the network thread hangs after an interrupt at {after}"
             after += 1
         assert after > 10
-        run(session, session.offsets.commit({T0: 1}, 30))
+        run(session, session.offsets.commit({T0: 1}, LONG))
         run(session, session.poll(0, None, None))
     finally:
-        run(session, session.close(5))
+        run(session, session.close(LONG))
     assert session.network.dead
     assert not session.network._thread._thread.is_alive()
 
@@ -179,9 +180,13 @@ def test_an_interrupt_while_a_consumer_is_made_leaves_a_shared_thread_alive():
                 break
             call = Call("committing", time.monotonic() + 60)
             first.network.submit(Commit(call, {}, retry=True), call)
-            assert call.wait(30), f"the network thread hangs after an interrupt at {after}"
+            assert call.wait(LONG), f"the network thread hangs after an interrupt at {after}"
             after += 1
         assert after > 10
-        handle.stop(30)
-        run(first, first.close(5))
-    assert not any(thread.name == "consumer-network" for thread in threading.enumerate())
+        handle.stop(LONG)
+        run(first, first.close(LONG))
+
+    def ended():
+        return not any(thread.name == "consumer-network" for thread in threading.enumerate())
+
+    wait_until(ended, "a network thread is left")  # consumers of tests before may have been closed without waiting

@@ -109,14 +109,14 @@ def test_children_at_once_with_one_key_but_one_are_refused(access):
 
 def test_a_callback_that_returns_too_early_is_found_at_once(access):
     async def main():
-        children = []
+        children, go = [], asyncio.Event()
 
         async def callback():
             key = access.require_key()
 
             async def child():
                 with access.lend(key):
-                    await call(access, lambda: asyncio.sleep(0.05))
+                    await call(access, go.wait)
 
             children.append(asyncio.create_task(child(), name="late"))
             await asyncio.sleep(0)
@@ -130,6 +130,7 @@ def test_a_callback_that_returns_too_early_is_found_at_once(access):
             await call(access, outer)
         with pytest.raises(ConcurrentModificationError):
             await call(access)
+        go.set()
         await asyncio.gather(*children)
         await call(access)
 

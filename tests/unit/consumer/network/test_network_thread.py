@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.client.messages import HeartbeatRequest
 from sparkrelay.consumer import Consumer
@@ -40,7 +41,7 @@ class Core:
         return ()
 
     def await_turn(self):
-        assert self.turned.wait(30)
+        assert self.turned.wait(LONG)
         self.turned.clear()
 
 
@@ -107,9 +108,7 @@ def test_events_of_many_threads_arrive_each_once(join):
         sender.start()
     for sender in senders:
         sender.join()
-    deadline = time.monotonic() + 30
-    while len(core.events) < 1200 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_until(lambda: len(core.events) >= 1200, "events are missing")
     for name in "abcd":
         own = [event.reason for event in core.events if event.reason.startswith(name)]
         assert own == [f"{name}-{number}" for number in range(300)]
@@ -121,15 +120,15 @@ def test_a_consumer_whose_managers_fail_is_closed_alone(join):
     bad.problem = RuntimeError("wrong turn")
     with pytest.raises(DisconnectException, match="wrong turn"):  # noqa: PT012 - the call, or the next one
         bad_handle.submit(Rejoin("x"), call)
-        call.wait(30)
+        call.wait(LONG)
         call.result()
     with pytest.raises(DisconnectException, match="wrong turn") as caught:
         bad_handle.submit(Rejoin("y"))
     assert caught.value.__cause__ is bad.problem
     assert not caught.value.retriable
-    assert call.wait(30)
+    assert call.wait(LONG)
     assert not call.error.retriable
-    assert call.wait(30)
+    assert call.wait(LONG)
     assert isinstance(call.error, DisconnectException)
     good.turned.clear()
     good_handle.submit(Rejoin("z"))
@@ -146,7 +145,7 @@ def test_a_thread_that_dies_notifies_every_consumer_why(network, join):
     core.problem = SystemExit("the roof fell in")
     handle.wake()
     for call in calls:
-        assert call.wait(30)
+        assert call.wait(LONG)
         assert "the roof fell in" in str(call.error)
     for each in handles:
         with pytest.raises(DisconnectException, match="roof fell in"):
@@ -182,7 +181,7 @@ def test_closing_one_leaves_the_others(join):
 def test_news_of_one_that_is_closed_do_no_harm(network, join):
     # It was ended a second time with its thread, which ended the thread before it had notified the others.
     (_, handle), (_, other) = join(), join()
-    handle.stop(30)
+    handle.stop(LONG)
     handle.core.last_requests = lambda: 1 / 0
     call = Call("waiting", time.monotonic() + 60)
     other.submit(Rejoin("x"), call)
@@ -191,16 +190,16 @@ def test_news_of_one_that_is_closed_do_no_harm(network, join):
     network._stopping = True
     handle.listed = False
     handle.wake()
-    assert call.wait(30)
+    assert call.wait(LONG)
     assert isinstance(call.error, DisconnectException)
-    network._thread.join(30)
+    network._thread.join(LONG)
     assert not network._thread.is_alive()
 
 
 def test_a_consumer_that_cannot_leave_does_not_keep_the_others(network, join):
     (core, handle), (_, other) = join(), join()
     core.last_requests = lambda: 1 / 0
-    handle.stop(30)
+    handle.stop(LONG)
     assert handle.dead
     assert not other.dead
 
@@ -242,7 +241,7 @@ def test_a_failed_start_names_the_setting_and_leaks_nothing(shared, settings, sa
         Consumer({**NOWHERE, **settings}, network=thread)
     if thread is not None:
         thread.close()
-    assert threads() <= before
+    wait_until(lambda: threads() <= before, "threads are left")
 
 
 def test_every_call_of_a_consumer_without_its_thread_raises(caplog):
@@ -264,7 +263,8 @@ def test_every_call_of_a_consumer_without_its_thread_raises(caplog):
         with pytest.raises(DisconnectException, match="no way on"):
             call()
     consumer.close()
-    assert not [thread for thread in threads() if thread.name == "consumer-network-sparkrelay"]
+    named = "consumer-network-sparkrelay"
+    wait_until(lambda: named not in {thread.name for thread in threads()}, "its thread is left")
 
 
 class Broken:
@@ -326,10 +326,10 @@ def test_a_consumer_that_cannot_take_an_answer_is_closed_alone(join, stumbles):
     call = Call("waiting", time.monotonic() + 600)
     with pytest.raises(DisconnectException, match="not what I asked for"):  # noqa: PT012 - the call, or the next one
         bad_handle.submit(Rejoin("x"), call)
-        call.wait(30)
+        call.wait(LONG)
         call.result()
     assert bad_handle.dead
-    assert call.wait(30)
+    assert call.wait(LONG)
     assert call.error.__cause__ is problem
     with pytest.raises(DisconnectException, match="not what I asked for") as caught:
         bad_handle.submit(Rejoin("y"))
@@ -352,10 +352,7 @@ def test_a_wakeup_that_was_cut_short_does_not_deafen_the_consumer(join):
     core.wait = math.inf
     core.turned.clear()
     handle.submit(Rejoin("x"))
-    deadline = time.monotonic() + 30
-    while not any(event == Rejoin("x") for event in core.events) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert Rejoin("x") in core.events
+    wait_until(lambda: Rejoin("x") in core.events, "the consumer did not hear of it")
     assert not handle.listed
 
 
