@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.assignment.once import Once
 
@@ -35,7 +36,7 @@ def test_two_threads_that_ask_share_one_answer():
 
     def fetch():
         fetching.set()
-        assert go.wait(60)
+        assert go.wait(LONG)
         fetched.append("now")
         return len(fetched)
 
@@ -43,8 +44,8 @@ def test_two_threads_that_ask_share_one_answer():
     threads = [threading.Thread(target=lambda: answers.append(once())) for _ in range(2)]
     for thread in threads:
         thread.start()
-    assert fetching.wait(60)
+    assert fetching.wait(LONG)
     go.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(LONG)
     assert answers == [1, 1]

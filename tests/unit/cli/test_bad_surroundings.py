@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.cli import app as command_line
 
@@ -104,7 +105,7 @@ def test_ctrl_c_is_one_line():
     waits.stdin.flush()
     waits.stdout.readline()  # now it waits for more
     waits.send_signal(signal.SIGINT)
-    _out, err = waits.communicate(timeout=30)
+    _out, err = waits.communicate(timeout=LONG)
     assert (waits.returncode, err) == (130, "sparkrelay: interrupted\n")
 
 

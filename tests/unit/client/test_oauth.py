@@ -4,6 +4,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.oauth import fetch_token
@@ -32,7 +33,7 @@ def echo():
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/token?api_key={SECRET}"
     server.shutdown()
-    thread.join(10)
+    thread.join(LONG)
     server.server_close()
 
 

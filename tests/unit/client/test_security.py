@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
@@ -57,10 +58,10 @@ def test_responses_of_any_size_come_through_tls(tiny_broker, connect, server_tls
     records = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     broker = tiny_broker(lambda api, *_: fetch_answer(records) if api == 1 else None, tls=server_tls)
     client = connect(broker.port, {"security.protocol": "SSL", "ssl.ca.location": PEM})
-    client.bootstrap(10)
+    client.bootstrap(LONG)
     requests = [FetchRequest(topics=[], forgotten_topics_data=[], max_version=12) for _ in range(3)]
     responses = [client.send(request, node=1) for request in requests]
-    client.wait(responses, 30)
+    client.wait(responses, LONG)
     for response in responses:
         assert response.result().responses[0].partitions[0].records == records
 
@@ -74,10 +75,10 @@ def test_large_requests_go_out_through_tls(tiny_broker, connect, server_tls):
 
     broker = tiny_broker(answer, tls=server_tls)
     client = connect(broker.port, {"security.protocol": "SSL", "ssl.ca.location": PEM})
-    client.bootstrap(10)
+    client.bootstrap(LONG)
     names = [MetadataRequest.MetadataRequestTopic(name=f"{n:0240}") for n in range(5000)]
     response = client.send(MetadataRequest(topics=names), node=1)
-    client.wait([response], 30)
+    client.wait([response], LONG)
     assert response.error is None
     assert seen[0] > 1_000_000
 
@@ -85,7 +86,7 @@ def test_large_requests_go_out_through_tls(tiny_broker, connect, server_tls):
 def test_a_certificate_that_is_not_trusted_is_an_authentication_error(tiny_broker, connect, server_tls):
     client = connect(tiny_broker(tls=server_tls).port, {"security.protocol": "SSL"})
     with pytest.raises(AuthenticationException, match=r"security.protocol=SSL.*CERTIFICATE_VERIFY_FAILED"):
-        client.bootstrap(10)
+        client.bootstrap(LONG)
 
 
 def test_a_broker_that_goes_away_during_the_handshake_has_refused_nobody(connect):
@@ -107,7 +108,7 @@ def test_a_broker_that_goes_away_during_the_handshake_has_refused_nobody(connect
         client.bootstrap(3)
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(5)
+    thread.join(LONG)
 
 
 def test_plain_text_towards_tls_does_not_hang(tiny_broker, connect, server_tls):
@@ -132,7 +133,7 @@ def sasl(password_is_right):
 def test_sasl_logs_in(tiny_broker, connect):
     broker = tiny_broker(sasl(password_is_right=True), SASL_VERSIONS)
     client = connect(broker.port, SASL)
-    client.bootstrap(10)
+    client.bootstrap(LONG)
     assert (36, 1) in broker.requests
 
 
@@ -140,10 +141,10 @@ def test_refused_credentials_are_an_authentication_error_and_may_be_tried_again(
     broker = tiny_broker(sasl(password_is_right=False), SASL_VERSIONS)
     client = connect(broker.port, SASL)
     with pytest.raises(AuthenticationException, match=r"refused our credentials .*sasl.mechanism=PLAIN.*no!"):
-        client.bootstrap(10)
+        client.bootstrap(LONG)
     broker.answer = sasl(password_is_right=True)
-    client.sleep(0.1)
-    client.bootstrap(10)
+    client.sleep(0.1)  # longer than the backoff
+    client.bootstrap(LONG)
     assert client.metadata.brokers
 
 
@@ -155,7 +156,7 @@ def test_a_port_without_login_is_said_to_be_one(tiny_broker, connect, server_tls
     broker = tiny_broker(refuse, SASL_VERSIONS, tls=server_tls if protocol == "SASL_SSL" else None)
     client = connect(broker.port, SASL | {"security.protocol": protocol, "ssl.ca.location": PEM})
     with pytest.raises(AuthenticationException) as caught:
-        client.bootstrap(10)
+        client.bootstrap(LONG)
     assert str(caught.value) == (
         f"bootstrap server 127.0.0.1:{broker.port} takes no login on this port, but security.protocol={protocol}: set "
         f"it to {meant}, or give the port of a listener with SASL"
@@ -170,7 +171,7 @@ def test_a_refusal_is_read_although_the_broker_hangs_up_at_once(tiny_broker, con
         if api != 36:
             return sasl(password_is_right=False)(api, version, correlation, frame)
         asked.set()
-        assert go.wait(10)
+        assert go.wait(LONG)
         return "last", struct.pack(">hh", 58, 3) + b"no!" + struct.pack(">iq", 0, 0)
 
     broker = tiny_broker(answer, SASL_VERSIONS, tls=server_tls if protocol == "SASL_SSL" else None)
@@ -180,7 +181,7 @@ def test_a_refusal_is_read_although_the_broker_hangs_up_at_once(tiny_broker, con
         client.poll(0.01)
     go.set()
     for thread in broker._threads[1:]:
-        thread.join(10)  # answer and end are both on their way before we look
-    client.wait([response], 10)
+        thread.join(LONG)  # answer and end are both on their way before we look
+    client.wait([response], LONG)
     assert isinstance(response.error, AuthenticationException), response.error
     assert "no!" in str(response.error)

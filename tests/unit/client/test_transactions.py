@@ -4,6 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind
@@ -101,7 +102,7 @@ class Cluster:
 
 @pytest.fixture
 def make(scripted):
-    def build(cluster, timeout=5):
+    def build(cluster, timeout=LONG):
         client = scripted(cluster, CONFIG)
         client.metadata._brokers = dict.fromkeys(range(10))
         return TransactionCoordinator(client, timeout=timeout)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from tests.unit.consumer.silent_group import LeavingCore
+from tests.waiting import wait_until
 
 from sparkrelay.consumer import AsyncConsumer, Consumer
 from sparkrelay.consumer.api.session import Session
@@ -66,12 +66,12 @@ class Program:
 
     def answers(self, count):
         """The steps that were answered, as the network thread gets them."""
-        deadline = time.monotonic() + 30
-        while True:
-            numbers = [event.number for event in self.session.network.core.events if hasattr(event, "number")]
-            if len(numbers) >= count or time.monotonic() > deadline:
-                return numbers
-            time.sleep(0.001)
+
+        def numbers():
+            return [event.number for event in self.session.network.core.events if hasattr(event, "number")]
+
+        wait_until(lambda: len(numbers()) >= count, f"not {count} answers")
+        return numbers()
 
 
 @pytest.fixture(params=[Consumer, AsyncConsumer], ids=["blocking", "awaiting"])

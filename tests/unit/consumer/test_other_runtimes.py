@@ -8,6 +8,7 @@ import anyio
 import pytest
 import trio
 from tests.unit.consumer.silent_group import LeavingCore
+from tests.waiting import LONG
 
 from sparkrelay.consumer import AsyncConsumer, Consumer
 from sparkrelay.consumer.api.session import Session
@@ -145,7 +146,7 @@ def test_kip_944s_own_methods_let_a_thread_in(consumer):
         key = consumer.get_thread_access_key()
         assert key is consumer.access_key()
         with ThreadPoolExecutor(1) as worker:
-            worker.submit(use, key).result(60)
+            worker.submit(use, key).result(LONG)
 
     assert consumer.get_thread_access_key() is None
     consumer.subscribe(["t"], on_revoked=revoked)

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.devkafka import process
 from sparkrelay.devkafka.process import spawn_bound
@@ -35,7 +36,7 @@ def test_it_dies_when_the_parent_is_killed(kernel, wait_until):
         started = process_start(child)
         assert started is not None
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: process_start(child) != started, f"child {child} lives", timeout_s=20)
+    wait_until(lambda: process_start(child) != started, f"child {child} lives")
 
 
 @WAYS
@@ -50,7 +51,7 @@ def test_it_survives_the_thread_that_asked_for_it(kernel, monkeypatch, tmp_path)
         thread.join()
     [child] = children
     # It ends by itself: standard input is empty, not a pipe that never speaks.
-    assert child.wait(20) == 0
+    assert child.wait(LONG) == 0
     if child.stdin:
         child.stdin.close()
 
@@ -60,14 +61,14 @@ def test_the_pid_is_the_commands(kernel, monkeypatch, tmp_path):
     monkeypatch.setattr(process, "_KERNEL_WATCHES", kernel)
     out = tmp_path / "out"
     with out.open("wb") as log, spawn_bound(["/bin/sh", "-c", "echo $$"], log=log, cwd=tmp_path) as child:
-        assert child.wait(20) == 0
+        assert child.wait(LONG) == 0
     assert int(out.read_text()) == child.pid
 
 
 def test_a_command_that_cannot_start_says_so(tmp_path):
     out = tmp_path / "out"
     with out.open("wb") as log, spawn_bound(["/nowhere/java"], log=log, cwd=tmp_path) as child:
-        assert child.wait(20) != 0
+        assert child.wait(LONG) != 0
     assert "/nowhere/java" in out.read_text() or "No such file" in out.read_text()
 
 

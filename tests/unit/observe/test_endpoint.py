@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.waiting import LONG
 
 from sparkrelay.errors import ConfigException
 from sparkrelay.observe.endpoint import serve
@@ -14,7 +15,7 @@ from sparkrelay.observe.endpoint import serve
 
 def asked(endpoint, path):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}{path}", timeout=LONG) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -114,7 +115,7 @@ def test_closing_leaves_no_thread_no_connection_and_a_free_port(snapshot, wait_u
         # It is answered beside one that says nothing.
         assert asked(endpoint, "/health")[0] == 200
         endpoint.close()
-        silent.settimeout(30)
+        silent.settimeout(LONG)
         assert silent.recv(1) == b""
     endpoint.close()
     wait_until(lambda: set(threading.enumerate()) <= before, "threads are left")

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from tests.speaker import speaker
+from tests.waiting import LONG
 
 from sparkrelay.observe import peer
 from sparkrelay.observe.details import InstanceDetails
@@ -84,7 +85,7 @@ def test_nobody_waits_for_one_that_hangs_and_it_is_asked_once_at_a_time(watch, w
 
     def hang():
         asked.append(1)
-        go_on.wait(60)
+        go_on.wait(LONG)
         return view("bbbbbbbb")
 
     group = watch({"there:1": hang}, bbbbbbbb="there:1")

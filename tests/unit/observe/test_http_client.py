@@ -5,6 +5,7 @@ import http.client
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.speaker import speaker
+from tests.waiting import LONG
 
 from sparkrelay.observe import http_client
 from sparkrelay.observe.http_client import HttpConnection
@@ -100,7 +101,7 @@ def test_it_asks_as_the_standard_library_s_client_does():
         for _ in range(2):
             assert summed(mine.get("/a%20b?c=d", {"Accept": "x"}, longest=2)) == (200, b"ab", True)
         mine.close()
-        theirs = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
+        theirs = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LONG)
         theirs.request("GET", "/a%20b?c=d", headers={"Accept": "x"})
         assert theirs.getresponse().read() == b"ab"
         theirs.close()

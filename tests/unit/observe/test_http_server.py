@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from tests.waiting import wait_until
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.observe import http_server
 from sparkrelay.observe.http_server import HttpServer
@@ -19,7 +19,7 @@ def hello(environ, start_response):
 
 
 def connected(server):
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=LONG)
     connection.settimeout(30)
     return connection
 
@@ -276,5 +276,5 @@ def test_who_takes_no_answer_is_not_waited_for_to_say_what_is_wrong(request_, mo
 
             serving = threading.Thread(target=serve, daemon=True)
             serving.start()
-            serving.join(10)
+            serving.join(LONG)
             assert not serving.is_alive()

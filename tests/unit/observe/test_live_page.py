@@ -11,6 +11,7 @@ import urllib.request
 import zlib
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.observe import live_page
 from sparkrelay.observe.details import InstanceDetails
@@ -21,7 +22,7 @@ FILES = ("/", "/page.css", "/page.js", "/views.js")
 
 
 def ask(endpoint, path, *, method="GET", headers=None):
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=LONG)
     try:
         connection.request(method, path, headers=headers or {})
         answer = connection.getresponse()
@@ -31,7 +32,7 @@ def ask(endpoint, path, *, method="GET", headers=None):
 
 
 def follow(endpoint, headers=""):
-    client = socket.create_connection(("127.0.0.1", endpoint.port), timeout=30)
+    client = socket.create_connection(("127.0.0.1", endpoint.port), timeout=LONG)
     client.sendall(f"GET /events HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
     return client
 
@@ -173,7 +174,7 @@ def test_an_instance_that_has_failed_says_why(snapshot):
 
 def test_the_files_are_whole_for_a_client_that_asks_for_them_zipped(page):
     request = urllib.request.Request(f"http://127.0.0.1:{page.port}/", headers={"Accept-Encoding": "gzip"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=LONG) as answer:
         body = answer.read()
         if answer.headers.get("Content-Encoding") == "gzip":
             body = gzip.GzipFile(fileobj=io.BytesIO(body)).read()

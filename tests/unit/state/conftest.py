@@ -6,6 +6,7 @@ import textwrap
 
 import pyarrow as pa
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.state import BatchStamp, MergeResult, TaskStore
 from sparkrelay.types import TopicPartition
@@ -95,7 +96,7 @@ def run_child():
             [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONG,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
+from tests.waiting import wait_until
 
 from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.host import process_start
@@ -235,8 +235,7 @@ def test_process_start_names_a_process():
     child = os.fork()
     if child == 0:
         os._exit(0)
-    while process_start(child) is not None:  # a zombie counts as ended
-        time.sleep(0.001)
+    wait_until(lambda: process_start(child) is None, "a zombie counts as running")
     os.waitpid(child, 0)
     assert process_start(child) is None
     assert not Holder(child, "1", "boot", "here").running

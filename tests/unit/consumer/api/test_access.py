@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.errors import AccessKeyError, ConcurrentModificationError
@@ -34,7 +35,7 @@ def on_thread(action, name="other"):
 
     thread = threading.Thread(target=run, name=name)
     thread.start()
-    thread.join(10)
+    thread.join(LONG)
     if "error" in result:
         raise result["error"]
     return result.get("value")
@@ -76,7 +77,7 @@ def test_two_threads_with_one_key_exactly_one_is_refused(access):
 
         def first():
             with access.lend(key):
-                call(access, lambda: (inside.set(), go.wait(10)))
+                call(access, lambda: (inside.set(), go.wait(LONG)))
             outcomes.append("first")
 
         def second():
@@ -86,10 +87,10 @@ def test_two_threads_with_one_key_exactly_one_is_refused(access):
 
         thread = threading.Thread(target=first)
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(LONG)
         on_thread(second)
         go.set()
-        thread.join(10)
+        thread.join(LONG)
 
     call(access, callback)
     assert outcomes == ["second refused", "first"]
@@ -103,18 +104,18 @@ def test_a_callback_that_returns_too_early_is_an_error_and_the_consumer_recovers
 
         def other():
             with access.lend(key):
-                call(access, lambda: (inside.set(), go.wait(10)))
+                call(access, lambda: (inside.set(), go.wait(LONG)))
 
         threads.append(threading.Thread(target=other, name="late"))
         threads[0].start()
-        assert inside.wait(10)
+        assert inside.wait(LONG)
 
     with pytest.raises(AccessKeyError, match="while thread 'late' was still using the consumer"):
         call(access, callback)
     with pytest.raises(ConcurrentModificationError):
         call(access)
     go.set()
-    threads[0].join(10)
+    threads[0].join(LONG)
     call(access)
 
 
@@ -135,7 +136,7 @@ def test_a_callback_that_returns_while_a_thread_is_in_its_block_is_found_out(acc
             with access.lend(key):
                 call(access)
                 inside.set()
-                go.wait(10)
+                go.wait(LONG)
                 with pytest.raises(AccessKeyError, match="thread 'late' may not use the consumer any more: its key is"):
                     call(access)
             call(access)
@@ -143,7 +144,7 @@ def test_a_callback_that_returns_while_a_thread_is_in_its_block_is_found_out(acc
 
         thread = threading.Thread(target=other, name="late")
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(LONG)
         with pytest.raises(AccessKeyError, match="thread 'late' was still using the consumer, in a call or in 'with"):
             access.check()
         call(access)  # KIP-944 counts calls: whoever runs the callback may call in between
@@ -154,7 +155,7 @@ def test_a_callback_that_returns_while_a_thread_is_in_its_block_is_found_out(acc
         call(access, lambda: threads.append(callback()))
     call(access)
     go.set()
-    threads[0].join(10)
+    threads[0].join(LONG)
     assert done == [None]
     call(access)
     assert access._inside == []

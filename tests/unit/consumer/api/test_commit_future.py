@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer.api.commit_future import CommitFuture
 from sparkrelay.consumer.base.events import Call
@@ -51,12 +52,12 @@ def test_the_first_outcome_counts(call, future):
 
 def test_any_thread_may_wait_for_it(call, future):
     seen = []
-    threads = [threading.Thread(target=lambda: seen.append(future.result(30))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: seen.append(future.result(LONG))) for _ in range(3)]
     for thread in threads:
         thread.start()
     call.resolve(None)
     for thread in threads:
-        thread.join(30)
+        thread.join(LONG)
     assert seen == [None] * 3
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer.api.exchanges import Promise, attempt, awaiting, blocking, outcome
 from sparkrelay.consumer.base.events import Call, ErrorRaised, Hold, JoinNeeded, Mailbox, Wait
@@ -289,7 +290,7 @@ class Early(asyncio.SelectorEventLoop):
 
 
 def test_a_deadline_holds_although_the_timer_fires_too_soon(mailbox):
-    rescue = threading.Timer(20, mailbox.wakeup)
+    rescue = threading.Timer(LONG, mailbox.wakeup)
     rescue.start()
     began = time.monotonic()
     with asyncio.Runner(loop_factory=Early) as runner:

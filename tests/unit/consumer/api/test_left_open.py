@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import time
 import warnings
 import weakref
 
 import pytest
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.consumer import AsyncConsumer, Consumer, NetworkThread
 from sparkrelay.types import TopicPartition
@@ -63,7 +63,7 @@ def test_a_forgotten_consumer_ends_its_thread_and_warns(use):
     assert gone() is None  # at once: nothing of its own makes a circle with it
     assert len(said) == 1
     assert "close()" in said[0]
-    thread.join(30)
+    thread.join(LONG)
     assert not thread.is_alive()
 
 
@@ -75,7 +75,7 @@ def test_a_consumer_whose_callback_holds_it_is_found_by_the_collector():
         del consumer
         gc.collect()
     assert len(said) == 1
-    thread.join(30)
+    thread.join(LONG)
     assert not thread.is_alive()
 
 
@@ -87,10 +87,7 @@ def test_a_shared_thread_goes_on_without_it():
             del consumer
             gc.collect()
         assert len(said) == 1
-        deadline = time.monotonic() + 30
-        while not handle.dead and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert handle.dead
+        wait_until(lambda: handle.dead, "the consumer that was left open lives")
         assert thread.is_alive()
         other.poll(0)
         other.close(0)
@@ -118,6 +115,6 @@ def test_a_warning_that_is_an_error_does_not_keep_the_thread(monkeypatch):
     with warnings.catch_warnings(action="error"):
         del consumer
         gc.collect()
-    thread.join(30)
+    thread.join(LONG)
     assert not thread.is_alive()
     assert [type(error) for error in raised if "'forgotten'" in str(error)] == [ResourceWarning]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pyarrow as pa
 import pytest
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer import Consumer
@@ -105,7 +105,7 @@ def test_a_position_that_nothing_leads_to_is_an_error_at_once(make):
     consumer.assign([T0, TopicPartition("u", 0)])
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeException, match=r"u-0.*auto\.offset\.reset=none.*seek"):
-            consumer.position(("u", 0), timeout=30)
+            consumer.position(("u", 0), timeout=LONG)
     assert consumer.position(T0) == 0
     consumer.seek(("u", 0), 7)
     assert consumer.position(("u", 0)) == 7
@@ -166,7 +166,6 @@ def test_a_position_that_is_not_found_in_time_says_why(make):
     consumer.assign([TopicPartition("u", 0)])
     with pytest.raises(TimeoutException):
         consumer.end_offsets([T0], timeout=0.01)
-    while consumer._session.network.trouble is None:
-        time.sleep(0.01)
+    wait_until(lambda: consumer._session.network.trouble is not None, "no trouble")
     with pytest.raises(TimeoutException, match=r"u-0.*last error: .*127\.0\.0\.1:1"):
         consumer.position(("u", 0), timeout=0.01)

@@ -10,6 +10,7 @@ import traceback
 import warnings
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer import AsyncConsumer, Consumer, NetworkThread
 from sparkrelay.errors import DisconnectException, TimeoutException
@@ -26,7 +27,7 @@ def in_child(work):
     child = os.fork()
     if not child:
         os.close(reads)
-        signal.alarm(60)  # its default is to end the process
+        signal.alarm(LONG)  # its default is to end the process
         try:
             said = str(work())
         except BaseException:  # noqa: BLE001 - the test reads it

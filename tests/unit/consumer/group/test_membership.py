@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.consumer import classic_group, consumer_group
+from tests.waiting import LONG
 
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
@@ -61,6 +62,6 @@ def test_a_change_without_a_way_ends_the_consumer(protocol):
     network = consumer._network
     with pytest.raises(DisconnectException, match="must not come in state UNSUBSCRIBED") as raised:  # noqa: PT012
         network.submit(stray_step(network.core.membership))
-        consumer.partitions_for("t", timeout=60)
+        consumer.partitions_for("t", timeout=LONG)
     assert isinstance(raised.value.__cause__, IllegalTransitionException)
     consumer.close()

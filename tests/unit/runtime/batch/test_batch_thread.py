@@ -5,6 +5,7 @@ import threading
 import pytest
 from tests.doubles.clock import Clock
 from tests.doubles.tasks import task_in
+from tests.waiting import LONG
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import (
@@ -56,9 +57,9 @@ class Topics:
         self.asked.release()
         ends = {partition: self.ends.get(partition, 0) for partition in partitions}
         if self.slow is not None:
-            assert self.slow.wait(60)
+            assert self.slow.wait(LONG)
         if self.silent is not None:
-            assert self.silent.wait(60)
+            assert self.silent.wait(LONG)
             raise WakeupException("interrupted")
         if self.troubles:
             raise self.troubles.pop(0)
@@ -101,14 +102,14 @@ class Batches:
     def prewarm(self, plans, over, wanted):
         assert not self.ran
         self.over = over
-        assert self.may_prewarm.wait(60)
+        assert self.may_prewarm.wait(LONG)
         if self.prewarmed is not None:
             raise self.prewarmed
 
     def run(self, plans, work, partitions):
         self.ran.append({id_: ranges for id_, (_, ranges) in work.items()})
         if self.gate is not None:
-            assert self.gate.wait(60)
+            assert self.gate.wait(LONG)
         planned = self.outcomes.pop(0) if self.outcomes else None
         if isinstance(planned, Exception):
             raise planned
@@ -182,7 +183,7 @@ def test_a_prewarm_is_over_with_the_thread(bench, wait_until):
     bench.thread.ask_to_end()
     assert bench.batches.over()
     bench.batches.may_prewarm.set()
-    assert bench.thread.wait_prewarmed(60)
+    assert bench.thread.wait_prewarmed(LONG)
 
 
 @pytest.mark.parametrize("bench", [{"prewarm": False}], indirect=True)
@@ -223,7 +224,7 @@ def test_a_task_without_input_leaves_while_a_batch_runs(bench, wait_until):
     assert bench.service.withdraw([OTHER], timeout=0) == frozenset()
     assert bench.service.withdraw([ONE], timeout=0) == {ONE}
     bench.batches.gate.set()
-    assert bench.service.withdraw([ONE], timeout=60) == frozenset()
+    assert bench.service.withdraw([ONE], timeout=LONG) == frozenset()
     assert bench.tasks[ONE].position.offsets == {TopicPartition("orders", 0): 5}, "its batch was finished"
 
 
@@ -232,7 +233,7 @@ def test_a_task_that_leaves_during_a_look_and_comes_back_further_on_is_looked_at
     bench.topics.slow = threading.Event()
     bench.write(ONE, 5)
     bench.start()
-    assert bench.topics.asked.acquire(timeout=60)
+    assert bench.topics.asked.acquire(timeout=LONG)
     assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
     bench.tasks[ONE].position.offsets = {TopicPartition("orders", 0): 70}
     bench.service.put(bench.tasks.values())
@@ -356,7 +357,7 @@ def test_partitions_that_a_source_gets_are_reported_until_an_assignment_knows_th
     monkeypatch.setattr(batch_thread, "_SOURCES_SECONDS", 0.0)
     bench.service.source_partitions = {"orders": 2}
     bench.start()
-    assert bench.topics.asked.acquire(timeout=60)
+    assert bench.topics.asked.acquire(timeout=LONG)
     bench.topics.sources = {"orders": 5}
     wait_until(lambda: bench.progress.status, "nobody says so")
     assert bench.progress.status == "source topic 'orders' has 5 partitions by now, 2 of them are read"
@@ -397,7 +398,7 @@ def test_stopping_finishes_the_batch(bench, wait_until):
 def test_stopping_breaks_off_a_look_at_a_silent_broker(bench):
     bench.topics.silent = threading.Event()
     bench.start()
-    assert bench.topics.asked.acquire(timeout=60)
+    assert bench.topics.asked.acquire(timeout=LONG)
     bench.thread.stop()
     assert bench.failure() is None
     assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
@@ -438,7 +439,7 @@ def test_the_job_that_stays_ends_with_the_thread_and_learns_of_quiet_times(bench
 def test_the_job_that_stays_ends_once_there_are_no_tasks(bench, wait_until):
     bench.start()
     wait_until(lambda: bench.batches.rested, "no task was looked at")
-    assert bench.service.withdraw([ONE, OTHER], timeout=60) == frozenset()
+    assert bench.service.withdraw([ONE, OTHER], timeout=LONG) == frozenset()
     wait_until(bench.batches.closed.is_set, "it stays although there are no tasks")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.runtime.compile import catalyst
 from sparkrelay.runtime.compile.catalyst import Attribute, Node, numbered
@@ -38,7 +39,7 @@ def test_threads_that_read_plans_at_the_same_time_do_not_wait_for_one_another(mo
     both = threading.Barrier(2)
 
     def kind(node):
-        both.wait(10)
+        both.wait(LONG)
         return node
 
     monkeypatch.setattr(catalyst, "kind", kind)
@@ -52,7 +53,7 @@ def test_threads_that_read_plans_at_the_same_time_do_not_wait_for_one_another(mo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(LONG)
     assert found == {"expressions": (), "aliases": {}}
 
 

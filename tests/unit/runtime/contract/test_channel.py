@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.runtime.contract.channel import Channel, ChannelClosed, Listener, connect
 
@@ -31,7 +32,7 @@ def both_ends(host, *, step_key=KEY):
     thread = threading.Thread(target=step)
     thread.start()
     try:
-        ends["driver"] = listener.accept(30)
+        ends["driver"] = listener.accept(LONG)
     except ChannelClosed as error:
         ends["driver"] = error
     thread.join()
@@ -78,7 +79,7 @@ def test_an_answer_that_is_sent_back_proves_nothing():
         thread = threading.Thread(target=reflect)
         thread.start()
         with pytest.raises(ChannelClosed, match="does not hold the key"):
-            listener.accept(30)
+            listener.accept(LONG)
         thread.join()
     listener.close()
 

@@ -13,6 +13,7 @@ import uuid
 
 import pytest
 from tests.doubles.assignors import Answers
+from tests.waiting import LONG
 
 from sparkrelay.assignment import (
     AssignmentConfigs,
@@ -485,7 +486,7 @@ class Sleeper(TaskAssignor):
         self.go = threading.Event()
 
     def assign(self, application_state):
-        self.go.wait(60)
+        self.go.wait(LONG)
         raise RuntimeError("nobody listens any more")
 
 

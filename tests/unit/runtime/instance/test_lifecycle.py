@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from tests.waiting import LONG
 
 from sparkrelay.errors import IllegalTransitionException, StreamsException
 from sparkrelay.runtime.instance.lifecycle import FOLLOWING, Life
@@ -68,7 +69,7 @@ def test_who_waits_learns_that_the_start_failed(life):
     assert not life.wait_for_end(0)
     threading.Timer(0.05, life.not_begun).start()
     with pytest.raises(StreamsException, match="is not started"):
-        life.wait_for_end(30)
+        life.wait_for_end(LONG)
 
 
 def test_a_stop_before_the_start_ends_it_at_once(life):
@@ -108,7 +109,7 @@ def test_who_waits_for_the_end_waits_for_the_listener_too(life):
 
     def listener(new, old):
         if new == "NOT_RUNNING":
-            assert may_return.wait(30)
+            assert may_return.wait(LONG)
         reported.append(new)
 
     life.listener = listener
@@ -119,7 +120,7 @@ def test_who_waits_for_the_end_waits_for_the_listener_too(life):
     ending.start()
     assert not life.wait_for_end(0)
     may_return.set()
-    assert life.wait_for_end(30)
+    assert life.wait_for_end(LONG)
     assert reported[-1] == "NOT_RUNNING"
     ending.join()
 
@@ -131,7 +132,7 @@ def test_a_listener_may_ask_for_the_end_and_wait_for_it(life):
         if new == "REBALANCING":
             life.ask_to_end()
             life.end()
-            waited.append(life.wait_for_end(30))
+            waited.append(life.wait_for_end(LONG))
 
     life.listener = listener
     life.begin()

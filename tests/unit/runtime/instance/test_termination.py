@@ -6,6 +6,7 @@ import threading
 import weakref
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.runtime.instance.termination import default_sigterm, exit_on_sigterm, on_termination
 
@@ -126,8 +127,8 @@ def test_sigterm_ends_a_program_that_does_not_wait_yet():
     with pytest.raises(SystemExit) as caught:
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 143
-    assert one.stopped.wait(60)
-    assert other.stopped.wait(60)
+    assert one.stopped.wait(LONG)
+    assert other.stopped.wait(LONG)
     signal.raise_signal(signal.SIGTERM)  # it breaks nothing off
     default_sigterm(one.stop)
     assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
@@ -141,7 +142,7 @@ def test_sigterm_stops_in_a_wait_after_a_start():
     before = signal.getsignal(signal.SIGTERM)
     with on_termination(instance.stop):
         signal.raise_signal(signal.SIGTERM)
-        assert instance.stopped.wait(60)
+        assert instance.stopped.wait(LONG)
     assert signal.getsignal(signal.SIGTERM) is before
     default_sigterm(instance.stop)
 

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TimeoutException, UnsupportedVersionException, WakeupException
@@ -104,7 +105,7 @@ class Client:
 
     def bootstrap(self):
         self.connecting.set()
-        assert self.interrupted.wait(60)
+        assert self.interrupted.wait(LONG)
         raise WakeupException("interrupted")
 
 
@@ -157,10 +158,10 @@ def test_who_stops_or_removes_does_not_wait_for_a_successor_that_connects(proces
     process._thread = lambda number: process._connect(number, "app")
     replacing = threading.Thread(target=process.die)
     replacing.start()
-    assert client.connecting.wait(60)
+    assert client.connecting.wait(LONG)
     getattr(process, asked)()
     assert client.interrupted.is_set()
-    replacing.join(60)
+    replacing.join(LONG)
     assert not replacing.is_alive()
     assert (process.begun, process._connecting) == ([], set())
 

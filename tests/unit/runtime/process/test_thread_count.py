@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.errors import StreamsException, TimeoutException, WakeupException
 from sparkrelay.runtime.process.process_threads import ProcessThreads
@@ -170,7 +171,7 @@ def test_a_process_goes_on_without_threads_until_it_is_stopped(process):
     process.remove_thread()
     process.end(0)
     process.stop()
-    assert process.changes.acquire(timeout=60), "nobody else is there to say so"
+    assert process.changes.acquire(timeout=LONG), "nobody else is there to say so"
     assert process.ended
 
 
@@ -194,7 +195,7 @@ def test_a_process_that_ends_gets_no_further_thread(process, stopped):
     assert all(thread.discarded and not thread.started for thread in process.made)
     assert process.numbers == [1, 2]
     assert process.ended
-    assert process.changes.acquire(timeout=60)
+    assert process.changes.acquire(timeout=LONG)
     assert set(process._plans) == {0, 1}
 
 

@@ -6,7 +6,7 @@ import threading
 import pyarrow as pa
 import pytest
 from tests.speaker import speaker
-from tests.waiting import wait_until
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.errors import (
     InvalidStateStoreException,
@@ -112,7 +112,7 @@ def test_threads_ask_at_a_time(peers):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(LONG)
         assert len(peers._kept[HostInfo("127.0.0.1", server.port)]) <= 8
 
 

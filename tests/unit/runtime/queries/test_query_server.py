@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec
+from tests.waiting import LONG
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ConfigException
@@ -68,7 +69,7 @@ class Queries:
         self.reading = reading
         if self.held is not None:
             self.waiting.set()
-            assert self.held.wait(30)
+            assert self.held.wait(LONG)
         rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], pa.schema([*spec.output][:2]))
         return StoreRead(rows, self.following, {}, 12, (0,))
 
@@ -146,7 +147,7 @@ def test_only_so_many_at_a_time():
     first = threading.Thread(target=ask, args=(made, "/stores/counts/ada"))
     first.start()
     try:
-        assert queries.waiting.wait(30)
+        assert queries.waiting.wait(LONG)
         status, headers, body = ask(made, "/stores/counts/ada")
         assert (status, headers["Retry-After"]) == (503, "1")
         assert b"queries.max.requests" in body

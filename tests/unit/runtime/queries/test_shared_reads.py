@@ -5,6 +5,7 @@ from collections import deque
 
 import pyarrow as pa
 import pytest
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException
 from sparkrelay.runtime.queries import shared_reads
@@ -13,7 +14,6 @@ from sparkrelay.runtime.worker.store_reading import StoreRead
 
 SCHEMA = pa.schema([("user", pa.string())])
 ROWS = pa.schema([*SCHEMA, ("n", pa.int64())])
-WAIT_S = 30
 
 
 def key(user):
@@ -32,7 +32,7 @@ class Store:
         users = keys.column("user").to_pylist()
         self.readings.append(users)
         self.reading.set()
-        assert self.go.wait(WAIT_S)
+        assert self.go.wait(LONG)
         if "broken" in users:
             raise StateStoreException("it is gone")
         if "damaged" in users:
@@ -63,7 +63,7 @@ class Asking(threading.Thread):
             self.error = error
 
     def rows(self):
-        self.join(WAIT_S)
+        self.join(LONG)
         assert not self.is_alive()
         if self.error is not None:
             raise self.error
@@ -74,8 +74,7 @@ def asked(shared, store, user, **how):
     """Ask for a key behind those that are asked for already."""
     before = len(shared._waiting)
     one = Asking(shared, store, user, **how)
-    while len(shared._waiting) == before:
-        pass
+    wait_until(lambda: len(shared._waiting) > before, "it is not asked for")
     return one
 
 
@@ -83,12 +82,12 @@ def ask_together(*users, first="first", batches=None, **how):
     """Ask for a key, and for others while that is read; return who asks for these, and the store."""
     shared, store = SharedReads(), Store(held=True)
     leader = Asking(shared, store, first)
-    assert store.reading.wait(WAIT_S)
+    assert store.reading.wait(LONG)
     asking = []
     for user, as_of in zip(users, batches or [1] * len(users), strict=True):
         asking.append(asked(shared, store, user, as_of=as_of, **how))
     store.go.set()
-    leader.join(WAIT_S)
+    leader.join(LONG)
     return asking, store
 
 
@@ -120,7 +119,7 @@ def test_who_wants_no_text_among_others_gets_rows(raw):
     table = Table(held=True) if raw else Store(held=True)
     shared = SharedReads(table.shown if raw else None)
     leader = Asking(shared, table, "first")
-    assert table.reading.wait(WAIT_S)
+    assert table.reading.wait(LONG)
     asking = [asked(shared, table, user, as_json=user == "ada") for user in ("ada", "bob")]
     table.go.set()
     assert [one.rows() for one in (leader, *asking)][::2] == [[{"user": "first", "n": 5}], [{"user": "bob", "n": 3}]]
@@ -176,7 +175,7 @@ def test_of_many_rows_those_alone_are_written_that_are_not_known():
     table.go.clear()
     table.reading.clear()
     leader = Asking(shared, table, "first", as_json=True)
-    assert table.reading.wait(WAIT_S)
+    assert table.reading.wait(LONG)
     asking = [asked(shared, table, user, as_json=True) for user in ("bob", "ada", "nobody", "eve", "bob")]
     table.go.set()
     assert [one.rows() for one in asking] == [[]] * 5
@@ -250,7 +249,7 @@ def test_an_interrupt_while_questions_are_taken_loses_none():
         while len(shared._waiting) < len(asking):
             pass
     for one in asking:
-        one.join(WAIT_S)
+        one.join(LONG)
         assert not one.is_alive()
     assert sorted(type(one.error) is KeyboardInterrupt for one in asking) == [False, True]
     assert not shared._waiting
@@ -259,7 +258,7 @@ def test_an_interrupt_while_questions_are_taken_loses_none():
 def test_an_interrupt_of_who_reads_leaves_nobody_waiting():
     asking, store = ask_together("interrupted", "ada")
     for one in asking:
-        one.join(WAIT_S)
+        one.join(LONG)
         assert not one.is_alive()
     # Whose turn it was is interrupted; the others are read again, until only that question is left.
     assert any(isinstance(one.error, KeyboardInterrupt) for one in asking)

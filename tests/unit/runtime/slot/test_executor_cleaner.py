@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.runtime.slot.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.spark.jobs import JobFailed
@@ -25,7 +26,7 @@ class Slot:
     def remove_obsolete(self, kept, before, abandoned_before):
         self.commands.append((kept, before))
         self.began.release()
-        assert self.core.acquire(timeout=60)
+        assert self.core.acquire(timeout=LONG)
         if self.cancelled:
             self.cancelled = False
             raise JobFailed("cancelled")
@@ -50,7 +51,7 @@ def cleaner(slot):
 
 def test_a_look_holds_nobody_up(cleaner, slot):
     assert cleaner.turn("one", [A], 1000.0) == []
-    assert slot.began.acquire(timeout=60)
+    assert slot.began.acquire(timeout=LONG)
     # Nothing of this waits for the job, which has no core.
     cleaner.assigned("two", [B])
     assert cleaner.held() == {A, B}
@@ -60,19 +61,19 @@ def test_a_look_holds_nobody_up(cleaner, slot):
 
 def test_a_report_of_the_copies_to_the_group_ends_the_look(cleaner, slot):
     cleaner.turn("one", [A], 1000.0)
-    assert slot.began.acquire(timeout=60)
+    assert slot.began.acquire(timeout=LONG)
     cleaner.reported("two")
     assert not cleaner._look.is_alive()
     cleaner.turn("one", [A], 2000.0)
     assert len(slot.commands) == 1, "nothing is removed until the assignment is followed"
     cleaner.assigned("two", [B])
     cleaner.turn("one", [A], 3000.0)
-    assert slot.began.acquire(timeout=60)
+    assert slot.began.acquire(timeout=LONG)
 
 
 def test_closing_ends_the_look(cleaner, slot):
     cleaner.turn("one", [A], 1000.0)
-    assert slot.began.acquire(timeout=60)
+    assert slot.began.acquire(timeout=LONG)
     cleaner.close()
     assert not cleaner._look.is_alive()
 

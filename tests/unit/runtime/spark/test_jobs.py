@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
+from tests.waiting import LONG
 
 from sparkrelay.errors import SerializationException, StoreCorruptedException, StreamsException
 from sparkrelay.runtime.contract.commands import BatchCommand
@@ -51,7 +52,7 @@ def test_closing_stores_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
             over.set()
 
     def run_job(target, frame, command, *, group, **_):
-        assert over.wait(60)
+        assert over.wait(LONG)
         raise JobFailed(f"{group} was cancelled")
 
     monkeypatch.setattr(ExecutorTarget, "cancel", cancel)

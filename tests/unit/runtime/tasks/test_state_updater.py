@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from tests.doubles.jobs import Jobs
+from tests.waiting import LONG
 
 from sparkrelay.errors import (
     DisconnectException,
@@ -100,7 +101,7 @@ def test_listeners_of_two_threads_may_ask_where_all_copies_stand(state_updater_o
 
     class Asking(StateRestoreListener):
         def on_batch_restored(self, *about):
-            met.wait(60)
+            met.wait(LONG)
             asked.append([list(state_updater.copies()) for state_updater in both])
 
     both += [state_updater_of(Jobs(), notices=RestoreNotices(RestoreListeners(Asking()))) for _ in range(2)]
@@ -296,7 +297,7 @@ def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(state_updater
     state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends)))
     other = RestoreWork(task=TaskId(0, 1), directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})
     state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}), other])
-    jobs.slice_began.acquire()
+    assert jobs.slice_began.acquire(timeout=LONG)
     releasing = threading.Thread(target=state_updater.release, args=([TASK],))
     releasing.start()
     # Else the next slice would have it too.
@@ -304,8 +305,8 @@ def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(state_updater
     assert releasing.is_alive()
     jobs.may_end.release()
     # The next slice has begun, and does not end: nobody waits for it.
-    jobs.slice_began.acquire()
-    releasing.join(30)
+    assert jobs.slice_began.acquire(timeout=LONG)
+    releasing.join(LONG)
     assert not releasing.is_alive()
     state_updater.release([TASK])
     jobs.may_end.release(1000)
@@ -319,7 +320,7 @@ def lagging(state_updater_of, jobs):
     state_updater.assign(
         [RestoreWork(task=OTHER, directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})]
     )
-    jobs.slice_began.acquire()
+    assert jobs.slice_began.acquire(timeout=LONG)
     return state_updater
 
 
@@ -331,10 +332,10 @@ def test_a_slice_that_waits_for_a_core_keeps_no_task_from_leaving(state_updater_
     for _ in range(5):
         state_updater.assign([standby])
         jobs.may_end.release()
-        jobs.slice_began.acquire()
+        assert jobs.slice_began.acquire(timeout=LONG)
         assert {command.task for command in jobs.commands[-1]} == {OTHER, TASK}
         state_updater.release([TASK])
-        jobs.slice_began.acquire()
+        assert jobs.slice_began.acquire(timeout=LONG)
         assert [command.task for command in jobs.commands[-1]] == [OTHER]
     assert state_updater.take_restored() == {}
     jobs.may_end.release(1000)
@@ -380,18 +381,18 @@ def test_the_end_breaks_off_a_look_at_a_silent_broker(state_updater_of):
 
     def list_ends(partitions):
         asked.set()
-        assert interrupted.wait(60)
+        assert interrupted.wait(LONG)
         raise WakeupException("interrupted")
 
     state_updater = state_updater_of(Jobs(), list_ends, interrupt=interrupted.set)
     state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
-    assert asked.wait(60)
+    assert asked.wait(LONG)
     state_updater.release([TASK])
     state_updater.stop()
     assert state_updater.take_restored() == {}
 
 
-@pytest.mark.parametrize(("stale", "end"), [(60.0, 10), (-1.0, 5000)])
+@pytest.mark.parametrize(("stale", "end"), [(3600.0, 10), (-1.0, 5000)])
 def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_of, wait_until, stale, end):
     """A copy that waited for its first slice would else ask to take over what it is far behind of."""
     jobs = Jobs()
@@ -399,7 +400,7 @@ def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_o
     ends = {CHANGELOG: 10}
     state_updater = state_updater_of(jobs, lambda _: dict(ends), stale_seconds=stale)
     state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
-    assert jobs.slice_began.acquire(timeout=60)
+    assert jobs.slice_began.acquire(timeout=LONG)
     ends[CHANGELOG] = 5000
     jobs.may_end.release()
     wait_until(lambda: state_updater.copies()[TASK].offsets, "the slice does not end")
@@ -417,13 +418,13 @@ def test_the_look_after_a_long_slice_holds_nobody_up(state_updater_of, wait_unti
         if not jobs.commands:
             return dict.fromkeys(partitions, 10)
         asked.release()
-        assert interrupted.wait(60)
+        assert interrupted.wait(LONG)
         raise WakeupException("we stop")
 
     state_updater = state_updater_of(jobs, list_ends, stale_seconds=-1.0, interrupt=interrupted.set)
     state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     jobs.may_end.release()
-    assert asked.acquire(timeout=60)
+    assert asked.acquire(timeout=LONG)
     state_updater.release([TASK])
     state_updater.stop()
     assert jobs.cancels == 0

@@ -4,6 +4,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.errors import (
     SerializationException,
@@ -85,7 +86,7 @@ def start():
     yield run
     for thread, ended in made:
         thread.stop()
-        assert ended.wait(60)
+        assert ended.wait(LONG)
         assert thread.ended
 
 

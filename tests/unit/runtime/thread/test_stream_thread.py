@@ -5,6 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import (
@@ -281,9 +282,9 @@ def test_the_group_is_joined_once_the_workers_are_up(bench, wait_until):
     """With state of former runs it is given tasks at once, which others then do not run any more."""
     bench.prewarmed.clear()
     bench.thread.start()
-    assert not bench.membership.joined.wait(0.3)
+    assert not bench.membership.joined.wait(0.3)  # a thread that joins too soon has joined by then, unless it is slow
     bench.prewarmed.set()
-    assert bench.membership.joined.wait(60)
+    assert bench.membership.joined.wait(LONG)
     bench.thread.stop()
     wait_until(lambda: bench.thread.ended, "the thread did not end")
 
@@ -293,7 +294,7 @@ def test_a_group_without_others_is_joined_beside_the_prewarm(bench, wait_until):
     bench.membership.alone = True
     bench.prewarmed.clear()
     bench.thread.start()
-    assert bench.membership.joined.wait(60)
+    assert bench.membership.joined.wait(LONG)
     bench.thread.stop()
     wait_until(lambda: bench.thread.ended, "the thread did not end")
 
@@ -304,21 +305,21 @@ def test_beside_others_of_its_process_that_run_the_tasks_the_prewarm_is_waited_f
     bench.membership.alone = True
     bench.prewarmed.clear()
     bench.thread.start()
-    assert not bench.membership.joined.wait(0.3)
+    assert not bench.membership.joined.wait(0.3)  # a thread that joins too soon has joined by then, unless it is slow
     bench.prewarmed.set()
-    assert bench.membership.joined.wait(60)
+    assert bench.membership.joined.wait(LONG)
     bench.thread.stop()
-    assert bench.thread.wait(60)
+    assert bench.thread.wait(LONG)
 
 
 @pytest.mark.parametrize("asked", ["stop", "remove"])
 def test_who_is_removed_leaves_for_good(bench, asked):
     """Who is stopped may come back, as a static member."""
     bench.thread.start()
-    assert bench.membership.joined.wait(60)
+    assert bench.membership.joined.wait(LONG)
     assert not bench.thread.wait(0)
     getattr(bench.thread, asked)()
-    assert bench.thread.wait(60)
+    assert bench.thread.wait(LONG)
     assert bench.membership.for_good is bench.thread.removed is (asked == "remove")
 
 
@@ -327,7 +328,7 @@ def test_callbacks_of_those_that_work_for_a_thread_are_its_own(bench):
     for name in ("app", "app-batch", "app-restore", "app1-batch", "other"):
         looking = threading.Thread(target=lambda name=name: current.update({name: bench.thread.is_current}), name=name)
         looking.start()
-        looking.join(60)
+        looking.join(LONG)
     assert current == {"app": True, "app-batch": True, "app-restore": True, "app1-batch": False, "other": False}
 
 
@@ -377,12 +378,12 @@ def test_stopping_breaks_off_what_a_silent_broker_is_asked(bench, wait_until):
 
     def ask():
         asked.set()
-        assert bench.membership.interrupted.wait(60)
+        assert bench.membership.interrupted.wait(LONG)
         raise WakeupException("interrupted")
 
     bench.tasks.bring_up = ask
     bench.thread.start()
-    assert asked.wait(60)
+    assert asked.wait(LONG)
     bench.thread.stop()
     wait_until(lambda: bench.thread.ended, "it does not end")
     assert (bench.failures, bench.replaced) == ([], [])

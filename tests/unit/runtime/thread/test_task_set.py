@@ -11,6 +11,7 @@ from tests.doubles.clock import Clock
 from tests.doubles.jobs import Jobs
 from tests.doubles.state_updater import StateUpdater
 from tests.doubles.tasks import initialize, serve
+from tests.waiting import LONG
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException, TimeoutException
@@ -144,10 +145,10 @@ def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop_and_without_a_w
     jobs.may_end, jobs.deaf = threading.Semaphore(0), 1
     starting = threading.Thread(target=unstarted.start)
     starting.start()
-    assert jobs.slice_began.acquire(timeout=60)
+    assert jobs.slice_began.acquire(timeout=LONG)
     assert starting.is_alive()
     stopping.set()
-    starting.join(60)
+    starting.join(LONG)
     assert not starting.is_alive()
     assert jobs.cancels >= 2
     assert unstarted.offset_sums() == {}

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+from tests.waiting import LONG
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.host import process_start
@@ -115,9 +116,9 @@ def test_a_claim_whose_job_was_cancelled_meanwhile_leaves_no_keeper(claiming, co
 
     threading.Thread(target=write, daemon=True).start()
     # It writes.
-    assert select.select([spark], [], [], 60)[0]
+    assert select.select([spark], [], [], LONG)[0]
     spark.close()
-    assert written.wait(60)
+    assert written.wait(LONG)
 
     def free():
         slot = Slot.claim(command.state_dir, command.application_id)
