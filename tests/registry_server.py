@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from tests.doubles.schema_registry import schema_body
-from tests.waiting import wait_until
+from tests.ports import own_port
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.devkafka import jars
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder
 
@@ -89,7 +89,7 @@ class RegistryServer:
         headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=LONG) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             error.msg = f"{error.msg}: {error.read(1000)!r}"
@@ -103,7 +103,7 @@ def _path(subject):
 @contextmanager
 def running_registry():
     """Run a server until the context is left."""
-    port = free_port()
+    port = own_port()
     java = [require_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     options = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1", "-Dquarkus.log.level=WARN"]
     server = RegistryServer(port)
@@ -116,7 +116,9 @@ def running_registry():
             return log.read()[-3000:].decode(errors="replace")
 
         try:
-            wait_until(lambda: process.poll() is not None or server.answers(), f"it does not start: {said()}", 240)
+            wait_until(
+                lambda: process.poll() is not None or server.answers(), lambda: f"it does not start: {said()}", 240
+            )
             assert process.poll() is None, said()
             yield server
         finally:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from tests.waiting import wait_until
+from tests.ports import own_port
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.devkafka import DevKafka
-from sparkrelay.devkafka.ports import LOOPBACK, free_port
+from sparkrelay.devkafka.ports import LOOPBACK
 
 __all__ = ["two_racks"]
 
@@ -20,7 +21,7 @@ def two_racks(folder):
     near = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
     with DevKafka(server_properties=near | {"broker.rack": "a"}, heap_mb=256) as first:
         voters = _properties(first, "server.properties")["controller.quorum.voters"].replace("\\", "")
-        port = free_port()
+        port = own_port()
         # The second joins the first's cluster.
         kraft = folder / "kraft"
         kraft.mkdir(parents=True)
@@ -35,7 +36,7 @@ def two_racks(folder):
         }
         with DevKafka(port=port, data_dir=folder, server_properties=near | joining, heap_mb=256) as second:
             admin = AdminClient({"bootstrap.servers": first.bootstrap_servers})
-            wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, "the second broker did not join")
+            wait_until(lambda: len(admin.list_topics(timeout=LONG).brokers) == 2, "the second broker did not join")
             yield first, second
 
 

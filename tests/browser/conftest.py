@@ -6,8 +6,8 @@ import threading
 
 import pytest
 from playwright.sync_api import sync_playwright
+from tests.ports import own_port
 
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.observe.counters import Counters
 from sparkrelay.observe.details import InstanceDetails
 from sparkrelay.observe.endpoint import serve
@@ -141,7 +141,7 @@ def group():
     made = []
 
     def make(count, *, tasks=8, nasty=""):
-        ports = [free_port() for _ in range(count)]
+        ports = [own_port() for _ in range(count)]
         made.extend(Instance(number, ports, tasks, nasty) for number in range(count))
         return made
 

@@ -11,9 +11,9 @@ import uuid
 
 import pytest
 from tests.chaos.instances import SESSION_TIMEOUT_MS, Instance
+from tests.ports import own_port
 from tests.short_spark import SHORT_LIVED
-
-from sparkrelay.devkafka.ports import free_port
+from tests.waiting import LONG
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -25,7 +25,7 @@ def asked(port, path, **headers):
     """Return status, who answered, and the row; 0 if nobody did, less than that if not to be asked again."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/stores/counts{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=LONG) as answer:
             tasks, body = answer.headers["SparkRelay-Tasks"], answer.read()
             # Who dies over an answer may have said a part of it.
             whole = tasks is not None and body.endswith(b"\n")
@@ -76,7 +76,7 @@ class Crew:
         self._topics = {"rows": make_topic("rows", PARTITIONS), "counts": make_topic("counts", PARTITIONS)}
         self.source = self._topics["rows"]
         self._application = f"queries-{uuid.uuid4().hex[:8]}"
-        self.ports = free_port(), free_port()
+        self.ports = own_port(), own_port()
 
     def prepare(self, port):
         """Return a new instance for a port, which finds what the one before it has left on the disk."""

@@ -3,9 +3,9 @@
 import pytest
 from pyspark.sql import functions as F
 from tests.docs_pages import run
+from tests.ports import own_port
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.devkafka.ports import free_port
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +19,7 @@ def test_the_page_s_tables_and_topics_are_read(
     builder = StreamsBuilder()
     counts = builder.stream(topic, key=String("user"), value=Json("n long")).groupBy("user")
     counts.agg(F.sum("n").alias("total"), name="totals").to(out)
-    server, token = f"127.0.0.1:{free_port()}", "a-token"
+    server, token = f"127.0.0.1:{own_port()}", "a-token"
     instance(builder, {"application.server": server, "queries.token": token}).start()
     wait_until(lambda: len({key for _, _, key, _ in consumed(out)}) == 2, "no totals")
     rows = names["table"](spark, kafka.bootstrap_servers, application_id, "totals").collect()

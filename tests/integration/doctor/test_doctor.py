@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from tests.ports import own_port
 
 from sparkrelay.cli import app as command_line
 from sparkrelay.devkafka import DevKafka, Listener
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.devkafka.topics import create_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def broker():
     """One that gives those who come to its second port an address at which nobody listens."""
-    away = Listener("AWAY", free_port(), "PLAINTEXT", "localhost", advertised_port=1)
+    away = Listener("AWAY", own_port(), "PLAINTEXT", "localhost", advertised_port=1)
     with DevKafka(listeners=[away]) as running:
         running.away = f"localhost:{away.port}"
         yield running

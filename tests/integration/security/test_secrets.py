@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.ports import own_port
 
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.types import TopicPartition
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -37,8 +37,8 @@ def test_a_secret_is_shown_nowhere(secured, topic, write, tmp_path):
     config = login | MARKED | {
         "application.id": source,
         "state.dir": str(tmp_path / "state"),
-        "metrics.port": free_port(),
-        "application.server": f"127.0.0.1:{free_port()}",
+        "metrics.port": own_port(),
+        "application.server": f"127.0.0.1:{own_port()}",
         "max.batch.retries": 0,
         "schema.registry.url": "http://127.0.0.1:9",
         "consumer.sasl.password": password,

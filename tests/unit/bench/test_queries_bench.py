@@ -4,6 +4,7 @@ import pytest
 from bench.asker import Asker, is_there
 from bench.children import BenchError
 from bench.tables import _queries
+from tests.ports import own_port
 
 from sparkrelay.observe.http_server import HttpServer
 
@@ -34,8 +35,8 @@ def test_only_answers_are_measured(port, wait_until):
         asker.figures()
 
 
-def test_nobody_is_there_to_answer(port, closed_port, wait_until):
-    with Asker([(closed_port(), "/ada")], rate=50) as asker:
+def test_nobody_is_there_to_answer(port, wait_until):
+    with Asker([(own_port(), "/ada")], rate=50) as asker:
         wait_until(lambda: asker.unanswered >= 3, "it is not noticed")
     assert is_there(port, "/ada")
     assert not is_there(port, "/elsewhere")

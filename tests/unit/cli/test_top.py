@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from tests.ports import own_port
 
 from sparkrelay.cli import app as command_line
 from sparkrelay.observe.counters import Counters
@@ -120,6 +121,6 @@ def test_odd_answers_are_refused(answer, capsys):
     assert "Ask another instance" in capsys.readouterr().err
 
 
-def test_nobody_there(capsys, closed_port):
-    assert command_line.run(["top", f"127.0.0.1:{closed_port()}", "--once"]) == 1
+def test_nobody_there(capsys):
+    assert command_line.run(["top", f"127.0.0.1:{own_port()}", "--once"]) == 1
     assert "refused" in capsys.readouterr().err

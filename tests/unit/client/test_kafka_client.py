@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from tests.ports import own_port
 from tests.waiting import AVOIDED, LONG, within
 
 from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, MetadataResponse, ProduceRequest
@@ -27,22 +28,22 @@ def test_bootstrap_learns_the_brokers(tiny_broker, make_client):
     assert client.metadata.cluster_id == "tiny"
 
 
-def test_bootstrap_names_the_servers_and_the_last_error(make_client, closed_port):
-    port = closed_port()
+def test_bootstrap_names_the_servers_and_the_last_error(make_client):
+    port = own_port()
     with pytest.raises(
         TimeoutException, match=rf"bootstrap.servers=127.0.0.1:{port} within 3 s; last error: .*REFUSED"
     ):
         make_client(port).bootstrap(3)
 
 
-def test_bootstrap_gives_up_early_where_every_address_refuses(make_client, closed_port):
+def test_bootstrap_gives_up_early_where_every_address_refuses(make_client):
     with pytest.raises(TimeoutException, match=r"within 0.2 s; last error: .*REFUSED"):
-        make_client(closed_port(), closed_port()).bootstrap(600, refused_timeout=0.2)
+        make_client(own_port(), own_port()).bootstrap(600, refused_timeout=0.2)
 
 
-def test_bootstrap_waits_on_while_one_address_is_silent(make_client, closed_port):
+def test_bootstrap_waits_on_while_one_address_is_silent(make_client):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = make_client(closed_port(), silent.getsockname()[1])
+        client = make_client(own_port(), silent.getsockname()[1])
         with pytest.raises(TimeoutException, match="within 0.6 s"):
             client.bootstrap(0.6, refused_timeout=0.1)
 

@@ -7,7 +7,7 @@ import time
 import weakref
 
 import pytest
-from tests.waiting import AVOIDED, collect, within
+from tests.waiting import AVOIDED, wait_until, within
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
@@ -25,12 +25,7 @@ def loop():
 @pytest.fixture
 def turn_until(loop):
     """`turn_until(condition)` has the loop turn until the condition holds."""
-
-    def turn():
-        loop.turn(1)
-        return ()
-
-    return lambda condition: collect(turn, lambda _: condition(), "the condition did not come true")
+    return lambda condition: wait_until(condition, "the condition did not come true", between=lambda: loop.turn(1))
 
 
 def test_a_wakeup_ends_the_turn_that_waits_and_is_used_up_by_it(loop):

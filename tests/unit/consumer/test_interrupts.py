@@ -165,7 +165,7 @@ def test_an_interrupt_anywhere_leaves_the_network_thread_alive(action):
     finally:
         run(session, session.close(LONG))
     assert session.network.dead
-    assert not session.network._thread._thread.is_alive()
+    wait_until(lambda: not session.network._thread._thread.is_alive(), "its thread goes on")
 
 
 def test_an_interrupt_while_a_consumer_is_made_leaves_a_shared_thread_alive():

@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 import pytest
+from tests.ports import own_port
 from tests.waiting import AVOIDED, within
 
 from sparkrelay.datasources.live_store import Instances, LiveStore, find_store, key_texts
@@ -89,8 +90,8 @@ def test_a_key_is_asked_for_alone(server, application):
     assert application.asked == [("/stores/counts/user-1-3", ""), ("/stores/counts/nobody", "")]
 
 
-def test_the_next_instance_is_asked_where_one_is_gone(server, closed_port):
-    instances = Instances((HostInfo("127.0.0.1", closed_port()), server), "secret", 30.0)
+def test_the_next_instance_is_asked_where_one_is_gone(server):
+    instances = Instances((HostInfo("127.0.0.1", own_port()), server), "secret", 30.0)
     assert sum(batch.num_rows for batch in find_store(instances, "counts").rows(0)) == 10
 
 
@@ -99,8 +100,8 @@ def test_who_cannot_answer_just_now_is_asked_again(server, application):
     assert find_store(Instances((server,), "secret", 60.0), "counts").partitions == 2
 
 
-def test_nobody_answers_for_long(closed_port):
-    instances = Instances((HostInfo("127.0.0.1", closed_port()),), "", 0.2)
+def test_nobody_answers_for_long():
+    instances = Instances((HostInfo("127.0.0.1", own_port()),), "", 0.2)
     with pytest.raises(StateStoreNotAvailableException, match="does not answer.*mode=changelog"):
         find_store(instances, "counts")
 

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.ports import own_port
 from tests.waiting import LONG
 
 from sparkrelay.errors import ConfigException
@@ -109,8 +110,8 @@ def test_a_host_that_nobody_has_is_named(snapshot):
 
 def test_closing_leaves_no_thread_no_connection_and_a_free_port(snapshot, wait_until):
     before = set(threading.enumerate())
-    endpoint = serve(snapshot, port=0)
-    port = endpoint.port
+    port = own_port()
+    endpoint = serve(snapshot, port=port)
     with socket.create_connection(("127.0.0.1", port)) as silent:
         # It is answered beside one that says nothing.
         assert asked(endpoint, "/health")[0] == 200

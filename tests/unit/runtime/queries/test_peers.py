@@ -5,6 +5,7 @@ import threading
 
 import pyarrow as pa
 import pytest
+from tests.ports import own_port
 from tests.speaker import speaker
 from tests.waiting import LONG, wait_until
 
@@ -77,10 +78,10 @@ def test_one_connection_serves_question_after_question(peers):
 
 
 def test_a_connection_that_was_closed_meanwhile_is_made_again(peers):
-    with serving(Answering()) as server:
-        port = server.port
+    port = own_port()
+    with HttpServer(Answering(), host="127.0.0.1", port=port, name="peer"):
         ask(peers, port)
-    with HttpServer(Answering(), host="127.0.0.1", port=port, name="peer") as server:
+    with HttpServer(Answering(), host="127.0.0.1", port=port, name="peer"):
         assert ask(peers, port).rows.equals(ROWS)
 
 
