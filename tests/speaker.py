@@ -4,6 +4,8 @@ import contextlib
 import socket
 import threading
 
+from tests.waiting import LONG
+
 
 @contextlib.contextmanager
 def speaker(*parts, again=None):
@@ -31,4 +33,4 @@ def speaker(*parts, again=None):
             end.set()
             with contextlib.suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
+            thread.join(LONG)

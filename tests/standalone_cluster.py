@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from tests import evidence
-from tests.waiting import wait_until
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.demo.children import session_members
 from sparkrelay.devkafka.process import spawn_bound
@@ -71,14 +71,14 @@ class Daemon:
     def kill(self):
         """SIGKILL the JVM alone: what it has started notices for itself."""
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(LONG)
 
     def close(self):
         """SIGKILL it, and everything that it has started."""
         for pid in session_members(self.process.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(60)
+        self.process.wait(LONG)
 
     def tail(self):
         lines = self.log.read_text(errors="replace").splitlines()
@@ -161,7 +161,7 @@ class StandaloneCluster:
         """Return what the master says of itself: `status`, `workers`, `activeapps` and more."""
         # Not through a proxy of the environment's.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{HOST}:{self._page}/json/", timeout=30) as answer:
+        with opener.open(f"http://{HOST}:{self._page}/json/", timeout=LONG) as answer:
             return json.load(answer)
 
     def executors(self):

@@ -3,10 +3,9 @@
 import itertools
 import json
 import os
-import time
 from contextlib import contextmanager
 
-from tests.waiting import wait_until
+from tests.waiting import LONG, collect, wait_until
 
 _numbers = itertools.count(1)
 
@@ -18,7 +17,7 @@ def topic_maker(admin):
     def make(hint, partitions=1, config=None):
         name = f"{hint}-{os.getpid()}-{next(_numbers)}"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        admin.create_topics([topic])[name].result(30)
+        admin.create_topics([topic])[name].result(LONG)
         wait_until(lambda: _has_leaders(admin, name, partitions), f"topic {name} has no leaders")
         return name
 
@@ -26,7 +25,7 @@ def topic_maker(admin):
 
 
 def _has_leaders(admin, name, partitions):
-    found = admin.list_topics(name, timeout=60).topics[name].partitions
+    found = admin.list_topics(name, timeout=LONG).topics[name].partitions
     return len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
 
@@ -42,7 +41,7 @@ def write(servers, topic, rows, **config):
     )
     transactional = "transactional_id" in config
     if transactional:
-        producer.init_transactions(30)
+        producer.init_transactions(LONG)
         producer.begin_transaction()
     for row in rows:
         fields = dict(zip(("key", "value"), row, strict=True)) if isinstance(row, tuple) else dict(row)
@@ -55,10 +54,10 @@ def write(servers, topic, rows, **config):
                 producer.poll(0.1)
         producer.poll(0)
     if transactional:
-        producer.commit_transaction(30)
-    left = producer.flush(60)
+        producer.commit_transaction(LONG)
+    left = producer.flush(LONG)
     assert not failed, failed[:3]
-    assert not left, f"{left} records were not acknowledged within 60 s"
+    assert not left, f"{left} records were not acknowledged within {LONG} s"
 
 
 def _bytes(value):
@@ -74,9 +73,8 @@ def read_to_end(servers, topic, *, read_committed=True):
     # The ends are only answered once there is nothing more to wait for.
     with _reader(servers, topic, read_committed=read_committed, wait_ms=10) as (consumer, partitions):
         open_ends = set(partitions)
-        deadline = time.monotonic() + 60
-        while open_ends:
-            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} did not end within 60 s"
+
+        def more():
             for message in consumer.consume(10_000, 0.02):
                 if message.error() is None:
                     yield message
@@ -84,6 +82,8 @@ def read_to_end(servers, topic, *, read_committed=True):
                     open_ends.discard(message.partition())
                 else:
                     raise AssertionError(message.error())
+
+        yield from collect(more, lambda _: not open_ends, f"not all partitions of {topic} end")
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _reader(servers, topic, *, read_committed, wait_ms):
         }
     )
     try:
-        partitions = sorted(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+        partitions = sorted(consumer.list_topics(topic, timeout=LONG).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         yield consumer, partitions
     finally:

@@ -9,16 +9,20 @@ LONG = 120
 AVOIDED = 2 * LONG
 
 
-def wait_until(condition, complaint, timeout_s=LONG):
-    """Poll a condition; fail with the complaint.
+def wait_until(condition, complaint, timeout_s=LONG, *, between=None):
+    """Poll a condition; fail with the complaint, a text or a function that returns one.
 
     The longer it takes, the more rarely it is looked at: looking takes time from the processes that are waited for.
+    With `between` that is called after each look, instead of sleeping.
     """
     start = time.monotonic()
     while not condition():
         waited = time.monotonic() - start
-        assert waited < timeout_s, f"{complaint} after {timeout_s} s"
-        time.sleep(min(0.02 + waited / 20, 0.1))
+        assert waited < timeout_s, f"{complaint() if callable(complaint) else complaint} after {timeout_s} s"
+        if between is None:
+            time.sleep(min(0.02 + waited / 20, 0.1))
+        else:
+            between()
 
 
 def collect(poll, enough, complaint, timeout_s=LONG):
@@ -26,10 +30,13 @@ def collect(poll, enough, complaint, timeout_s=LONG):
 
     It does not sleep: `poll` waits for rows itself.
     """
-    rows, start = [], time.monotonic()
-    while not enough(rows):
-        _check(rows, start, complaint, timeout_s)
-        rows += poll()
+    rows = []
+    wait_until(
+        lambda: enough(rows),
+        lambda: f"{complaint} but {_shown(rows)}",
+        timeout_s,
+        between=lambda: rows.extend(poll()),
+    )
     return rows
 
 
@@ -37,14 +44,13 @@ async def collect_async(poll, enough, complaint, timeout_s=LONG):
     """Do as `collect` does, with a `poll` that is awaited."""
     rows, start = [], time.monotonic()
     while not enough(rows):
-        _check(rows, start, complaint, timeout_s)
+        assert time.monotonic() - start < timeout_s, f"{complaint} but {_shown(rows)} after {timeout_s} s"
         rows += await poll()
     return rows
 
 
-def _check(rows, start, complaint, timeout_s):
-    seen = f"{len(rows)} rows, the last {rows[-1]!r:.200}" if rows else "no row"
-    assert time.monotonic() - start < timeout_s, f"{complaint} after {timeout_s} s: {seen}"
+def _shown(rows):
+    return f"{len(rows)} rows, the last {rows[-1]!s:.200}" if rows else "no row"
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
+from tests.waiting import LONG
+
 
 class SchemaRegistryDouble:
     """Listens on a port of its own until it is closed.
@@ -51,7 +53,7 @@ class SchemaRegistryDouble:
     def close(self):
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(LONG)
 
     def __enter__(self):
         return self

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG, collect
 
 from sparkrelay.consumer import Consumer
 from sparkrelay.errors import WakeupException
@@ -43,12 +44,10 @@ def make_consumer(kafka):
 def read():
     """`read(consumer, count)` polls until `count` records are there."""
 
-    def read(consumer, count, timeout_s=60, **limits):
-        rows, deadline = [], time.monotonic() + timeout_s
-        while len(rows) < count:
-            assert time.monotonic() < deadline, f"{len(rows)} of {count} records after {timeout_s} s"
-            rows += consumer.poll(0.5, **limits).to_pylist()
-        return rows
+    def read(consumer, count, **limits):
+        return collect(
+            lambda: consumer.poll(0.5, **limits).to_pylist(), lambda rows: len(rows) >= count, f"not {count} records"
+        )
 
     return read
 
@@ -74,7 +73,7 @@ def polls_of():
     yield start
     for consumer, thread in polling:
         consumer.wakeup()
-        thread.join(60)
+        thread.join(LONG)
 
 
 @pytest.fixture
@@ -84,12 +83,12 @@ def make_again(kafka_admin, wait_until):
     from confluent_kafka.admin import NewTopic
 
     def make(topic, absent_seconds=0):
-        kafka_admin.delete_topics([topic])[topic].result(30)
-        time.sleep(absent_seconds)
+        kafka_admin.delete_topics([topic])[topic].result(LONG)
+        time.sleep(absent_seconds)  # clients may learn meanwhile that the topic is gone
 
         def made():
             try:
-                kafka_admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(30)
+                kafka_admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(LONG)
             except ConfluentError:
                 return False
             return True
@@ -148,7 +147,7 @@ class Member:
         self._leaving = leave
         self._stop.set()
         self.consumer.wakeup()
-        self._thread.join(30)
+        self._thread.join(LONG)
         assert not self._thread.is_alive()
         # It may have come when nobody waited any more; the test's own next call is not meant.
         self.consumer._session.mailbox.take_wakeup()
@@ -158,7 +157,7 @@ class Member:
         self._leaving = False
         self.consumer._network.stop(5)
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(LONG)
         for partition in self.held:
             self.owners.give(partition, self)
 

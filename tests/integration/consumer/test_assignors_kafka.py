@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer import MemberAssignment
 from sparkrelay.errors import BrokerResponseException, ConfigException, KafkaException
@@ -35,12 +36,12 @@ def flow(kafka):
             while not self._stop.wait(0.02):
                 for partition in range(partitions):
                     producer.produce(topic, b"x", partition=partition)
-                assert producer.flush(60) == 0
+                assert producer.flush(LONG) == 0
                 self.count += 1
 
         def stop(self):
             self._stop.set()
-            self._thread.join(60)
+            self._thread.join(LONG)
             return self.count
 
     made = []

@@ -7,9 +7,9 @@ import contextlib
 import inspect
 import random
 import threading
-import time
 
 import pytest
+from tests.waiting import LONG, collect_async, wait_until
 
 from sparkrelay.consumer import AsyncConsumer, Consumer
 from sparkrelay.errors import (
@@ -35,19 +35,19 @@ def settings(kafka, group):
     return make
 
 
-async def read(consumer, count, timeout_s=60):
-    rows, deadline = [], time.monotonic() + timeout_s
-    while len(rows) < count:
-        assert time.monotonic() < deadline, f"{len(rows)} of {count} records"
-        rows += (await consumer.poll(0.5)).to_pylist()
-    return rows
+async def read(consumer, count):
+    async def poll():
+        return (await consumer.poll(0.5)).to_pylist()
+
+    return await collect_async(poll, lambda rows: len(rows) >= count, f"not {count} records")
 
 
-async def until(condition, poller, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
+async def until(condition, poller):
+    async def poll():
         await poller()
+        return ()
+
+    await collect_async(poll, lambda _: condition(), "the condition did not come true")
 
 
 def test_both_faces_have_the_same_methods():
@@ -138,9 +138,10 @@ def test_cancellations_at_random_lose_no_record_and_repeat_none(settings, make_t
         async with AsyncConsumer(settings(fetch_max_wait_ms=5, max_partition_fetch_bytes=2000)) as consumer:
             await consumer.subscribe([topic])
             writer = asyncio.create_task(asyncio.to_thread(write))
-            cancelled, deadline = 0, time.monotonic() + 120
-            while len(seen) < total or cancelled < 100:
-                assert time.monotonic() < deadline, f"{len(seen)} records, {cancelled} cancellations"
+            cancelled = 0
+
+            async def polled_or_cancelled():
+                nonlocal cancelled
                 poll = asyncio.create_task(consumer.poll(0.2, max_records=rng.choice([1, 7, 50])))
                 for _ in range(rng.randrange(4)):
                     await asyncio.sleep(rng.choice([0, 0, 0.001, 0.01]))
@@ -150,6 +151,8 @@ def test_cancellations_at_random_lose_no_record_and_repeat_none(settings, make_t
                     seen.extend((await poll).to_pylist())
                 except asyncio.CancelledError:
                     cancelled += 1
+
+            await until(lambda: len(seen) >= total and cancelled >= 100, polled_or_cancelled)
             await writer
             assert asyncio.current_task().cancelling() == 0
 
@@ -170,11 +173,12 @@ def test_timeouts_around_poll_lose_no_record(settings, make_topic, produce):
     async def main():
         async with AsyncConsumer(settings()) as consumer:
             await consumer.assign([TopicPartition(topic, 0)])
-            deadline = time.monotonic() + 60
-            while len(seen) < 500:
-                assert time.monotonic() < deadline
+
+            async def poll():
                 with contextlib.suppress(TimeoutError):
                     seen.extend(await asyncio.wait_for(consumer.records(1, max_records=3), rng.choice([0.0005, 0.005])))
+
+            await until(lambda: len(seen) >= 500, poll)
 
     asyncio.run(main())
     assert [record.offset for record in seen] == list(range(500))
@@ -217,8 +221,8 @@ def test_two_tasks_at_once_are_refused_and_named(settings, make_topic):
     async def main():
         async with AsyncConsumer(settings()) as consumer:
             await consumer.subscribe([topic])
-            poll = asyncio.create_task(consumer.poll(60), name="the poller")
-            await asyncio.sleep(0.05)
+            poll = asyncio.create_task(consumer.poll(LONG), name="the poller")
+            await asyncio.sleep(0.05)  # at least a turn of the loop, in which the poll begins
             asyncio.current_task().set_name("the other")
             with pytest.raises(ConcurrentModificationError, match="task 'the other' called .* task 'the poller' is us"):
                 await consumer.commit()
@@ -302,7 +306,7 @@ def test_a_cancelled_callback_still_ends_the_step(settings, make_topic, produce,
                 await read(consumer, 10)
                 work = asyncio.create_task(consumer.unsubscribe())
             else:
-                work = asyncio.create_task(until(lambda: False, lambda: consumer.poll(60)))
+                work = asyncio.create_task(until(lambda: False, lambda: consumer.poll(LONG)))
             await inside.wait()
             work.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -327,9 +331,12 @@ def test_a_cancelled_commit_goes_on_and_the_consumer_stays_usable(settings, make
             commit.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await commit
-            deadline = time.monotonic() + 60
-            while await consumer.committed([partition]) != {partition: 5}:
-                assert time.monotonic() < deadline
+            found = []
+
+            async def look():
+                found.append(await consumer.committed([partition]))
+
+            await until(lambda: {partition: 5} in found, look)
 
     asyncio.run(main())
 
@@ -375,8 +382,8 @@ def test_a_thread_reaches_the_consumer_through_its_loop(settings, make_topic):
 
             def work():
                 with pytest.raises(ConcurrentModificationError):
-                    asyncio.run_coroutine_threadsafe(consumer.assignment(), loop).result(30)
-                outcomes.append(asyncio.run_coroutine_threadsafe(with_key(), loop).result(30))
+                    asyncio.run_coroutine_threadsafe(consumer.assignment(), loop).result(LONG)
+                outcomes.append(asyncio.run_coroutine_threadsafe(with_key(), loop).result(LONG))
 
             await asyncio.to_thread(work)
 
@@ -398,7 +405,7 @@ def test_wakeup_and_close_during_a_callback(settings, make_topic):
         consumer = AsyncConsumer(settings())
         await consumer.subscribe([topic], on_assigned=assigned)
         with pytest.raises(WakeupException):
-            await until(lambda: False, lambda: consumer.poll(60))
+            await until(lambda: False, lambda: consumer.poll(LONG))
 
         async def closing(consumer, partitions):
             await consumer.close()
@@ -406,7 +413,7 @@ def test_wakeup_and_close_during_a_callback(settings, make_topic):
         await consumer.unsubscribe()
         await consumer.subscribe([topic], on_assigned=closing)
         with pytest.raises(DisconnectException, match="closed"):
-            await until(lambda: False, lambda: consumer.poll(60))
+            await until(lambda: False, lambda: consumer.poll(LONG))
         await consumer.close()
 
     asyncio.run(main())
@@ -454,8 +461,13 @@ def test_closing_in_the_middle_leaves_no_thread(settings, make_topic):
 
         consumer = AsyncConsumer(settings(client_id="async-check"))
         await consumer.subscribe([topic], on_revoked=never_ending)
-        while not await consumer.assignment():
+        held = []
+
+        async def poll():
             await consumer.poll(0.2)
+            held.extend(await consumer.assignment())
+
+        await until(lambda: held, poll)
         closing = asyncio.create_task(consumer.close())
         await in_callback.wait()  # without it, closing may be over before it is cancelled
         closing.cancel()
@@ -464,7 +476,4 @@ def test_closing_in_the_middle_leaves_no_thread(settings, make_topic):
         await consumer.close()
 
     asyncio.run(main())
-    deadline = time.monotonic() + 30
-    while any("async-check" in thread.name for thread in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any("async-check" in thread.name for thread in threading.enumerate()), "a thread is left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
@@ -76,7 +77,7 @@ def test_what_decompresses_to_a_lot_is_read_whole_or_refused(kafka, make_topic, 
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning()
         with pytest.raises(CorruptRecordException, match=words):
-            consumer.poll(60)
+            consumer.poll(LONG)
 
 
 def test_a_batch_larger_than_the_limits_is_read(kafka, make_topic, produce):
@@ -103,12 +104,12 @@ def abort_transaction(kafka, topic, count):
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"abort-{topic}"})
-    producer.init_transactions(30)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     for i in range(count):
         producer.produce(topic, value=f"aborted {i}", partition=0)
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(LONG)
+    producer.abort_transaction(LONG)
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def decided(kafka_admin, wait_until):
 
         def written():
             (stable,) = kafka_admin.list_offsets(at, isolation_level=IsolationLevel.READ_COMMITTED).values()
-            return stable.result(30).offset == end
+            return stable.result(LONG).offset == end
 
         wait_until(written, f"{topic} does not end at {end}")
 
@@ -173,7 +174,7 @@ def test_deleted_records_are_an_error_that_names_the_range(kafka, fetcher, kafka
     topic = make_topic("bounded")
     produce(topic, [{"value": str(i)} for i in range(10)])
     for future in kafka_admin.delete_records([Theirs(topic, 0, 5)]).values():
-        future.result(30)
+        future.result(LONG)
     with pytest.raises(OffsetOutOfRangeException, match=rf"{topic}-0 at offset 0 for the range \[0, 10\)"):
         read(fetcher, {TopicPartition(topic, 0): (0, 10)})
     # The fetcher stays usable.

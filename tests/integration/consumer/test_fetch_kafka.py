@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from tests.waiting import LONG, collect
 
 from sparkrelay.consumer import Consumer, TopicPartition
 from sparkrelay.consumer.fetch.fetch_session import FetchSession
@@ -58,7 +59,7 @@ def values(rows):
 
 
 def test_a_session_lives_on_while_data_waits_and_nothing_comes_twice(
-    make_consumer, make_topic, produce, changes, troubled
+    make_consumer, make_topic, produce, changes, troubled, read
 ):
     """KAFKA-17182."""
     topic = make_topic("session", partitions=6)
@@ -66,11 +67,9 @@ def test_a_session_lives_on_while_data_waits_and_nothing_comes_twice(
     produce(topic, rows, batch_size=2000, enable_idempotence=True)
     consumer = make_consumer(max_partition_fetch_bytes=4000, fetch_max_bytes=20_000)
     consumer.assign([TopicPartition(topic, p) for p in range(6)])
-    seen, deadline = {p: [] for p in range(6)}, time.monotonic() + 60
-    while sum(map(len, seen.values())) < 18_000:
-        assert time.monotonic() < deadline
-        for row in consumer.poll(0.5, max_records=170).to_pylist():
-            seen[row["partition"]].append((row["offset"], row["value"]))
+    seen = {p: [] for p in range(6)}
+    for row in read(consumer, 18_000, max_records=170):
+        seen[row["partition"]].append((row["offset"], row["value"]))
     assert seen == {p: [(i, f"{p}:{i}".encode()) for i in range(3000)] for p in range(6)}
     changes = changes.copy()  # the network thread goes on
     assert [change.epoch for change in changes] == list(range(len(changes)))
@@ -211,7 +210,7 @@ def test_commits_carry_the_leader_epoch(kafka, make_consumer, make_topic, produc
     consumer.commit()
     other = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     try:
-        (committed,) = other.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=30)
+        (committed,) = other.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=LONG)
     finally:
         other.close()
     assert (committed.offset, committed.leader_epoch) == (1, 0)
@@ -224,7 +223,7 @@ def broker_with(count):
 
     with DevKafka() as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=1)])["t"].result(30)
+        admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=1)])["t"].result(LONG)
         write(broker, range(count))
         yield broker
 
@@ -235,7 +234,7 @@ def write(broker, numbers):
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 1, "linger.ms": 0})
     for number in numbers:
         producer.produce("t", str(number))
-        assert producer.flush(60) == 0
+        assert producer.flush(LONG) == 0
 
 
 @contextmanager
@@ -250,16 +249,16 @@ T = TopicPartition("t", 0)
 
 
 def read_all(consumer, count):
-    seen, deadline = [], time.monotonic() + 90
-    while len(seen) < count:
-        assert time.monotonic() < deadline, f"{len(seen)} of {count}"
+    def poll():
         try:
-            seen += [int(value) for value in values(consumer.poll(0.5).to_pylist())]
+            return [int(value) for value in values(consumer.poll(0.5).to_pylist())]
         except LogTruncationException:
             raise
         except KafkaException as error:
             assert error.retriable, error  # noqa: PT017 - the broker is away
-    return seen
+            return ()
+
+    return collect(poll, lambda seen: len(seen) >= count, f"not {count} records")
 
 
 def log_file(broker):
@@ -358,10 +357,10 @@ def test_lag(kafka, make_consumer, make_topic, produce, read, wait_until, isolat
     partition = TopicPartition(topic, 0)
     produce(topic, [("k", str(i)) for i in range(10)])
     open_one = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-{isolation}"})
-    open_one.init_transactions(30)
+    open_one.init_transactions(LONG)
     open_one.begin_transaction()
     open_one.produce(topic, b"open")
-    open_one.flush(30)
+    open_one.flush(LONG)
     consumer = make_consumer(isolation_level=isolation)
     consumer.assign([partition])
     consumer.pause([partition])
@@ -374,4 +373,4 @@ def test_lag(kafka, make_consumer, make_topic, produce, read, wait_until, isolat
     assert consumer.lag(partition) == end - 5
     read(consumer, end - 5)
     assert consumer.lag(partition) == 0
-    open_one.abort_transaction(30)
+    open_one.abort_transaction(LONG)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.marks import marked
+from tests.waiting import LONG
 
 from sparkrelay.consumer import ClusterView, MemberAssignment
 from sparkrelay.types import TopicPartition
@@ -125,9 +126,9 @@ def test_the_leader_notices_new_topics_and_partitions(members, make_topic, kafka
     late = f"{topic}-late"
     a = members([topic, late], metadata_max_age_ms=500)
     wait_until(lambda: len(a.held) == 1, "a has what there is")
-    kafka_admin.create_topics([NewTopic(late, num_partitions=2)])[late].result(30)
+    kafka_admin.create_topics([NewTopic(late, num_partitions=2)])[late].result(LONG)
     wait_until(lambda: len(a.held) == 3, "a has the new topic")
-    kafka_admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    kafka_admin.create_partitions([NewPartitions(topic, 2)])[topic].result(LONG)
     wait_until(lambda: len(a.held) == 4, "a has the new partition")
 
 
@@ -181,7 +182,7 @@ def test_heartbeats_go_on_while_a_callback_blocks(members, make_topic, wait_unti
 
     topic = make_topic("group", partitions=2)
     go = threading.Event()
-    a = members([topic], hooks={"revoked": lambda *_: go.wait(60)}, session_timeout_ms=6000, fetching=False)
+    a = members([topic], hooks={"revoked": lambda *_: go.wait(LONG)}, session_timeout_ms=6000, fetching=False)
     wait_until(lambda: len(a.held) == 2, "a alone")
     b = members([topic], fetching=False)
     answered = a.consumer._network.core

@@ -6,6 +6,7 @@ import gc
 import warnings
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer import Consumer
 
@@ -34,7 +35,7 @@ def test_a_forgotten_member_ends_and_others_go_on(kafka, make_topic, produce, me
         del consumer
         gc.collect()
     assert any("was never closed" in str(warning.message) for warning in caught)
-    thread.join(30)
+    thread.join(LONG)
     assert not thread.is_alive()
     heir = members([topic])
     wait_until(lambda: len(heir.held) == 2, "the group has noticed")

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG, collect
 
 from sparkrelay.consumer import Consumer, NetworkThread
 from sparkrelay.errors import DisconnectException
@@ -40,14 +41,12 @@ def crew(kafka, group, network):
         made.extend(Consumer(settings, network=network) for _ in range(count))
         return made
 
-    def poll_until(ready, timeout_s=90):
-        rows, deadline = [], time.monotonic() + timeout_s
-        while not ready(rows):
-            assert time.monotonic() < deadline, f"not so after {timeout_s} s"
-            for consumer in made:
-                rows += consumer.poll(0).to_pylist()
-            time.sleep(0.01)
-        return rows
+    def poll():
+        time.sleep(0.01)  # no poll waits: leave the cores to the network thread
+        return [row for consumer in made for row in consumer.poll(0).to_pylist()]
+
+    def poll_until(ready):
+        return collect(poll, ready, "the condition did not come true")
 
     make.poll_until, make.members = poll_until, made
     yield make
@@ -149,5 +148,5 @@ with Consumer({{"bootstrap.servers": {kafka.bootstrap_servers!r}, "group.id": {g
     consumer.poll(0.1)
 print([name for name in ("numba", "pandas", "sparkrelay.records.decode") if name in sys.modules])
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LONG)
     assert run.stdout.strip() == "[]"

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.consumer.base.events import Rejoin
 
@@ -43,7 +44,7 @@ class Storm:
         else:
             settings |= {"partition_assignment_strategy": offer, "session_timeout_ms": 6000}
         delay = self._rnd.choice([0, 0, 0.3])
-        hooks = {"revoked": lambda *_: time.sleep(delay)}
+        hooks = {"revoked": lambda *_: time.sleep(delay)}  # an application that is slow to let go
         self.living.append(self._members([self._topic], hooks=hooks, without=without, **settings))
         self.story.append(f"{len(self.living) + len(self.gone)} joins with {offer}")
 
@@ -92,7 +93,7 @@ def test_a_storm_loses_nothing_and_gives_nothing_twice(members, make_topic, kafk
         while not calm.wait(0.02):
             for partition in range(PARTITIONS):
                 producer.produce(topic, b"x", partition=partition)
-            producer.flush(60)
+            producer.flush(LONG)
             count += 1
         counts.append(count)
 
@@ -104,7 +105,7 @@ def test_a_storm_loses_nothing_and_gives_nothing_twice(members, make_topic, kafk
             storm.step()
     finally:
         calm.set()
-        writer.join(60)
+        writer.join(LONG)
 
     reported = f"SPARKRELAY_STORM_SEED={SEED}: {'; '.join(storm.story)}"
     everything = {(topic, p, offset) for p in range(PARTITIONS) for offset in range(counts[0])}

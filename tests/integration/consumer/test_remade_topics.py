@@ -5,9 +5,8 @@ The old topic's position, committed under the topic's name, would be where readi
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from tests.waiting import collect
 
 from sparkrelay.consumer import TopicPartition
 from sparkrelay.errors import KafkaException, UnknownTopicException
@@ -24,19 +23,19 @@ def topics(make_topic, produce):
     return remade, other
 
 
-def read_or_learn(consumer, count, seconds=60):
+def read_or_learn(consumer, count):
     """Return so many values, or those that came before the consumer said that its topic is another one."""
-    found, deadline = [], time.monotonic() + seconds
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records, the first {found[:1]}"
+    learned = []
+
+    def poll():
         try:
-            found += [row["value"].decode() for row in consumer.poll(0.3).to_pylist()]
-        except UnknownTopicException as error:
-            if "was not committed" in str(error):
-                return found
-        except KafkaException:
-            continue
-    return found
+            return [row["value"].decode() for row in consumer.poll(0.3).to_pylist()]
+        except KafkaException as error:
+            if isinstance(error, UnknownTopicException) and "was not committed" in str(error):
+                learned.append(error)
+            return ()
+
+    return collect(poll, lambda found: learned or len(found) >= count, f"not {count} records")
 
 
 @pytest.mark.long

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from tests.two_racks import two_racks
-from tests.waiting import wait_until
+from tests.waiting import LONG, collect, wait_until
 
 from sparkrelay.consumer import Consumer, TopicPartition
 from sparkrelay.errors import KafkaException
@@ -25,26 +23,26 @@ def two_brokers(tmp_path_factory):
     with two_racks(tmp_path_factory.mktemp("second")) as (first, second):
         admin = AdminClient({"bootstrap.servers": first.bootstrap_servers})
         # Assigned by hand: the first replica leads.
-        admin.create_topics([NewTopic("t", num_partitions=1, replica_assignment=[[1, 2]])])["t"].result(30)
+        admin.create_topics([NewTopic("t", num_partitions=1, replica_assignment=[[1, 2]])])["t"].result(LONG)
         producer = Producer({"bootstrap.servers": first.bootstrap_servers, "acks": "all"})
         for number in range(100):
             producer.produce("t", str(number))
-        assert producer.flush(60) == 0
+        assert producer.flush(LONG) == 0
         wait_until(
-            lambda: len(admin.list_topics("t", timeout=10).topics["t"].partitions[0].isrs) == 2, "no second replica"
+            lambda: len(admin.list_topics("t", timeout=LONG).topics["t"].partitions[0].isrs) == 2, "no second replica"
         )
         yield first, second, producer
 
 
 def read_all(consumer, numbers):
-    seen, deadline = [], time.monotonic() + 90
-    while len(seen) < len(numbers):
-        assert time.monotonic() < deadline, f"{len(seen)} of {len(numbers)}"
+    def poll():
         try:
-            seen += [int(value) for value in consumer.poll(0.5).column("value").to_pylist()]
+            return [int(value) for value in consumer.poll(0.5).column("value").to_pylist()]
         except KafkaException as error:
             assert error.retriable, error  # noqa: PT017 - the broker is away
-    assert seen == list(numbers)
+            return ()
+
+    assert collect(poll, lambda seen: len(seen) >= len(numbers), f"not {len(numbers)} records") == list(numbers)
 
 
 def test_without_a_rack_the_leader_is_read(two_brokers):
@@ -73,6 +71,6 @@ def test_the_nearer_replica_is_read_and_the_leader_when_it_dies(two_brokers):
         second.kill()
         for number in range(100, 200):
             producer.produce("t", str(number))
-        assert producer.flush(60) == 0
+        assert producer.flush(LONG) == 0
         read_all(consumer, range(100, 200))
         wait_until(lambda: fetches._under_way == {T: 1}, "the leader is not read")

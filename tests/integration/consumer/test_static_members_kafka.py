@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.errors import BrokerResponseException
 from sparkrelay.types import TopicPartition
@@ -101,7 +102,7 @@ def test_a_leader_that_returns_still_watches_its_topics(members, make_topic, kaf
     a.stop()
     a = members([topic], group_instance_id="a", **settings)
     wait_until(lambda: a.held == held, "a is back, and leads without having assigned")
-    kafka_admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+    kafka_admin.create_partitions([NewPartitions(topic, 4)])[topic].result(LONG)
     wait_until(lambda: shared(4, a, b), "the new partitions are assigned")
     assert {TopicPartition(topic, p) for p in range(4)} == a.held | b.held
     assert members.owners.clashes == []

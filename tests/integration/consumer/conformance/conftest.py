@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.waiting import collect
 
 from sparkrelay.types import TopicPartition
 
@@ -81,15 +82,11 @@ def fill(produce):
 
 
 @pytest.fixture
-def poll_until(wait_until):
+def poll_until():
     """`poll_until(consumer, condition, complaint)` polls until the condition holds, and returns the rows that came."""
 
-    def poll_until(consumer, condition, complaint="the condition did not come true", timeout_s=60):
-        rows, deadline = [], time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, f"{complaint} after {timeout_s} s"
-            rows += consumer.poll(0.1).to_pylist()
-        return rows
+    def poll_until(consumer, condition, complaint="the condition did not come true"):
+        return collect(lambda: consumer.poll(0.1).to_pylist(), lambda _: condition(), complaint)
 
     return poll_until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.consumer.conformance.protocols import without_members
+from tests.waiting import LONG
 
 pytestmark = [pytest.mark.integration, without_members]
 
@@ -13,7 +14,7 @@ def test_assign_and_commit_async_not_committed(make_consumer, fill, tp):
     fill(tp, 100)
     consumer = make_consumer()
     consumer.assign([tp])
-    assert consumer.commit_async().result(60) is None
+    assert consumer.commit_async().result(LONG) is None
     assert not consumer.committed([tp])[tp]
     assert consumer.assignment() == {tp}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.consumer.conformance.protocols import only_classic, only_consumer
+from tests.waiting import LONG
 
 from sparkrelay.errors import KafkaException
 from sparkrelay.types import TopicPartition
@@ -89,7 +90,7 @@ def test_remote_assignor_invalid(make_consumer, topic):
     consumer = make_consumer(group_remote_assignor="invalid")
     consumer.subscribe([topic])
     with pytest.raises(KafkaException, match="UNSUPPORTED_ASSIGNOR"):
-        consumer.poll(60)
+        consumer.poll(LONG)
 
 
 @only_consumer

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from tests.integration.consumer.conformance.protocols import without_members
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.consumer import OffsetAndMetadata
 from sparkrelay.errors import ConfigException, KafkaException
@@ -40,7 +39,7 @@ def test_commit_metadata(make_consumer, tp):
     waited, asynchronous = OffsetAndMetadata(5, "foo", leader_epoch=15), OffsetAndMetadata(10, "bar")
     consumer.commit({tp: waited})
     assert consumer.committed([tp], with_metadata=True) == {tp: waited}
-    consumer.commit_async({tp: asynchronous}).result(60)
+    consumer.commit_async({tp: asynchronous}).result(LONG)
     assert consumer.committed([tp], with_metadata=True) == {tp: asynchronous}
     consumer.commit({tp: OffsetAndMetadata(5)})
     assert consumer.committed([tp], with_metadata=True) == {tp: OffsetAndMetadata(5, "")}
@@ -73,7 +72,7 @@ def test_commit_specified_offsets(make_consumer, fill, tp, tp2):
     assert (consumer.position(tp), consumer.position(tp2)) == before
     consumer.commit({tp2: 5})
     assert consumer.committed([tp, tp2]) == {tp: 3, tp2: 5}
-    consumer.commit_async({tp2: 7}).result(60)
+    consumer.commit_async({tp2: 7}).result(LONG)
     assert consumer.committed([tp2]) == {tp2: 7}
 
 
@@ -166,11 +165,13 @@ def test_async_commit_before_leaving_a_group_with_others(make_consumer, topic, t
     leaver, stayer = make_consumer(), make_consumer()
     for consumer in (leaver, stayer):
         consumer.subscribe([topic])
-    deadline = time.monotonic() + 60
-    while not (len(leaver.assignment()) == len(stayer.assignment()) == 1):
-        assert time.monotonic() < deadline, "the partitions were not shared out"
+
+    def shared():
         leaver.poll(0.1)
         stayer.poll(0.1)
+        return len(leaver.assignment()) == len(stayer.assignment()) == 1
+
+    wait_until(shared, "the partitions were not shared out")
     [mine] = leaver.assignment()
     future = leaver.commit_async({mine: 7})
     getattr(leaver, end)()

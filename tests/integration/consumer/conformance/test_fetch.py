@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from tests.integration.consumer.conformance.protocols import without_members
+from tests.waiting import LONG
 
 from sparkrelay.errors import OffsetOutOfRangeException
 from sparkrelay.types import TopicPartition
@@ -21,10 +20,10 @@ def test_fetch_invalid_offset(make_consumer, fill, tp):
     consumer = make_consumer(auto_offset_reset="none")
     consumer.assign([tp])
     with pytest.raises(OffsetOutOfRangeException, match=f"no committed offset for {tp}"):
-        consumer.poll(60)
+        consumer.poll(LONG)
     consumer.seek(tp, 3)
     with pytest.raises(OffsetOutOfRangeException, match=f"{tp}.*offset 3"):
-        consumer.poll(60)
+        consumer.poll(LONG)
 
 
 @without_members
@@ -74,7 +73,7 @@ def test_fetch_honours_limit_if_large_record_not_first(make_consumer, produce, r
     assert LIMIT < consumer.metrics()["fetch-size-max"] < LIMIT + 100
 
 
-def test_low_max_fetch_size_for_request_and_partition(make_consumer, make_topic, produce, await_assignment):
+def test_low_max_fetch_size_for_request_and_partition(make_consumer, make_topic, produce, await_assignment, read):
     """Every partition gets its turn although a request has room for few of them."""
     topics = [make_topic("conform", partitions=10) for _ in range(3)]
     partitions = [TopicPartition(topic, p) for topic in topics for p in range(10)]
@@ -83,9 +82,7 @@ def test_low_max_fetch_size_for_request_and_partition(make_consumer, make_topic,
     await_assignment(consumer, partitions)
     for topic in topics:
         produce(topic, [{"key": f"{p}", "value": f"value {i}", "partition": p} for i in range(10) for p in range(10)])
-    seen, deadline = {partition: [] for partition in partitions}, time.monotonic() + 120
-    while sum(map(len, seen.values())) < 300:
-        assert time.monotonic() < deadline, {p: len(values) for p, values in seen.items()}
-        for row in consumer.poll(0.5).to_pylist():
-            seen[TopicPartition(row["topic"], row["partition"])].append(row["value"])
+    seen = {partition: [] for partition in partitions}
+    for row in read(consumer, 300):
+        seen[TopicPartition(row["topic"], row["partition"])].append(row["value"])
     assert all(values == [b"value %d" % i for i in range(10)] for values in seen.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.errors import DisconnectException, WakeupException
 
@@ -63,7 +64,7 @@ def test_kafka_20780_an_empty_answer_to_a_fetch_lets_the_next_one_go_at_once(
     wait_until(lambda: answers() >= before + 10, "after an empty answer nothing is asked for")
     assert returned == []
     produce(topic, [{"value": "x", "partition": 0}])
-    waiting.join(60)
+    waiting.join(LONG)
     assert returned == [1]
 
 
@@ -162,7 +163,7 @@ def test_kafka_18812_a_dead_network_thread_is_reported_to_whoever_waits(
     def wait():
         try:
             while True:
-                consumer.poll(60)
+                consumer.poll(LONG)
         except DisconnectException as error:
             caught.append(str(error))
 
@@ -170,11 +171,11 @@ def test_kafka_18812_a_dead_network_thread_is_reported_to_whoever_waits(
     waiting.start()
     consumer._network.core.managers = (Broken(),)
     consumer._network.wake()
-    waiting.join(30)
+    waiting.join(LONG)
     assert not waiting.is_alive()
     assert "broken manager" in caught[0]
     for call in (
-        lambda: consumer.poll(60),
+        lambda: consumer.poll(LONG),
         lambda: consumer.commit({tp: 1}),
         lambda: consumer.committed([tp]),
         lambda: consumer.end_offsets([tp]),

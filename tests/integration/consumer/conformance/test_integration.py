@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.consumer.conformance.protocols import only_classic, only_consumer, without_members
+from tests.waiting import LONG
 
 from sparkrelay.errors import UnsupportedVersionException
 from sparkrelay.types import TopicPartition
@@ -11,7 +12,7 @@ from sparkrelay.types import TopicPartition
 pytestmark = pytest.mark.integration
 
 
-def test_fetch_partitions_after_failed_listener(make_consumer, fill, poll_until, topic, tp):
+def test_fetch_partitions_after_failed_listener(make_consumer, fill, poll_until, read, topic, tp):
     """An `on_assigned` that failed is called again, and its partitions are read once it has returned."""
     fill(tp, 1)
     calls, rows = [], []
@@ -26,8 +27,7 @@ def test_fetch_partitions_after_failed_listener(make_consumer, fill, poll_until,
     consumer.subscribe([topic], on_assigned=assigned)
     with pytest.raises(ValueError, match="temporary error"):
         rows += poll_until(consumer, lambda: rows, "the error did not come")
-    while not rows:
-        rows += consumer.poll(1).to_pylist()
+    rows += read(consumer, 1)
     assert len(rows) == 1
     assert calls[0] == calls[1] == [tp, tp._replace(partition=1)]
 
@@ -81,7 +81,7 @@ def test_consumer_with_consumer_protocol_disabled(old_kafka, make_consumer):
     consumer = make_consumer(bootstrap_servers=old_kafka.bootstrap_servers)
     consumer.subscribe(["t"])
     with pytest.raises(UnsupportedVersionException, match="group.protocol"):
-        consumer.poll(60)
+        consumer.poll(LONG)
 
 
 class Racks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.consumer.conformance.protocols import without_members
+from tests.waiting import LONG
 
 from sparkrelay.errors import ConfigException
 
@@ -63,14 +64,14 @@ def test_per_partition_lag_when_read_committed(kafka, make_consumer, fill, read,
     fill(tp, 100)
     consumer = make_consumer(isolation_level="read_committed", max_poll_records=10)
     writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"tx-{tp.topic}"})
-    writer.init_transactions(30)
+    writer.init_transactions(LONG)
     writer.begin_transaction()
     writer.produce(tp.topic, value=b"open", partition=0)
-    writer.flush(30)
+    writer.flush(LONG)
     consumer.assign([tp])
     read(consumer, 10)
     assert consumer.lag(tp) == consumer.metrics()[f"{tp}.records-lag"] == 90
-    writer.abort_transaction(30)
+    writer.abort_transaction(LONG)
 
 
 @without_members

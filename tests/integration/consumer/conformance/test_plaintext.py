@@ -7,6 +7,7 @@ import time
 
 import pytest
 from tests.integration.consumer.conformance.protocols import without_members
+from tests.waiting import LONG
 
 from sparkrelay.errors import ConfigException, KafkaException, TimeoutException, WakeupException
 from sparkrelay.types import TopicPartition
@@ -63,7 +64,7 @@ def test_partitions_for_absent_topic_does_not_create_it(make_consumer, kafka_adm
     """Kafka's own consumer may create a topic by asking for it; ours never does."""
     absent = f"{topic}-absent"
     assert make_consumer().partitions_for(absent) == ()
-    assert absent not in kafka_admin.list_topics(timeout=30).topics
+    assert absent not in kafka_admin.list_topics(timeout=LONG).topics
 
 
 @without_members
@@ -193,7 +194,7 @@ def test_static_consumer_detects_new_partition_created_after_restart(
     second = make_consumer(group_instance_id="my-instance-id")
     second.subscribe([topic])
     await_assignment(second, partitions_of(topic, 1))
-    kafka_admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    kafka_admin.create_partitions([NewPartitions(topic, 2)])[topic].result(LONG)
     await_assignment(second, partitions_of(topic, 2))
 
 
@@ -241,7 +242,7 @@ def test_kafka_16659_position_respects_wakeup(make_consumer, tp):
     consumer.assign([absent])
     threading.Timer(0.3, consumer.wakeup).start()
     with pytest.raises(WakeupException):
-        consumer.position(absent, timeout=60)
+        consumer.position(absent, timeout=LONG)
 
 
 @without_members
@@ -250,7 +251,7 @@ def test_position_with_error_connection_respects_wakeup(make_consumer, tp):
     consumer.assign([tp])
     threading.Timer(0.3, consumer.wakeup).start()
     with pytest.raises(WakeupException):
-        consumer.position(tp, timeout=60)
+        consumer.position(tp, timeout=LONG)
 
 
 @without_members
@@ -276,4 +277,4 @@ def test_kafka_19259_stall_between_poll(make_consumer, make_topic, produce, awai
     polls = polls_of(consumer)
     for i in range(12):
         produce(topic, [{"value": f"{i}", "partition": i % 6}])
-        assert polls.get(timeout=60)["value"].to_pylist() == [b"%d" % i]
+        assert polls.get(timeout=LONG)["value"].to_pylist() == [b"%d" % i]

@@ -67,6 +67,7 @@ def test_max_poll_interval_ms_delay_in_revocation(
 
 @pytest.mark.long
 def test_max_poll_interval_ms_delay_in_assignment(make_consumer, poll_until, short_session, topic, tp, story):
+    """So does a callback of new partitions."""
     callbacks = story.callbacks()
 
     def assigned(consumer, partitions):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from tests.integration.consumer.conformance.protocols import only_consumer
+from tests.waiting import LONG
 
 from sparkrelay.errors import KafkaException
 from sparkrelay.types import TopicPartition
@@ -67,8 +68,8 @@ def named_topic(kafka_admin, wait_until, group):
 
     def make(end):
         name = f"{group}-{end}"
-        kafka_admin.create_topics([NewTopic(name, num_partitions=2)])[name].result(30)
-        wait_until(lambda: name in kafka_admin.list_topics(timeout=10).topics, f"no topic {name}")
+        kafka_admin.create_topics([NewTopic(name, num_partitions=2)])[name].result(LONG)
+        wait_until(lambda: name in kafka_admin.list_topics(timeout=LONG).topics, f"no topic {name}")
         return name
 
     return make
@@ -142,5 +143,5 @@ def test_pattern_that_the_broker_cannot_read(make_consumer):
     consumer = make_consumer()
     consumer.subscribe(re.compile("(?=t).*c"))
     with pytest.raises(KafkaException, match="INVALID_REGULAR_EXPRESSION"):
-        consumer.poll(60)
+        consumer.poll(LONG)
     consumer.unsubscribe()
