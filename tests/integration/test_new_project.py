@@ -22,6 +22,7 @@ def project(tmp_path_factory):
     return folder / "spendings"
 
 
+@pytest.mark.long
 def test_its_tests_pass(project):
     tests = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error::pytest.PytestCollectionWarning"]
     run = subprocess.run(tests, cwd=project, capture_output=True, text=True, check=False)
@@ -39,6 +40,7 @@ def running_in(project, script, log, **environment):
         yield process
 
 
+@pytest.mark.long
 def test_its_pipeline_runs_on_kafka(project, kafka, kafka_admin, wait_until, tmp_path):
     from sparkrelay.cli.app import run
 

@@ -22,6 +22,7 @@ def test_no_cell_was_run_where_it_was_written():
         assert cell.get("execution_count") is None
 
 
+@pytest.mark.long
 def test_the_cells_start_look_stop_change_and_start_again(tmp_path, monkeypatch):
     import nbformat
     from nbclient import NotebookClient

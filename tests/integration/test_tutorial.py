@@ -25,6 +25,7 @@ SCRIPTS = dict(
 )
 
 
+@pytest.mark.long
 def test_the_tutorial(kafka, make_topic, consumed, wait_until, tmp_path):
     orders, totals = make_topic("orders", 4), make_topic("totals", 4)
     names = {

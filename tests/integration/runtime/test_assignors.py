@@ -118,6 +118,7 @@ def test_an_instance_whose_assignor_fails_ends_with_the_cause(start, scripted, w
     assert any(isinstance(error, cause) for error in causes(failures)), list(causes(failures))
 
 
+@pytest.mark.long
 def test_both_members_learn_of_a_failing_assignor(start, scripted, wait_until):
     assignor = scripted(None)
     first = start("first", assignor)
@@ -131,6 +132,7 @@ def test_both_members_learn_of_a_failing_assignor(start, scripted, wait_until):
         assert "OfThisTest failed: ZeroDivisionError: oh" in str(failures)
 
 
+@pytest.mark.long
 def test_an_assignor_that_never_answers_is_not_waited_for(start, scripted, wait_until):
     go = threading.Event()
     assignor = scripted(None)
@@ -149,6 +151,7 @@ def test_an_assignor_that_never_answers_is_not_waited_for(start, scripted, wait_
         assert "OfThisTest did not answer within 3 s" in str(failures)
 
 
+@pytest.mark.long
 def test_an_assignor_that_is_not_ready_keeps_the_assignment_and_is_asked_again_at_once(
     start, scripted, wait_until, topics, produce, wait_for_table
 ):
@@ -172,6 +175,7 @@ def test_an_assignor_that_is_not_ready_keeps_the_assignment_and_is_asked_again_a
     assert first.failures == second.failures == []
 
 
+@pytest.mark.long
 def test_a_group_whose_assignor_was_not_ready_at_first_works(start, scripted, wait_until):
     assignor = scripted(*[raising(TaskAssignmentException("not ready"))] * 2)
     streams = start("one", assignor)
@@ -183,6 +187,7 @@ def test_a_group_whose_assignor_was_not_ready_at_first_works(start, scripted, wa
 # Looking again
 
 
+@pytest.mark.long
 def test_a_member_asks_for_a_rebalance_at_the_deadline_that_the_assignor_gave_it(start, scripted, wait_until):
     looks = []  # when it is to look again, and when it looked
 
@@ -208,6 +213,7 @@ def test_a_member_asks_for_a_rebalance_at_the_deadline_that_the_assignor_gave_it
     assert looked >= deadline
 
 
+@pytest.mark.long
 def test_warm_ups_are_looked_at_by_the_clock(start, topics, produce, wait_until, wait_for_table, monkeypatch, caplog):
     """Where copies that catch up are no reason of their own to look again, as in Kafka Streams."""
     caplog.set_level("INFO", logger="sparkrelay")

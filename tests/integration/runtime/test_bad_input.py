@@ -98,6 +98,7 @@ def add_partition(kafka_admin, topic, total):
     kafka_admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
 
 
+@pytest.mark.long
 def test_a_source_topic_got_more_partitions_between_two_runs(
     fails_to_start, instance, topics, produce, kafka_admin, consumed, wait_until
 ):
@@ -173,6 +174,7 @@ def test_state_dir_cannot_be_written(fails_to_start, topics, tmp_path):
     fails_to_start(StateStoreException, "/proc/nowhere", counting(*topics), {"state.dir": "/proc/nowhere"})
 
 
+@pytest.mark.long
 def test_two_topologies_under_one_application_id(
     fails_while_running, instance, topics, produce, wait_for_table, tmp_path, make_topic, wait_until
 ):

@@ -43,6 +43,7 @@ def test_another_aggregate_over_the_same_store_is_refused(ran_before, topics, in
     fails_with(streams, IncompatibleTopologyException, words)
 
 
+@pytest.mark.long
 def test_state_of_another_application_is_set_aside(
     ran_before, topics, instance, wait_for_table, make_topic, tmp_path, application_id
 ):
@@ -59,6 +60,7 @@ def warnings(caplog, words):
     return [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and words in r.getMessage()]
 
 
+@pytest.mark.long
 def test_a_renamed_store_is_a_new_one_and_that_is_said(
     ran_before, topics, instance, produce, wait_for_table, caplog, application_id, kafka_admin
 ):
@@ -74,6 +76,7 @@ def test_a_renamed_store_is_a_new_one_and_that_is_said(
     assert new.startswith("store 'renamed' is new, or its changelog")
 
 
+@pytest.mark.long
 def test_nothing_is_said_where_nothing_changed(ran_before, topics, instance, produce, wait_for_table, caplog):
     streams = instance(aggregating(topics, F.sum("n").alias("n"), F.sum("m").alias("m")))
     streams.start()
@@ -103,6 +106,7 @@ def sums(orders, clicks):
     return {b"o": {"user": "o", "orders": orders}, b"c": {"user": "c", "clicks": clicks}}
 
 
+@pytest.mark.long
 def test_sub_topologies_that_change_their_numbers(two, instance, produce, wait_for_table, tmp_path, application_id):
     """Task 0_0 becomes another one: the state that stands in its directory is not taken for its own."""
     expected = [0, 0]
@@ -118,6 +122,7 @@ def test_sub_topologies_that_change_their_numbers(two, instance, produce, wait_f
     assert aside == [f"{task}.corrupt-{n}" for task in ("0_0", "1_0") for n in (1, 2)]
 
 
+@pytest.mark.long
 def test_a_source_that_goes_and_comes_back(two, instance, produce, wait_for_table, caplog):
     for round_, names in enumerate([("orders", "clicks"), ("clicks",), ("orders", "clicks")]):
         produce(two.inputs["orders"], [("o", {"n": 1})])
@@ -130,6 +135,7 @@ def test_a_source_that_goes_and_comes_back(two, instance, produce, wait_for_tabl
     assert "is the changelog of store 'orders'" in gone
 
 
+@pytest.mark.long
 def test_a_source_of_another_name_under_the_same_store(instance, topics, produce, wait_for_table, make_topic, caplog):
     other = make_topic("in", 1)
     for source, n in ((topics[0], 1), (other, 2), (other, 3)):

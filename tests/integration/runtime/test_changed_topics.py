@@ -58,11 +58,13 @@ def test_a_source_topic_was_made_anew(ran_before, topics, kafka, produce, ends_w
     ends_with(rf"task 0_0 stands at offset 10 of {topics[0]}-0, but the log ends at 1: the topic was deleted")
 
 
+@pytest.mark.long
 def test_a_changelog_was_deleted(ran_before, kafka, application_id, ends_with):
     delete_topic(kafka.bootstrap_servers, f"{application_id}-users-changelog")
     ends_with(MADE_ANEW, StateStoreException)
 
 
+@pytest.mark.long
 def test_a_changelog_was_deleted_and_is_longer_by_now(ran_before, kafka, application_id, topics, ends_with, produce):
     """By its offsets alone nobody could distinguish the new changelog from the old one."""
     name = f"{application_id}-users-changelog"
@@ -72,6 +74,7 @@ def test_a_changelog_was_deleted_and_is_longer_by_now(ran_before, kafka, applica
     ends_with(MADE_ANEW, StateStoreException)
 
 
+@pytest.mark.long
 def test_the_groups_offset_is_the_way_out_where_records_are_gone(
     ran_before, topics, kafka, produce, application_id, instance, wait_for_table
 ):
@@ -112,6 +115,7 @@ def test_partitions_that_a_source_gets_are_refused_where_there_is_state(
     assert f"source topic {topics[0]!r} has 2 partitions by now, 1 of them are read; asking for" in caplog.text
 
 
+@pytest.mark.long
 def test_partitions_that_a_source_gets_are_taken_up_by_a_stateless_pipeline(
     instance, topics, produce, consumed, wait_until, widened
 ):
@@ -127,6 +131,7 @@ def test_partitions_that_a_source_gets_are_taken_up_by_a_stateless_pipeline(
     assert streams.exception() is None
 
 
+@pytest.mark.long
 def test_partitions_of_a_source_that_go_to_a_task_which_is_there_already_are_taken_up(
     instance, topics, make_topic, produce, consumed, wait_until, widened
 ):
@@ -144,6 +149,7 @@ def test_partitions_of_a_source_that_go_to_a_task_which_is_there_already_are_tak
     assert streams.exception() is None
 
 
+@pytest.mark.long
 def test_an_event_time_that_the_broker_refuses(instance, topics, produce, wait_until):
     builder = StreamsBuilder()
     stream = builder.stream(topics[0], value=Json("t timestamp"), timestamp="t")

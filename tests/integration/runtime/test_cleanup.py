@@ -52,6 +52,7 @@ def test_a_task_that_moved_away_leaves_its_directory_for_a_while(
     assert tasks == {path.name for path in (home / "0").glob("0_*")}, "a copy that is gone was reported"
 
 
+@pytest.mark.long
 def test_what_is_assigned_stays_however_old(instance, make_topic, produce, wait_for_table, wait_until, tmp_path):
     topics = make_topic("in", 1), make_topic("out", 1)
     produce(topics[0], [("a", {"n": 1})])
@@ -68,6 +69,7 @@ def test_what_is_assigned_stays_however_old(instance, make_topic, produce, wait_
     wait_for_table(topics[1], {b"a": {"user": "a", "count": 2}}, streams)
 
 
+@pytest.mark.long
 def test_a_copy_that_was_left_alone_is_used_if_nothing_was_written_since(
     instance, make_topic, produce, wait_for_table, tmp_path
 ):

@@ -68,6 +68,7 @@ def test_letters_are_written_listed_and_go_back_once(
     assert back == sorted([(k.encode(), v.encode()) for k, v in [*records, *(records[n] for n in (3, 7, 11))]])
 
 
+@pytest.mark.long
 def test_topics_that_cannot_take_letters(instance, make_topic, kafka, capsys):
     source, sink = make_topic("in", 1), make_topic("out", 1)
     with pytest.raises(UnknownTopicException, match="dead.letter.queue.*'nowhere' does not exist"):
@@ -78,6 +79,7 @@ def test_topics_that_cannot_take_letters(instance, make_topic, kafka, capsys):
     assert "topic 'nowhere' does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_letter_that_its_topic_refuses_is_named_and_can_be_left_out(make_topic, produce, consumed, kafka, capsys):
     source, letters = make_topic("in", 1, config={"cleanup.policy": "compact"}), make_topic("letters", 1)
     headers = {"topic": source, "partition": "0", "offset": "7"}

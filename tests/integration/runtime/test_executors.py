@@ -13,7 +13,7 @@ import pytest
 #: hangs, and each wait has one of its own.
 BOUND_S = 1500
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(BOUND_S + 60)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(BOUND_S + 60)]
 
 ROWS = 4000
 

@@ -12,6 +12,7 @@ import pytest
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_rows_are_read_on_the_executor_that_has_the_task(kafka, make_topic, produce, tmp_path, spark_home):
     topic, rows = make_topic("orders", 4), 800
     produce(topic, [(f"u{number % 40}", {"id": number}) for number in range(rows)])

@@ -131,6 +131,7 @@ def disk(tmp_path):
     limited.free()
 
 
+@pytest.mark.long
 def test_a_small_disk_that_is_filled_stops_the_instance_and_goes_on_with_room(
     disk, instance, topics, users, wait_for_table, fails_with, application_id, consumed
 ):
@@ -161,6 +162,7 @@ def test_a_small_disk_that_is_filled_stops_the_instance_and_goes_on_with_room(
     assert enough.stop(60)
 
 
+@pytest.mark.long
 def test_files_that_may_not_grow_stop_the_instance_and_it_goes_on_once_they_may(
     instance, topics, users, wait_for_table, fails_with, tmp_path, application_id, consumed
 ):

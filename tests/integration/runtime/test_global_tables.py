@@ -71,6 +71,7 @@ def test_it_is_complete_before_the_first_row_and_kept_over_a_restart(start, topi
         locate(streams, {"fr": None, "xx": "Nowhere", "nz": "Oceania"})
 
 
+@pytest.mark.long
 def test_two_instances_have_each_the_whole(start, topics, produce, locate):
     fill(produce, topics[0])
     with start("one") as one, start("other") as other:
@@ -79,6 +80,7 @@ def test_two_instances_have_each_the_whole(start, topics, produce, locate):
         locate(other, {"xx": None, **CONTINENTS})
 
 
+@pytest.mark.long
 def test_changes_are_followed_while_it_runs(start, topics, produce, locate, consumed, wait_until):
     fill(produce, topics[0], {"fr": "Europe"})
     with start() as streams:
@@ -96,6 +98,7 @@ def test_changes_are_followed_while_it_runs(start, topics, produce, locate, cons
         wait_until(found, "the change was not followed")
 
 
+@pytest.mark.long
 def test_what_was_aborted_is_not_found(start, topics, produce, locate, kafka):
     fill(produce, topics[0], {"fr": "Europe"})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"fill-{topics[0]}"})
@@ -114,6 +117,7 @@ def test_what_was_aborted_is_not_found(start, topics, produce, locate, kafka):
         locate(streams, {"fr": "Europe", "jp": "Asia"})
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate, kafka_admin, wait_until):
     fill(produce, topics[0])
     with start() as streams:
@@ -126,6 +130,7 @@ def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate,
         locate(streams, {"fr": "New", "49": "New", "50": None})
 
 
+@pytest.mark.long
 def test_a_damaged_copy_is_read_anew(start, topics, produce, locate, tmp_path):
     fill(produce, topics[0])
     with start() as streams:
@@ -136,6 +141,7 @@ def test_a_damaged_copy_is_read_anew(start, topics, produce, locate, tmp_path):
         locate(streams, {"jp": "Asia"})
 
 
+@pytest.mark.long
 def test_partitions_that_it_gets_are_read(
     start, topics, produce, locate, kafka_admin, monkeypatch, consumed, wait_until
 ):
@@ -169,6 +175,7 @@ def test_a_topic_that_is_not_there_is_named(instance, make_topic):
         instance(builder).start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "while it runs"])
 def test_a_record_that_does_not_decode_ends_the_instance(start, topics, produce, locate, fails_with, when):
     fill(produce, topics[0])
@@ -181,6 +188,7 @@ def test_a_record_that_does_not_decode_ends_the_instance(start, topics, produce,
     fails_with(streams, SerializationException, f"record {topics[0]}-. at offset .* does not decode")
 
 
+@pytest.mark.long
 def test_without_its_directory_it_is_read_anew(start, topics, produce, locate, tmp_path):
     fill(produce, topics[0])
     with start() as streams:

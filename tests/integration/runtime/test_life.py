@@ -112,6 +112,7 @@ def test_an_idle_instance_runs_no_jobs(instance, topics, orders, wait_for_table,
     assert jobs() == before
 
 
+@pytest.mark.long
 def test_a_backlog_takes_several_batches(instance, topics, orders, wait_for_table):
     orders.write(100)
     streams = instance(counting(*topics), {"max.batch.records": 10, "commit.interval.ms": 400})
@@ -161,6 +162,7 @@ def test_two_instances_share_and_the_standby_is_promoted(
     each_update_once(consumed, topics[1])
 
 
+@pytest.mark.long
 def test_two_stream_threads_share_one_state_directory(instance, topics, orders, wait_for_table, wait_until, consumed):
     orders.write(100)
     streams = instance(counting(*topics), {"num.stream.threads": 2})

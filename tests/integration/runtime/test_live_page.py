@@ -31,6 +31,7 @@ def whole(group, size):
     return len(answered) == len(group["instances"]) == size and not group["missing"] and answered[0]["view"]["plan"]
 
 
+@pytest.mark.long
 def test_whichever_instance_is_asked_shows_the_whole_group(
     instance, make_topic, produce, wait_until, tmp_path, application_id
 ):

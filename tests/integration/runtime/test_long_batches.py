@@ -38,6 +38,7 @@ def slow_pipeline(source, quick, slow):
     return builder
 
 
+@pytest.mark.long
 def test_a_batch_that_takes_too_long_is_tried_with_fewer_records(instance, make_topic, produce, consumed, wait_until):
     source, quick, slow = make_topic("in"), make_topic("quick"), make_topic("slow")
     produce(source, [(str(n), "0.04") for n in range(200)])
@@ -53,6 +54,7 @@ def test_a_batch_that_takes_too_long_is_tried_with_fewer_records(instance, make_
     assert sorted(int(key) for _, _, key, _ in consumed(quick)) == list(range(200))
 
 
+@pytest.mark.long
 def test_a_single_record_that_takes_too_long_ends_in_an_error_with_the_remedy(
     instance, make_topic, produce, consumed, wait_until
 ):

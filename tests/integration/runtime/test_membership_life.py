@@ -29,6 +29,7 @@ def batches(streams):
     return [report for report in streams.recentProgress if report["numInputRows"]]
 
 
+@pytest.mark.long
 def test_a_paused_instance_keeps_its_tasks_and_leaves_its_input(
     instance, topics, users, produce, wait_for_table, wait_until, table
 ):
@@ -81,6 +82,7 @@ def test_a_dead_thread_is_replaced(instance, topics, users, produce, wait_for_ta
     wait_for_table(topics[1], {**expected(users, 2), **expected(["mouse"], 1)}, streams)
 
 
+@pytest.mark.long
 def test_one_of_two_threads_is_replaced_while_the_other_works(
     instance, topics, users, produce, wait_for_table, wait_until, tmp_path
 ):
@@ -108,6 +110,7 @@ def test_one_of_two_threads_is_replaced_while_the_other_works(
     )
 
 
+@pytest.mark.long
 def test_one_instance_ends_the_whole_application(instance, topics, users, produce, wait_until, tmp_path):
     trap = tmp_path / "trap"
     trap.touch()
@@ -125,6 +128,7 @@ def test_one_instance_ends_the_whole_application(instance, topics, users, produc
     assert any("asked the whole application to shut down" in cause for cause in causes)
 
 
+@pytest.mark.long
 def test_a_static_member_comes_back_without_a_rebalance(
     instance, topics, users, produce, wait_for_table, wait_until, tmp_path
 ):

@@ -68,6 +68,7 @@ def test_rows_pass_with_keys_headers_timestamps_and_tombstones(instance, make_to
     assert all(m.partition() == by_key[m.key()] for m in consumed(sink, full=True) if m.key() in by_key)
 
 
+@pytest.mark.long
 def test_legs_that_write_one_topic_lose_nothing_of_each_other(instance, make_topic, produce, consumed, wait_until):
     """They take turns under one producer id; beside the second of three, another leg is at its second topic."""
     source, alerts, metrics = (make_topic(hint, 1) for hint in ("in", "alerts", "metrics"))

@@ -80,6 +80,7 @@ def test_what_one_more_instance_would_take_over(instance, application_id, make_t
     assert "nobody would be left" in err
 
 
+@pytest.mark.long
 def test_groups_that_cannot_be_planned_for(kafka, make_topic, ask, wait_until):
     from confluent_kafka import Consumer
 

@@ -138,6 +138,7 @@ def test_rows_are_found(instance, topics, make_topic, produce, wait_until):
         streams.query("totals", "ada")
 
 
+@pytest.mark.long
 def test_only_committed_values_show(instance, make_topic, produce, wait_until):
     """Records come in tens, each ten in a transaction, and each answer is of whole tens, never going back."""
     source = make_topic("tens")

@@ -136,6 +136,7 @@ def test_whoever_is_asked(pair):
     assert asked(ports[0], f"/stores/totals/{user}?stale=true", **headers)[0] == 200
 
 
+@pytest.mark.long
 def test_pages_have_each_row_once_whoever_is_asked(pair, monkeypatch):
     ports, (streams, _) = pair
     (totals,) = (line for line in lines(asked(ports[0], "/stores")[2]) if line["store"] == "totals")
@@ -159,6 +160,7 @@ def test_pages_have_each_row_once_whoever_is_asked(pair, monkeypatch):
     assert sorted(row["user"] for row in rows) == USERS
 
 
+@pytest.mark.long
 def test_any_application_reads_the_tables_of_instances_that_run(pair, spark):
     ports, _ = pair
     register_data_sources(spark)
@@ -224,6 +226,7 @@ def test_what_is_refused(pair, caplog, capfd):
     assert TOKEN not in seen
 
 
+@pytest.mark.long
 def test_who_stops_is_not_asked_any_more(instance, make_topic, kafka):
     """The other one takes over and answers for everything; meanwhile its copies do, where that is allowed."""
     ports, (first, second) = two_instances(instance, make_topic, kafka.bootstrap_servers)

@@ -69,6 +69,7 @@ def brokers(tmp_path):
         yield first.bootstrap_servers
 
 
+@pytest.mark.long
 def test_tasks_run_in_the_racks_of_their_partitions(brokers, instance, tmp_path, wait_until):
     builder = StreamsBuilder()
     rows = builder.stream("orders", key=String("user"), value=Json("n int"))

@@ -94,6 +94,7 @@ class Comparison:
 
 
 # The seed is no parameter: the processes of pytest-xdist must agree on the names of tests.
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_random_pipelines_end_with_what_spark_computes(
     number, spark, instance, make_topic, produce, consumed, wait_until, tmp_path
@@ -115,6 +116,7 @@ def test_random_pipelines_end_with_what_spark_computes(
         assert compared.differences() == {}, seed
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 def test_random_pipelines_end_with_the_same_after_a_kill(
     spark, kafka, instance, application_id, make_topic, produce, consumed, wait_until, tmp_path, project_root

@@ -98,6 +98,7 @@ def updates(consumed, topic):
     return said
 
 
+@pytest.mark.long
 def test_a_batch_may_take_longer_than_a_poll_may(
     instance, topics, gate, slow_users, produce, wait_for_table, wait_until
 ):
@@ -114,6 +115,7 @@ def test_a_batch_may_take_longer_than_a_poll_may(
     assert states == ["REBALANCING", "RUNNING"], "it stayed a member all the time"
 
 
+@pytest.mark.long
 def test_a_newcomer_gets_its_standbys_while_a_batch_is_under_way(
     instance, topics, gate, slow_users, produce, wait_for_table, wait_until, consumed, tmp_path
 ):
@@ -154,6 +156,7 @@ def test_a_task_that_leaves_has_its_batch_finished(
     assert updates(consumed, topics[1]) == {user: [1] for user in slow_users}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after_the_state", [False, True], ids=["before its state", "behind its state"])
 def test_a_batch_that_holds_a_rebalance_up_is_cancelled_and_undone(
     instance,
@@ -189,6 +192,7 @@ def test_a_batch_that_holds_a_rebalance_up_is_cancelled_and_undone(
     assert [first.exception(), second.exception()] == [None, None]
 
 
+@pytest.mark.long
 def test_a_revocation_waits_for_no_batch_of_other_tasks(
     instance, make_topic, topics, gate, slow_users, produce, wait_for_table, wait_until, consumed, tmp_path
 ):

@@ -127,6 +127,7 @@ def test_it_is_announced_first_and_then_all_is_as_from_scratch(
         wait_for_table(topics[1], expected(sum), streams)
 
 
+@pytest.mark.long
 def test_only_what_comes_from_now_on(ran_before, topics, command, instance, produce, wait_for_table, make_topic):
     sink = make_topic("out", 1)
     assert command("--to", "latest", "--execute")[0] == 0
@@ -180,6 +181,7 @@ KILLED = textwrap.dedent("""
 """)
 
 
+@pytest.mark.long
 def test_killed_in_the_middle(
     ran_before, topics, kafka, application_id, tmp_path, instance, command, produce, wait_for_table, project_root
 ):
@@ -198,6 +200,7 @@ def test_killed_in_the_middle(
         wait_for_table(topics[1], expected(sum), streams)
 
 
+@pytest.mark.long
 def test_an_owner_that_was_only_stopped_cannot_commit_any_more(kafka, ran_before, topics, resetter, application_id):
     zombie = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{application_id}-0_0"})
     zombie.init_transactions(30)
@@ -274,6 +277,7 @@ def pretended(client, application_id):
     return source
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", range(1, 6))
 def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client, application_id):
     request = ResetRequest(application_id=application_id)
@@ -292,6 +296,7 @@ def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client
     assert ApplicationAdmin(client, application_id).offsets() == {TopicPartition(pretended, 0): 0}
 
 
+@pytest.mark.long
 def test_a_reset_that_is_overtaken_in_the_middle_of_another_one_leaves_the_marker(pretended, client, application_id):
     """The later one is not through when the earlier one goes on: nobody may start yet."""
     request = ResetRequest(application_id=application_id)
@@ -313,6 +318,7 @@ def test_a_reset_that_is_overtaken_in_the_middle_of_another_one_leaves_the_marke
     assert f"{application_id}-sparkrelay-reset" not in Admin(client).list_topics()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", range(1, 6))
 def test_who_joins_in_the_middle_is_named_and_nothing_goes_on(step, pretended, client, application_id, kafka):
     steps = []

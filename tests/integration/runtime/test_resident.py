@@ -103,6 +103,7 @@ def test_both_ways_in_turn_give_what_spark_gives(
     assert streams.exception() is None
 
 
+@pytest.mark.long
 def test_arrays_and_maps_pass_through_it(instance, make_topic, trickle, consumed, wait_until):
     """Also in columns that are never null, for which a marker has some value."""
     source, sink = make_topic("in", 2), make_topic("out", 2)
@@ -160,6 +161,7 @@ def python_workers():
     return found
 
 
+@pytest.mark.long
 def test_a_python_function_keeps_a_leg_out_of_it_and_the_log_says_why(
     instance, make_topic, table, trickle, wait_until, caplog
 ):
@@ -216,6 +218,7 @@ def test_a_dataframe_that_is_collected_keeps_no_leg_out_of_it(
     assert streams.exception() is None
 
 
+@pytest.mark.long
 def test_an_error_of_the_users_names_what_it_always_names(
     spark, instance, make_topic, produce, trickle, wait_until, fails_with
 ):
@@ -248,6 +251,7 @@ def test_a_stop_ends_it(instance, make_topic, trickle, spark):
     assert not tracker.getActiveJobsIds()
 
 
+@pytest.mark.long
 def test_on_an_executor_it_reaches_the_driver_over_tcp(kafka, make_topic, table, spark_home, tmp_path):
     source, sink = make_topic("in", 2), make_topic("out", 2)
     config = {

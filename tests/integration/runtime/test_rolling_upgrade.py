@@ -41,6 +41,7 @@ def member(instance, topics, tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.long
 def test_ten_becomes_eleven_one_after_the_other(member, topics, produce, wait_for_table, wait_until, consumed, caplog):
     caplog.set_level(logging.INFO, logger="sparkrelay.runtime.group.group_assignor")
     users, rounds = [f"user{n}" for n in range(60)], 0

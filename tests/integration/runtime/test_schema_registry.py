@@ -60,6 +60,7 @@ def test_a_table_is_restored_by_schemas_of_which_its_subject_knows_nothing(
         assert ("GET", f"/schemas/ids/{elsewhere}") in registry.requests[asked:]
 
 
+@pytest.mark.long
 def test_a_schema_that_is_registered_meanwhile_is_fetched(instance, make_topic, produce, consumed, wait_until):
     source, sink = make_topic("in", 1), make_topic("out", 1)
     with SchemaRegistryDouble(user="ada:secret") as registry:

@@ -104,6 +104,7 @@ def test_a_table_is_restored_where_its_state_is_gone_and_nothing_is_emitted_twic
     assert own_topics(kafka_admin, application_id) == []
 
 
+@pytest.mark.long
 def test_what_is_written_during_a_restore_is_no_part_of_it(
     start, topics, name_people, find, produce, consumed, wait_for_table, tmp_path, monkeypatch
 ):
@@ -132,6 +133,7 @@ def test_what_is_written_during_a_restore_is_no_part_of_it(
     assert len(consumed(topics[3])) == 40 + 3, "each change went out once"
 
 
+@pytest.mark.long
 def test_a_standby_follows_the_topic_and_takes_over(start, topics, name_people, find, consumed, wait_until):
     everybody = {f"u{number}": f"name {number}" for number in range(40)}
     more = {"num.standby.replicas": 1, "acceptable.recovery.lag": 10}
@@ -158,6 +160,7 @@ def test_a_standby_follows_the_topic_and_takes_over(start, topics, name_people, 
     assert len(consumed(topics[3])) == 42, "each change went out once"
 
 
+@pytest.mark.long
 def test_what_was_aborted_is_not_restored(start, topics, name_people, find, kafka, tmp_path):
     with start() as streams:
         name_people([streams], {"ada": "Ada"})
@@ -173,6 +176,7 @@ def test_what_was_aborted_is_not_restored(start, topics, name_people, find, kafk
         find({"ada": "Ada", "bob": "Bob"}, streams)
 
 
+@pytest.mark.long
 def test_a_group_that_was_set_back_reads_the_table_again_from_there(
     start, topics, name_people, find, kafka_admin, application_id, consumed, wait_until
 ):
@@ -195,6 +199,7 @@ def test_a_group_that_was_set_back_reads_the_table_again_from_there(
         wait_until(lambda: len(consumed(topics[3])) in {3, 4}, "the changes did not go out again")
 
 
+@pytest.mark.long
 def test_going_over_to_it_and_back_is_refused_with_what_to_do(
     start, topics, name_people, find, kafka_admin, application_id, fails_with, tmp_path
 ):
@@ -231,12 +236,14 @@ def alter(kafka_admin, topics):
     return run
 
 
+@pytest.mark.long
 def test_a_topic_that_deletes_rows_is_refused(start, alter):
     alter(cleanup_policy="delete", retention_ms="86400000")
     with pytest.raises(StreamsException, match=r"deletes records \(retention.ms=86400000.*cleanup.policy=compact"):
         start()
 
 
+@pytest.mark.long
 def test_a_topic_whose_beginning_is_gone_is_warned_of(
     start, topics, name_people, find, alter, kafka_admin, tmp_path, caplog, wait_until
 ):

@@ -51,6 +51,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_failed_and_cancelled_tasks_are_left_out_and_all_else_is_logged():
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=250, check=True)
     assert "a0" in run.stdout or "a1" in run.stdout, run.stderr

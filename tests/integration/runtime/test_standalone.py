@@ -58,6 +58,7 @@ def run(kafka, make_topic, produce, tmp_path, standalone):
     return to_its_end
 
 
+@pytest.mark.long
 def test_spark_submit_runs_a_script(run, standalone):
     submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     options = {"spark.driver.host": HOST, **SHORT_LIVED}
@@ -67,6 +68,7 @@ def test_spark_submit_runs_a_script(run, standalone):
     assert ended == "NOT_RUNNING"
 
 
+@pytest.mark.long
 def test_workers_whose_python_lacks_us_are_a_clear_error(run, standalone, tmp_path):
     venv.create(tmp_path / "bare")
     bare = str(tmp_path / "bare" / "bin" / "python")

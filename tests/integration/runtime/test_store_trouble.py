@@ -74,6 +74,7 @@ def test_what_cannot_be_used_is_set_aside_and_rebuilt(
     assert f"{aside.parent / '0_0'}.corrupt-" in logged.getMessage()
 
 
+@pytest.mark.long
 def test_a_store_that_is_damaged_while_it_runs(task_dir, instance, topics, users, wait_for_table, wait_until, caplog):
     users.write(0, 100)
     streams = instance(keeping(*topics))
@@ -98,6 +99,7 @@ def write_changelog(kafka, application_id):
     return write
 
 
+@pytest.mark.long
 def test_a_changelog_record_of_a_newer_release_is_said_and_costs_no_state(
     ran_before, write_changelog, instance, topics, fails_with, task_dir, application_id
 ):
@@ -115,6 +117,7 @@ def test_a_changelog_record_of_a_newer_release_is_said_and_costs_no_state(
     assert not list(task_dir.parent.glob("*.corrupt-*"))
 
 
+@pytest.mark.long
 def test_a_state_of_a_newer_release_is_rebuilt_once_and_then_said(
     ran_before, write_changelog, users, instance, topics, fails_with, task_dir
 ):
@@ -126,6 +129,7 @@ def test_a_state_of_a_newer_release_is_rebuilt_once_and_then_said(
     assert len(list(task_dir.parent.glob("*.corrupt-*"))) == 1
 
 
+@pytest.mark.long
 def test_a_store_at_its_bound_stops_and_goes_on_with_a_higher_one(
     instance, topics, users, wait_for_table, fails_with, task_dir, consumed
 ):
@@ -147,6 +151,7 @@ def test_a_store_at_its_bound_stops_and_goes_on_with_a_higher_one(
     assert sorted(keys) == sorted(set(keys)), "an output was seen twice"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
 def test_state_dir_is_pulled_away_under_an_instance(
     replaced, instance, topics, users, wait_for_table, fails_with, tmp_path, application_id
@@ -169,6 +174,7 @@ def test_state_dir_is_pulled_away_under_an_instance(
     wait_for_table(topics[1], users.table, again)
 
 
+@pytest.mark.long
 def test_two_instances_of_one_copied_state_are_two(ran_before, instance, topics, users, wait_for_table, tmp_path):
     shutil.copytree(tmp_path / "state", tmp_path / "copied")
     one = instance(keeping(*topics))

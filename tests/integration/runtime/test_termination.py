@@ -126,6 +126,7 @@ def as_process_1():
         process.stdout.close()
 
 
+@pytest.mark.long
 def test_sigterm_ends_an_instance_that_starts_or_is_not_waited_for(as_process_1, kafka, make_topic, tmp_path):
     source, sink = make_topic("terminated"), make_topic("copied")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -148,6 +149,7 @@ def test_sigterm_ends_an_instance_that_starts_or_is_not_waited_for(as_process_1,
     assert process.wait(120) == 143
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_signal_at_any_moment_of_a_start_ends_it(as_process_1, kafka, make_topic, tmp_path, seed):
     source, sink = make_topic("interrupted"), make_topic("copied")

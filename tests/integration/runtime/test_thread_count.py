@@ -118,6 +118,7 @@ def test_a_thread_comes_and_goes_while_records_flow(instance, topics, orders, wa
     each_update_once(consumed, topics[1])
 
 
+@pytest.mark.long
 def test_an_instance_without_threads_waits_for_one(instance, topics, orders, wait_for_table, wait_until, consumed):
     streams = instance(counting(topics), {"num.stream.threads": 2})
     assert streams.add_stream_thread() is streams.remove_stream_thread() is None, "it is not started"
@@ -146,6 +147,7 @@ def test_an_instance_without_threads_waits_for_one(instance, topics, orders, wai
     each_update_once(consumed, topics[1])
 
 
+@pytest.mark.long
 def test_the_tasks_of_a_static_member_do_not_wait_for_it(instance, topics, orders, wait_for_table, wait_until):
     streams = instance(
         counting(topics), {"num.stream.threads": 2, "group.instance.id": "host", "session.timeout.ms": 300_000}
@@ -164,6 +166,7 @@ def test_the_tasks_of_a_static_member_do_not_wait_for_it(instance, topics, order
     wait_until(lambda: threads(streams) == {1: 2, 2: 2}, "the threads do not share the tasks")
 
 
+@pytest.mark.long
 def test_a_thread_that_dies_and_is_removed_has_no_successor(
     instance, topics, orders, produce, wait_for_table, wait_until, tmp_path
 ):
@@ -191,6 +194,7 @@ def test_a_thread_that_dies_and_is_removed_has_no_successor(
     wait_for_table(topics[1], {**orders.counts, b"mouse": {"user": "mouse", "count": 1}}, streams)
 
 
+@pytest.mark.long
 def test_threads_that_die_again_and_again_can_be_removed(
     instance, topics, orders, produce, wait_for_table, wait_until, consumed, tmp_path
 ):
@@ -217,6 +221,7 @@ def test_threads_that_die_again_and_again_can_be_removed(
     each_update_once(consumed, topics[1])
 
 
+@pytest.mark.long
 def test_a_stop_does_not_wait_for_threads_that_come_and_go(
     instance, topics, orders, wait_for_table, wait_until, monkeypatch
 ):

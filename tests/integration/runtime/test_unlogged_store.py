@@ -55,6 +55,7 @@ def test_it_keeps_its_rows_where_it_is_and_starts_empty_elsewhere(
     assert len(consumed(topics[1])) == 5, "each record was counted once"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["while it runs", "between two runs"])
 def test_a_source_that_gets_partitions_is_refused(
     when, start, topics, produce, wait_for_table, kafka_admin, fails_with, wait_until

@@ -61,6 +61,7 @@ def test_partitions_whose_backlogs_are_of_other_lengths(instance, make_topic, pr
     assert sum(counts) == 11 * MINUTES
 
 
+@pytest.mark.long
 def test_a_backlog_of_rows_that_go_nowhere_and_then_somewhere(instance, make_topic, produce, consumed, wait_until):
     """Found by an attack: after a restart, a writer that had had nothing to write held nothing at first."""
     source, sink = make_topic("in", 2), make_topic("out", 1)
@@ -85,6 +86,7 @@ def test_a_backlog_of_rows_that_go_nowhere_and_then_somewhere(instance, make_top
     assert streams.exception() is None
 
 
+@pytest.mark.long
 def test_windows_end_while_everything_of_one_partition_goes_nowhere(
     instance, make_topic, produce, consumed, wait_until
 ):
@@ -98,6 +100,7 @@ def test_windows_end_while_everything_of_one_partition_goes_nowhere(
         assert streams.exception() is None
 
 
+@pytest.mark.long
 def test_a_join_waits_for_windows_for_as_long_as_their_backlog_takes(
     instance, make_topic, produce, consumed, wait_until
 ):

@@ -126,6 +126,7 @@ def test_the_endpoint_counts_what_was_processed(
     wait_until(lambda: not endpoint_threads(), "a thread of the endpoint is left")
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_an_error_at_start_and_the_instance_can_start_later(instance, topics, port, wait_until):
     streams = instance(counting(*topics), {"metrics.port": port})
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ConfigException, match="metrics.port") as caught:
@@ -137,6 +138,7 @@ def test_a_port_in_use_is_an_error_at_start_and_the_instance_can_start_later(ins
     wait_until(lambda: streams.state == "RUNNING", "the instance does not run")
 
 
+@pytest.mark.long
 def test_a_failed_instance_says_why_until_it_is_stopped(instance, topics, produce, port, wait_until):
     streams = instance(counting(*topics), {"metrics.port": port})
     streams.start()
@@ -195,6 +197,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
     wait_until(lambda: any(text.startswith("standby of ") for text, _ in jobs_of(spark, thread)), "no job says so")
 
 
+@pytest.mark.long
 def test_each_member_logs_the_rebalance(instance, topics, write, wait_for_table, wait_until, caplog):
     caplog.set_level("INFO", logger="sparkrelay.runtime.group.assignment_log")
 

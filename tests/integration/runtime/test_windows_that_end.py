@@ -69,6 +69,7 @@ def test_a_cut_changelog_is_restored(
         assert streams.exception() is None
 
 
+@pytest.mark.long
 def test_a_topic_that_is_silent_is_waited_for_and_then_no_longer(
     instance, make_topic, produce, consumed, wait_until, application_id, tmp_path
 ):
@@ -108,6 +109,7 @@ def minutes_stored(tmp_path, application_id):
         store.close(clean=False)
 
 
+@pytest.mark.long
 def test_windows_are_kept_through_cuts_restores_and_other_retentions(
     instance, make_topic, produce, consumed, wait_until, log_start, application_id, monkeypatch, tmp_path
 ):
