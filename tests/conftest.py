@@ -64,8 +64,8 @@ LONGEST = (
         "chaos/test_older_transactions.py",
         "chaos/test_crowd.py",
     ),
-    *("chaos/test_random_kills.py", "chaos/test_broker.py", "runtime/test_pipelines.py", "runtime/test_random.py"),
-    *("runtime/test_long_batches.py", "runtime/test_termination.py", "runtime/test_changed_pipeline.py"),
+    *("chaos/test_random_kills.py", "chaos/test_broker.py", "runtime/test_random.py"),
+    *("runtime/test_long_batches.py", "runtime/test_termination.py"),
 )
 
 

@@ -36,6 +36,7 @@ def config(letters):
 def test_letters_are_written_listed_and_go_back_once(
     instance, make_topic, produce, consumed, wait_until, kafka, capsys
 ):
+    """The proof on a real broker; tests/integration/testing/test_dead_letters.py has which records become letters."""
     source, sink, letters = make_topic("in", 2), make_topic("out", 2), make_topic("letters", 2)
     order = {n: json.dumps({"amount": 0 if n in {3, 11} else 1, "n": n}) for n in range(12)}
     records = [(f"u{n}", "no json" if n == 7 else text) for n, text in order.items()]

@@ -86,6 +86,7 @@ def own_topics(kafka_admin, application_id):
 def test_a_table_is_restored_where_its_state_is_gone_and_nothing_is_emitted_twice(
     start, topics, name_people, find, consumed, tmp_path, kafka_admin, application_id
 ):
+    """The proof on a real broker; tests/integration/testing/test_source_changelogs.py has which rows are restored."""
     everybody = {f"u{number}": f"name {number}" for number in range(40)}
     with start() as streams:
         name_people([streams], everybody)

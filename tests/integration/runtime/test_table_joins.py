@@ -37,6 +37,7 @@ def row(user, **columns):
 
 
 def test_rows_are_joined_wherever_they_are_kept(start, topics, produce, wait_for_table):
+    """The proof on a real broker; tests/integration/testing/test_table_joins.py has what rows are joined."""
     names = [f"user-{number}" for number in range(8)]
     produce(topics[0], [(name, {"name": name.upper()}) for name in names])
     with start("one") as one:

@@ -47,6 +47,7 @@ def reminding(source, sink):
 def test_a_timer_is_fired_though_nothing_comes_and_on_whatever_instance(
     instance, make_topic, produce, wait_for_table, wait_until, tmp_path
 ):
+    """The proof on a real broker; tests/integration/testing/test_transformations.py has what processors do."""
     source, sink = make_topic("in", 2), make_topic("out", 1)
     # Nothing but the timer wakes it.
     config = {"poll.ms": 60_000, "max.batch.retries": 0}

@@ -113,6 +113,7 @@ def minutes_stored(tmp_path, application_id):
 def test_windows_are_kept_through_cuts_restores_and_other_retentions(
     instance, make_topic, produce, consumed, wait_until, log_start, application_id, monkeypatch, tmp_path
 ):
+    """The proof on a real broker; tests/integration/testing/test_watermarks.py has which rows windows have."""
     monkeypatch.setattr(stream_thread, "_PURGE_SECONDS", 0.5)
     source, sink = make_topic("in", 1), make_topic("out", 1)
 
