@@ -13,10 +13,11 @@ import time
 from collections import Counter
 
 import pytest
+from tests.ports import own_port
+from tests.waiting import AVOIDED, LONG, wait_until
 
 from sparkrelay.consumer import Consumer
 from sparkrelay.devkafka import DevKafka, Listener
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.types import TopicPartition
 
 _numbers = itertools.count(1)
@@ -105,13 +106,14 @@ class Link:
 class Proxy:
     """Stands between clients and the broker's proxied listener. `calm()` makes it an ordinary one again."""
 
-    def __init__(self, port, target):
-        self.port, self.target = port, target
+    def __init__(self, target):
+        self.target = target
         self.lock = threading.Lock()
         self.links = []
         self.requests = Counter()
         self.calm()
-        self.listener = socket.create_server(("127.0.0.1", port), backlog=64)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listener.getsockname()[1]
         self.thread = threading.Thread(target=self._accept, daemon=True)
         self.thread.start()
 
@@ -142,7 +144,7 @@ class Proxy:
             try:
                 if self.refusing:
                     raise ConnectionRefusedError
-                server = socket.create_connection(("127.0.0.1", self.target), timeout=5)
+                server = socket.create_connection(("127.0.0.1", self.target), timeout=LONG)
                 server.settimeout(None)
             except OSError:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -165,14 +167,15 @@ class Proxy:
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self.cut()
-        self.thread.join(10)
+        self.thread.join(LONG)
 
 
 class Bench:
     """The broker of these tests, and the proxy before it."""
 
     def __init__(self):
-        inner, outer = free_port(), free_port()
+        inner = own_port()
+        self.proxy = Proxy(inner)
         self.broker = DevKafka(
             server_properties={
                 "group.consumer.min.session.timeout.ms": "3000",
@@ -180,10 +183,9 @@ class Bench:
                 "group.consumer.min.heartbeat.interval.ms": "200",
                 "group.consumer.heartbeat.interval.ms": "300",
             },
-            listeners=[Listener("PROXIED", inner, host="kafka.localhost", advertised_port=outer)],
+            listeners=[Listener("PROXIED", inner, host="kafka.localhost", advertised_port=self.proxy.port)],
         )
-        self.proxy = Proxy(outer, inner)
-        self.bootstrap_servers = f"kafka.localhost:{outer}"
+        self.bootstrap_servers = f"kafka.localhost:{self.proxy.port}"
 
 
 @pytest.fixture(scope="session")
@@ -220,7 +222,7 @@ class Names:
         if host != "kafka.localhost":
             return self.real(host, *args, **kwargs)
         assert not threading.current_thread().name.startswith("consumer-network"), "the network thread must not block"
-        self.slow.wait(60)
+        self.slow.wait(AVOIDED)
         if self.lost:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return self.real("127.0.0.1", *args, **kwargs)
@@ -283,10 +285,7 @@ def make_consumer(bench):
     yield make
     for consumer in made:
         consumer.close(2)
-    deadline = time.monotonic() + 30
-    while ours():
-        assert time.monotonic() < deadline, f"threads are left: {ours()}"
-        time.sleep(0.02)
+    wait_until(lambda: not ours(), lambda: f"threads are left: {ours()}")
 
 
 class Reader:
@@ -312,7 +311,7 @@ class Reader:
 
     def stop(self):
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(LONG)
         assert not self._thread.is_alive(), "poll does not return"
 
 
@@ -346,10 +345,10 @@ def ledger(make_topic, produce, wait_until):
             produce(self.topic, numbered, enable_idempotence=True)
             self.written += [row.encode() for row in rows]
 
-        def wait_until_read(self, reader, timeout_s=90):
+        def wait_until_read(self, reader, timeout_s=LONG):
             wait_until(
                 lambda: len(reader.values) >= len(self.written),
-                f"not all is read: {reader.errors[-1:]}",
+                lambda: f"not all is read: {reader.errors[-1:]}",
                 timeout_s,
             )
             assert Counter(reader.values) == Counter(self.written), "lost or doubled"

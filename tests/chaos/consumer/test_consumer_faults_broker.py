@@ -5,6 +5,7 @@ import time
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from tests.marks import marked
+from tests.waiting import LONG, collect, wait_until
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
@@ -32,7 +33,7 @@ def test_the_broker_is_killed_and_returns(broker, proxy, ledger, make_consumer, 
     book.wait_until_read(one)
     broker.kill()
     polls = one.polls
-    time.sleep(1)
+    time.sleep(1)  # the outage
     if kind == "assigned":
         wait_until(lambda: one.polls > polls + 1, "poll does not return")
     broker.start()
@@ -53,7 +54,7 @@ def test_the_broker_freezes_for_longer_than_a_request_may_take(
     book.wait_until_read(one)
     broker.pause()
     polls = one.polls
-    time.sleep(3)
+    time.sleep(3)  # several times request.timeout.ms
     wait_until(lambda: one.polls > polls + 1, "poll does not return")
     broker.resume()
     book.write(500)
@@ -62,7 +63,7 @@ def test_the_broker_freezes_for_longer_than_a_request_may_take(
 
 
 @pytest.mark.long
-def test_positions_of_a_member_hold_over_a_crash(broker, proxy, ledger, make_consumer, reader):
+def test_positions_of_a_member_hold_over_a_crash(broker, proxy, ledger, make_consumer, reader, wait_until):
     # What was committed before the crash is not read again by the next member, what was not is.
     book = ledger()
     book.write(100)
@@ -76,10 +77,7 @@ def test_positions_of_a_member_hold_over_a_crash(broker, proxy, ledger, make_con
     broker.start()
     first.close(5)
     second = reader(make_consumer(book.topic, "classic"))
-    deadline = time.monotonic() + 90
-    while len(second.values) < 100:
-        assert time.monotonic() < deadline, second.errors
-        time.sleep(0.05)
+    wait_until(lambda: len(second.values) >= 100, lambda: f"not all is read: {second.errors}")
     assert second.values == book.written[100:]
 
 
@@ -94,9 +92,9 @@ def throttled(bench):
             ops=[data.OpData(key="consumer_byte_rate", value=float(value or 0), remove=value is None)],
         )
         with KafkaClient(ClientConfig(bootstrap_servers=bench.broker.bootstrap_servers)) as client:
-            client.bootstrap(30)
+            client.bootstrap(LONG)
             response = client.send(AlterClientQuotasRequest(entries=[entry], validate_only=False))
-            client.wait([response], 30)
+            client.wait([response], LONG)
             assert not response.result().entries[0].error_code, response.result()
 
     yield ask
@@ -149,10 +147,9 @@ def test_a_damaged_batch_is_named_and_can_be_passed(bench, broker, proxy, ledger
             poll_until_it_fails(consumer)
     assert consumer.position(partition) == 20
     consumer.seek(partition, 30)
-    rest, deadline = [], time.monotonic() + 60
-    while len(rest) < 20:
-        assert time.monotonic() < deadline
-        rest += consumer.poll(0.5)["value"].to_pylist()
+    rest = collect(
+        lambda: consumer.poll(0.5).column("value").to_pylist(), lambda rows: len(rows) >= 20, "not all is read"
+    )
     assert rest == [f"batch-{b}-{n}".encode() for b in (3, 4) for n in range(10)]
 
 
@@ -165,27 +162,22 @@ def test_damage_on_the_way_that_is_over_costs_nothing(proxy, ledger, make_consum
     with pytest.raises(CorruptRecordException):
         poll_until_it_fails(consumer)
     proxy.calm()
-    seen, deadline = [], time.monotonic() + 60
-    while len(seen) < 50:
-        assert time.monotonic() < deadline
+
+    def poll():
         try:
-            seen += consumer.poll(0.5)["value"].to_pylist()
+            return consumer.poll(0.5)["value"].to_pylist()
         except CorruptRecordException:
-            continue  # fetched before the calm
-    assert seen == book.written
+            return ()  # fetched before the calm
+
+    assert collect(poll, lambda seen: len(seen) >= 50, "not all is read") == book.written
 
 
-def read_until_it_fails(consumer, timeout_s=60):
-    seen, deadline = [], time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            seen += consumer.poll(0.5)["value"].to_pylist()
-        except CorruptRecordException:
-            return seen
-    raise AssertionError("no error")
+def read_until_it_fails(consumer):
+    seen = []
+    with pytest.raises(CorruptRecordException):
+        wait_until(lambda: False, "no error", between=lambda: seen.extend(consumer.poll(0.5)["value"].to_pylist()))
+    return seen
 
 
-def poll_until_it_fails(consumer, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        consumer.poll(0.5)
+def poll_until_it_fails(consumer):
+    wait_until(lambda: False, "no error", between=lambda: consumer.poll(0.5))

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import AVOIDED, within
 
 from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.errors import TimeoutException
@@ -104,7 +105,7 @@ def test_the_network_is_a_black_hole_for_a_while(proxy, ledger, make_consumer, r
     book.wait_until_read(one)
     proxy.deaf, before = True, one.polls
     book.write(100)
-    time.sleep(3)
+    time.sleep(3)  # twice request.timeout.ms
     wait_until(lambda: one.polls > before + 1, "poll does not return")
     proxy.deaf = frozenset()
     book.wait_until_read(one)
@@ -121,7 +122,7 @@ def test_nobody_can_connect_for_a_while(proxy, ledger, make_consumer, reader, ki
     proxy.refusing = True
     proxy.cut()
     book.write(100)
-    time.sleep(2)
+    time.sleep(2)  # the outage
     proxy.refusing = False
     book.wait_until_read(one)
     assert not one.errors
@@ -148,8 +149,8 @@ def test_a_slow_coordinator_slows_neither_fetching_nor_membership(
     for _ in range(3):
         book.write(100)
         book.wait_until_read(one)
-    while time.monotonic() - started < session_s + 2:
-        time.sleep(0.1)
+    # A member that the coordinator had not heard of would be expelled by then.
+    time.sleep(max(0.0, started + session_s + 2 - time.monotonic()))
     proxy.calm()
     assert not one.errors
     assert not lost, "it stayed a member"
@@ -160,7 +161,7 @@ def test_a_slow_coordinator_slows_neither_fetching_nor_membership(
 def test_committing_and_closing_into_a_black_hole_end_in_time(proxy, ledger, make_consumer, reader, kind):
     book = ledger()
     book.write(100)
-    consumer = make_consumer(book.topic, kind, default_api_timeout_ms=1500, request_timeout_ms=20_000)
+    consumer = make_consumer(book.topic, kind, default_api_timeout_ms=1500, request_timeout_ms=AVOIDED * 1000)
     one = reader(consumer)
     book.wait_until_read(one)
     one.stop()
@@ -168,9 +169,8 @@ def test_committing_and_closing_into_a_black_hole_end_in_time(proxy, ledger, mak
     proxy.requests.clear()
     with pytest.raises(TimeoutException, match="committing"):
         consumer.commit()
-    started = time.monotonic()
-    consumer.close(2)
-    assert time.monotonic() - started < 15
+    with within():
+        consumer.close(2)
     assert proxy.requests[LEAVE if kind == "classic" else MODERN_HEARTBEAT], "it tried to leave"
 
 
@@ -273,9 +273,8 @@ def test_a_name_server_that_hangs_holds_nobody_up(proxy, ledger, make_consumer, 
     )
     with pytest.raises(TimeoutException, match=r"looking up the name kafka.localhost took longer than"):
         consumer.end_offsets([TopicPartition(book.topic, 0)])
-    started = time.monotonic()
-    consumer.close(1)
-    assert time.monotonic() - started < 15
+    with within():
+        consumer.close(1)
     names.slow.set()
     again = reader(make_consumer(book.topic))
     book.wait_until_read(again)
@@ -300,5 +299,5 @@ def test_many_consumers_leave_no_thread_or_file_behind(proxy, ledger, make_consu
         proxy.cut()
         if turn == 3:
             before = files()
-    wait_until(lambda: files() <= before + 4, f"{files()} files are open, {before} were")
+    wait_until(lambda: files() <= before + 4, lambda: f"{files()} files are open, {before} were")
     wait_until(lambda: threading.active_count() <= threads + 4, "threads are left")

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from tests.waiting import LONG, collect
 
 from sparkrelay.client.admin import Admin, TopicSpec
 from sparkrelay.client.config import ClientConfig
@@ -202,7 +203,7 @@ def secured(tmp_path_factory, authority, certificates):
         for name, password in USERS.items():
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
                 wanted = UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
-                admin.alter_user_scram_credentials([wanted])[name].result(30)
+                admin.alter_user_scram_credentials([wanted])[name].result(LONG)
         yield kafka
 
 
@@ -211,7 +212,7 @@ def connect(secured):
     """`connect(settings)` returns a client that has found its cluster."""
     clients = []
 
-    def make(settings, *, timeout=60):
+    def make(settings, *, timeout=LONG):
         clients.append(KafkaClient(ClientConfig.from_dict(settings)))
         clients[-1].bootstrap(timeout)
         return clients[-1]
@@ -248,7 +249,7 @@ def topic(connect):
     def make(settings, partitions=1, **configs):
         name = f"secured-{os.getpid()}-{next(_numbers)}"
         named = {key.replace("_", "."): value for key, value in configs.items()}
-        Admin(connect(settings), timeout=60).create_topics({name: TopicSpec(partitions, configs=named)})
+        Admin(connect(settings), timeout=LONG).create_topics({name: TopicSpec(partitions, configs=named)})
         return name
 
     return make
@@ -263,7 +264,7 @@ def write(connect):
         rows = pa.array([value if isinstance(value, bytes) else value.encode() for value in values], pa.binary())
         for batch in encode(None, rows, timestamps=int(time.time() * 1000)):
             producer.send(partition, batch.data, transactional_id=None)
-        return producer.flush(60)
+        return producer.flush(LONG)
 
     return produce
 
@@ -272,14 +273,14 @@ def write(connect):
 def read():
     """`read(consumer, count)` polls until `count` values are there."""
 
-    def poll(consumer, count, timeout_s=60):
-        values, deadline = [], time.monotonic() + timeout_s
-        while len(values) < count:
-            assert time.monotonic() < deadline, f"{len(values)} of {count} records after {timeout_s} s"
-            values += consumer.poll(0.5)["value"].to_pylist()
-        return values
+    def read(consumer, count):
+        return collect(
+            lambda: consumer.poll(0.5).column("value").to_pylist(),
+            lambda values: len(values) >= count,
+            f"not {count} records",
+        )
 
-    return poll
+    return read
 
 
 class TokenEndpoint(HTTPServer):
@@ -316,5 +317,5 @@ def endpoint(secured):
     thread.start()
     yield server
     server.shutdown()
-    thread.join(10)
+    thread.join(LONG)
     server.server_close()

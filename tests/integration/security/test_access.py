@@ -7,15 +7,15 @@ import uuid
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from pyspark.sql import functions as F
+from tests.ports import own_port
 from tests.topics import following, read_to_end, topic_maker, write
-from tests.waiting import wait_until
+from tests.waiting import LONG, wait_until
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String
 from sparkrelay.cli import app as command_line
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka import DevKafka, Listener
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.doctor.access import needed_access
 from sparkrelay.errors import AuthorizationException
 from sparkrelay.runtime.thread import stream_thread
@@ -29,7 +29,7 @@ LOGIN = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"
 @pytest.fixture(scope="module")
 def authorizing():
     """A broker that lets everybody do anything at its plain port, and users what they were granted at the other."""
-    port = free_port()
+    port = own_port()
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -90,7 +90,7 @@ class Application:
         pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
         who = f"User:{USER}", "*", AclOperation[operation], AclPermissionType.ALLOW
         for future in self._admin.create_acls([AclBinding(kinds[kind], name, pattern, *who)]).values():
-            future.result(30)
+            future.result(LONG)
 
     def login(self, folder):
         """Return a file of client settings."""
@@ -118,7 +118,7 @@ class Application:
             AclPermissionType.ANY,
         )
         for future in self._admin.delete_acls([every]).values():
-            future.result(30)
+            future.result(LONG)
 
     def pipeline(self):
         builder = StreamsBuilder()
@@ -238,7 +238,7 @@ def test_without_one_of_them_it_says_which(application, spark, monkeypatch, kind
     def run():
         streams.start()
         wait_until(lambda: streams.exception() is not None, lambda: streams.status)
-        streams.awaitTermination(30)
+        streams.awaitTermination(LONG)
 
     with pytest.raises(AuthorizationException, match=words.format(**names)):
         run()
@@ -256,9 +256,9 @@ def quotas(authorizing):
             ops=[data.OpData(key=key, value=float(value or 0), remove=value is None) for key, value in values.items()],
         )
         with KafkaClient(ClientConfig(bootstrap_servers=authorizing.bootstrap_servers)) as client:
-            client.bootstrap(30)
+            client.bootstrap(LONG)
             response = client.send(AlterClientQuotasRequest(entries=[entry], validate_only=False))
-            client.wait([response], 30)
+            client.wait([response], LONG)
             assert not response.result().entries[0].error_code, response.result()
 
     yield ask

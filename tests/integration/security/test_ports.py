@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 from sparkrelay.types import TopicPartition
 
@@ -73,7 +74,7 @@ def test_write_join_read_commit_and_leave(ways, way, topic, write, consumer, rea
     assert read(again, 1) == [b"later"]
 
 
-def test_fifty_megabytes_come_through_tls_unharmed(secured, topic, write, consumer):
+def test_fifty_megabytes_come_through_tls_unharmed(secured, topic, write, read, consumer):
     settings = secured.login("PLAIN")
     partition = TopicPartition(topic(settings, max_message_bytes="1100000"), 0)
     values = [bytes([n % 251]) * 999_000 for n in range(53)]
@@ -81,11 +82,11 @@ def test_fifty_megabytes_come_through_tls_unharmed(secured, topic, write, consum
         write(settings, partition, [value])
     one = consumer(settings, max_partition_fetch_bytes=60 << 20, fetch_max_bytes=60 << 20)
     one.assign([partition])
-    seen, deadline = [], time.monotonic() + 120
-    while len(seen) < len(values):
-        assert time.monotonic() < deadline
-        seen += one.poll(1.0)["value"].to_pylist()
-    assert seen == values
+    assert read(one, len(values)) == values
+
+
+#: For so long connections live whose sessions end again and again.
+LIFE_S = 11
 
 
 @pytest.mark.long
@@ -107,19 +108,26 @@ def test_sessions_are_renewed_while_records_flow(secured, ways, topic, write, co
             settings |= {"oauth_cb": token, "sasl.oauthbearer.config": "who=alice"}
         members[way] = consumer(settings, group_id=f"group-{way}-{partition.topic}")
         members[way].subscribe([partition.topic])
-    deadline, count, seen = time.monotonic() + 11, 0, {way: [] for way in members}
-    while time.monotonic() < deadline:
+    count, seen = 0, {way: [] for way in members}
+
+    def poll():
+        for way, member in members.items():
+            seen[way] += member.poll(0.1)["value"].to_pylist()
+
+    def seen_by_all():
+        return all(len(values) >= count for values in seen.values())
+
+    began = time.monotonic()
+    while (took := time.monotonic() - began) < LIFE_S:
         write(ways["SCRAM-SHA-256"], partition, [str(count)])
         count += 1
-        until = time.monotonic() + 30
-        while any(len(values) < count for values in seen.values()):
-            assert time.monotonic() < until
-            for way, member in members.items():
-                seen[way] += member.poll(0.1)["value"].to_pylist()
+        wait_until(seen_by_all, "a record does not come", between=poll)
     assert all(values == [str(n).encode() for n in range(count)] for values in seen.values())
     lost = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
-    assert len(lost) <= 12, "unrenewed, each of nine connections would be lost three times; a stall costs some at once"
-    assert 2 <= len(asked) <= 12, "a token is kept for most of its life, then asked for anew"
+    # On a machine that stalls, it took longer, and so much more may happen.
+    most = 12 * took / LIFE_S
+    assert len(lost) <= most, "unrenewed, each of nine connections is lost three times; a stall costs some at once"
+    assert 2 <= len(asked) <= most, "a token is kept for most of its life, then asked for anew"
     assert set(asked) == {"who=alice"}
     assert not any(name.startswith("consumer-network") for name in threads)
 
