@@ -6,6 +6,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
@@ -41,12 +42,12 @@ def client(connected):
 
 @pytest.fixture
 def admin(client):
-    return Admin(client, timeout=30)
+    return Admin(client, timeout=LONG)
 
 
 @pytest.fixture
 def transactions(client):
-    return TransactionCoordinator(client, timeout=30)
+    return TransactionCoordinator(client, timeout=LONG)
 
 
 def encoded(values, identity=None, *, sequence=0):

@@ -1,6 +1,7 @@
 import time
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.admin import EARLIEST, LATEST, Admin, TopicSpec
 from sparkrelay.errors import (
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.integration
 def test_topics_are_made_described_and_deleted(admin, kafka_admin):
     name = f"admin-{time.time_ns()}"
     assert admin.create_topics({name: TopicSpec(3, configs={"cleanup.policy": "compact"})}) == {name}
-    assert len(kafka_admin.list_topics(name, timeout=10).topics[name].partitions) == 3
+    assert len(kafka_admin.list_topics(name, timeout=LONG).topics[name].partitions) == 3
     described = admin.describe_topics([name])[name]
     assert described.partitions == (0, 1, 2)
     assert described.configs["cleanup.policy"] == "compact"
@@ -64,8 +65,8 @@ def test_offsets_by_position_and_time(admin, make_topic, produce):
 
 
 def test_offsets_of_what_does_not_exist(client):
-    with pytest.raises(UnknownTopicException, match="nowhere-0 did not exist within 3 s"):
-        Admin(client, timeout=3).list_offsets({TopicPartition("nowhere", 0): LATEST})
+    with pytest.raises(UnknownTopicException, match="nowhere-0 did not exist within 10 s"):
+        Admin(client, timeout=10).list_offsets({TopicPartition("nowhere", 0): LATEST})
 
 
 def test_committed_offsets_are_those_of_other_clients_too(admin, make_topic, kafka):

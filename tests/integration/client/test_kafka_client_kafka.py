@@ -1,4 +1,5 @@
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, ProduceRequest
 from sparkrelay.client.produce import Producer
@@ -59,7 +60,7 @@ def test_records_come_back_byte_for_byte_as_views_of_the_response(client, make_t
     producer = Producer(client)
     for one in data:
         producer.send(tp, one, transactional_id=None)
-    producer.flush(30)
+    producer.flush(LONG)
     response = client.send(fetch_request(topic, max_bytes=50 << 20), node=client.metadata.leader(tp))
     client.wait([response], 30)
     (part,) = response.result().responses[0].partitions

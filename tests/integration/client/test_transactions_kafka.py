@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.client.admin import LATEST, Admin, CommittedOffset, TopicSpec
 from sparkrelay.client.kafka_client import Response
@@ -67,7 +68,7 @@ def write(client, tp, data, identity):
     producer = Producer(client)
     producer.begin(identity)
     producer.send(tp, data, transactional_id=identity.transactional_id)
-    return producer.flush(30)
+    return producer.flush(LONG)
 
 
 def write_late(client, tp, data, identity):
@@ -77,7 +78,7 @@ def write_late(client, tp, data, identity):
     if identity.joins_by_request:
         producer._joins._transactions[identity.transactional_id].members.add(tp)
     producer.send(tp, data, transactional_id=identity.transactional_id)
-    return producer.flush(30)
+    return producer.flush(LONG)
 
 
 # In a process of its own: write under a producer id that somebody else opened.
@@ -89,11 +90,11 @@ from sparkrelay.client.produce import Producer
 
 servers, tp, batch, identity = pickle.load(sys.stdin.buffer)
 with KafkaClient(ClientConfig(bootstrap_servers=servers)) as client:
-    client.bootstrap(30)
+    client.bootstrap(120)
     producer = Producer(client)
     producer.begin(identity)
     producer.send(tp, batch, transactional_id=identity.transactional_id)
-    print(sum(done.records for done in producer.flush(30).values()))
+    print(sum(done.records for done in producer.flush(120).values()))
 """
 
 
@@ -103,7 +104,7 @@ def write_in_another_process(kafka, tp, data, identity):
         [sys.executable, "-c", LENT_WRITER],
         input=pickle.dumps(order),
         capture_output=True,
-        timeout=90,
+        timeout=LONG,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
@@ -361,7 +362,7 @@ def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(
         if p != 3:
             producer.begin(identities[name])
             producer.send(TopicPartition(topic, p), batch([name], identities[name]), transactional_id=name)
-    assert all(a == Acknowledged(0, 0, 1) for a in producer.flush(30).values())
+    assert all(a == Acknowledged(0, 0, 1) for a in producer.flush(LONG).values())
     done = transactions.commit({identities[name]: {TopicPartition(topic, p): p} for p, name in enumerate(names)}, topic)
     assert isinstance(done.pop(names[3]), ProducerFencedException)
     assert all(isinstance(outcome, ProducerIdentity) for outcome in done.values())
@@ -473,7 +474,7 @@ def test_records_outside_transactions(client, make_topic, decided, batch):
     producer = Producer(client)
     for text in "abc":
         producer.send(TopicPartition(topic, 0), batch([text]), transactional_id=None)
-    assert producer.flush(30) == {TopicPartition(topic, 0): Acknowledged(0, 2, 3)}
+    assert producer.flush(LONG) == {TopicPartition(topic, 0): Acknowledged(0, 2, 3)}
     assert [value for *_, value in decided(topic)] == [b"a", b"b", b"c"]
 
 
@@ -486,7 +487,7 @@ def test_a_broker_that_restarts_in_the_middle_loses_and_doubles_nothing(connecte
     with DevKafka(heap_mb=384, **(broker_kind or {})) as broker:
         client = connected(broker.bootstrap_servers)
         Admin(client).create_topics({"t": TopicSpec(1)})
-        transactions, tp = TransactionCoordinator(client, timeout=90), TopicPartition("t", 0)
+        transactions, tp = TransactionCoordinator(client, timeout=LONG), TopicPartition("t", 0)
         identity = open_one(transactions, "tx")
         write(client, tp, batch(["before"], identity), identity)
         broker.kill()
@@ -495,12 +496,12 @@ def test_a_broker_that_restarts_in_the_middle_loses_and_doubles_nothing(connecte
         producer.begin(identity)
         for sequence in range(1, 9):
             producer.send(tp, batch([f"after {sequence}"], identity, sequence=sequence), transactional_id="tx")
-        producer.flush(60)
+        producer.flush(LONG)
         broker.kill()
         broker.start()
         following = transactions.commit({identity: {tp: 9}}, "g")["tx"]
         assert following == replace(identity, epoch=identity.epoch + 1)
-        assert Admin(client, timeout=60).committed_offsets("g", [tp]) == {tp: 9}
+        assert Admin(client, timeout=LONG).committed_offsets("g", [tp]) == {tp: 9}
         consumer = Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "r", "auto.offset.reset": "earliest"}
         )

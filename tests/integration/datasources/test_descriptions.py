@@ -5,6 +5,7 @@ import datetime as dt
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.datasources.table_reader import TableReader
@@ -55,7 +56,7 @@ def test_a_cut_leaves_what_the_changelog_says(
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "looks"})
 
     def log_start():
-        return consumer.get_watermark_offsets(changelog, timeout=30)[0]
+        return consumer.get_watermark_offsets(changelog, timeout=LONG)[0]
 
     def counts():
         with TableReader({"bootstrap.servers": kafka.bootstrap_servers}, application_id) as reader:

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 pytestmark = pytest.mark.integration
 
@@ -68,19 +69,19 @@ def test_what_was_aborted_is_not_there(kafka, make_topic, produce, topics):
     topic = make_topic("events")
     produce(topic, [("a", "1")])
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"tx-{topic}"})
-    producer.init_transactions(30)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     producer.produce(topic, b"2")
-    producer.abort_transaction(30)
+    producer.abort_transaction(LONG)
     producer.begin_transaction()
     producer.produce(topic, b"3")
-    producer.commit_transaction(30)
+    producer.commit_transaction(LONG)
     assert [bytes(row.value) for row in topics(topic).orderBy("offset").collect()] == [b"1", b"3"]
     producer.begin_transaction()
     producer.produce(topic, b"4")
-    producer.flush(30)
+    producer.flush(LONG)
     assert topics(topic).count() == 2
-    producer.abort_transaction(30)
+    producer.abort_transaction(LONG)
 
 
 def test_what_cannot_be_is_refused(session, kafka, make_topic, topics):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from tests.waiting import LONG
 
 from sparkrelay.devkafka import DevKafka
 from sparkrelay.devkafka.ports import LOOPBACK, is_free
@@ -22,26 +23,26 @@ def port_of(broker):
     return int(broker.bootstrap_servers.rpartition(":")[2])
 
 
-def answering(broker, timeout_s=60):
+def answering(broker, timeout_s=LONG):
     return answers(LOOPBACK, port_of(broker), timeout_s=timeout_s)
 
 
 def make_topic(broker, name):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(LONG)
 
 
 def write(broker, topic, *values):
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(LONG) == 0
 
 
 def read(broker, topic, count):
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    values = [message.value() for message in consumer.consume(count, 30)]
+    values = [message.value() for message in consumer.consume(count, LONG)]
     consumer.close()
     return values
 
@@ -113,7 +114,7 @@ def test_server_properties_and_the_heap_reach_the_broker():
     with DevKafka(heap_mb=300, server_properties={"message.max.bytes": "123456"}) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-        found = admin.describe_configs([resource])[resource].result(30)
+        found = admin.describe_configs([resource])[resource].result(LONG)
         assert found["message.max.bytes"].value == "123456"
         assert found["auto.create.topics.enable"].value == "false"
         assert b"-Xmx300m" in Path(f"/proc/{broker.pid}/cmdline").read_bytes().split(b"\0")
@@ -138,7 +139,7 @@ def test_the_broker_dies_with_its_parent(wait_until):
         started = process_start(int(pid))
         assert started is not None
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: process_start(int(pid)) != started, f"broker {pid} outlives its parent", timeout_s=20)
+    wait_until(lambda: process_start(int(pid)) != started, f"broker {pid} outlives its parent")
 
     # Its folder goes when the next broker starts.
     with DevKafka() as broker:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.waiting import LONG
 
 from sparkrelay.devkafka.probe import answers
 from sparkrelay.devkafka.topics import describe_topic
@@ -28,7 +29,7 @@ def broker_command(tmp_path):
             capture_output=True,
             text=True,
             env=environment,
-            timeout=120,
+            timeout=LONG,
             check=False,
         )
 
@@ -40,7 +41,7 @@ def broker_command(tmp_path):
 
 def topic_count(line):
     address = line.strip().partition("=")[2]
-    return len(AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).topics)
+    return len(AdminClient({"bootstrap.servers": address}).list_topics(timeout=LONG).topics)
 
 
 def test_start_leaves_it_running_until_stop(broker_command):
@@ -53,7 +54,7 @@ def test_start_leaves_it_running_until_stop(broker_command):
     name, _, address = line.partition("=")
     assert name == "bootstrap.servers"
     host, _, port = address.rpartition(":")
-    assert answers(host, int(port), timeout_s=5)
+    assert answers(host, int(port), timeout_s=LONG)
 
     again = broker_command("start")
     assert (again.returncode, again.stdout) == (0, started.stdout)

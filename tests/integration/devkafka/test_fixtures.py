@@ -1,6 +1,7 @@
 """The fixtures that all other integration tests stand on."""
 
 import pytest
+from tests.waiting import LONG
 
 pytestmark = pytest.mark.integration
 
@@ -36,16 +37,16 @@ def test_open_and_aborted_transactions_are_not_consumed(kafka, kafka_admin, make
     topic = make_topic("txn", config={"cleanup.policy": "compact"})
     produce(topic, [("k", "1")], transactional_id=f"{topic}-a")
     aborting = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-b"})
-    aborting.init_transactions(30)
+    aborting.init_transactions(LONG)
     aborting.begin_transaction()
     aborting.produce(topic, b"2", b"k")
-    aborting.flush(30)
-    aborting.abort_transaction(30)
+    aborting.flush(LONG)
+    aborting.abort_transaction(LONG)
 
     def stable_end():
         at = {TopicPartition(topic, 0): OffsetSpec.latest()}
         (end,) = kafka_admin.list_offsets(at, isolation_level=IsolationLevel.READ_COMMITTED).values()
-        return end.result(30).offset
+        return end.result(LONG).offset
 
     # The end of a transaction is answered before its marker is written.
     wait_until(lambda: stable_end() == 4, "two records and two markers are not there")

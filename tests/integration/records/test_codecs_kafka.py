@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
+from tests.waiting import LONG
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
@@ -38,7 +39,7 @@ def send(kafka):
         producer = Producer(client)
         for batch in encode(KEYS, VALUES, timestamps=1_357_016_400_000, headers=HEADERS, compression=codec):
             producer.send(TopicPartition(topic, 0), batch.data, transactional_id=None)
-        return producer.flush(60)
+        return producer.flush(LONG)
 
     yield write
     client.close()
@@ -73,7 +74,7 @@ def test_librdkafka_reads_what_we_write(kafka, make_topic, send, codec):
         consumer.subscribe([topic])
         messages = []
         while len(messages) < ROWS:
-            messages += consumer.consume(ROWS - len(messages), timeout=10)
+            messages += consumer.consume(ROWS - len(messages), timeout=LONG)
     finally:
         consumer.close()
     assert [message.error() for message in messages if message.error()] == []
