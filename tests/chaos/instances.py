@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 from tests import evidence
 from tests.short_spark import SHORT_LIVED
+from tests.waiting import LONG, wait_until
 
 from sparkrelay.demo.children import session_members
 
@@ -96,7 +96,7 @@ class Instance:
 
     def stop(self):
         answer = self.ask("stop")
-        self.process.wait(120)
+        self.process.wait(LONG)
         return answer
 
     def kill(self, *, only_driver=False):
@@ -105,7 +105,7 @@ class Instance:
             self.process.kill()
         else:
             signal_session(self.process.pid, signal.SIGKILL)
-        self.process.wait(120)
+        self.process.wait(LONG)
 
     def signal(self, number):
         """Send a signal to every process of the instance, such as SIGSTOP and SIGCONT."""
@@ -113,7 +113,7 @@ class Instance:
 
     def wait_for_death(self, why):
         try:
-            code = self.process.wait(120)
+            code = self.process.wait(LONG)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not die {why}\n{self.tail()}") from None
         assert code == -signal.SIGKILL, f"{self.name} ended with {code} {why}\n{self.tail()}"
@@ -128,7 +128,7 @@ class Instance:
 
     def close(self):
         signal_session(self.process.pid, signal.SIGKILL)
-        self.process.wait(120)
+        self.process.wait(LONG)
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -269,11 +269,8 @@ class Fleet:
         taken, self._spare = self._spare, None
         return taken
 
-    def wait_for_one_death(self, instances, timeout_s=120):
-        deadline = time.monotonic() + timeout_s
-        while all(instance.alive for instance in instances):
-            assert time.monotonic() < deadline, f"nobody died\n{self.tail()}"
-            time.sleep(0.05)
+    def wait_for_one_death(self, instances):
+        wait_until(lambda: not all(instance.alive for instance in instances), lambda: f"nobody died\n{self.tail()}")
 
     def ensure_running(self):
         if self.running is None or not self.running.alive:
@@ -339,10 +336,13 @@ class Fleet:
 
     def close(self):
         """End everything; of an instance that has ended nothing may be left, whoever was killed."""
-        deadline = time.monotonic() + 60
         ended = [instance for instance in self._instances if not instance.alive]
-        while (left := {one.name: one.members() for one in ended if one.members()}) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        for instance in self._instances:
-            instance.close()
-        assert not left, f"these outlived their instance: {left}"
+
+        def left():
+            return {one.name: members for one in ended if (members := one.members())}
+
+        try:
+            wait_until(lambda: not left(), lambda: f"these outlived their instance: {left()}")
+        finally:
+            for instance in self._instances:
+                instance.close()

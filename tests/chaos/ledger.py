@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 
 from tests.topics import read_to_end
+from tests.waiting import LONG, wait_until
 
 PARTITIONS = 2
 OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed", "paid", "visits")
@@ -123,7 +124,7 @@ class Ledger:
         """Say where every shop is, once and for all: whoever looks finds it, or has looked too early."""
         for shop in (f"shop{partition}-{number}" for partition in range(PARTITIONS) for number in range(9)):
             self._producer.produce(self.topics["places"], json.dumps({"city": f"city of {shop}"}), shop)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(LONG) == 0
 
     def _make_reader(self):
         from confluent_kafka import Consumer, TopicPartition
@@ -187,7 +188,7 @@ class Ledger:
                 self._clocks[partition] = at
                 self._pay(user, partition, at)
             self._producer.produce(self.topics["orders"], value, user, partition=partition)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(LONG) == 0
 
     def _pay(self, user, partition, at):
         """Note an order, and write its payment if it gets one, which has the order's own time."""
@@ -236,12 +237,8 @@ class Ledger:
                 self._next[message.topic(), message.partition()] = message.offset() + 1
                 self._read_at = time.monotonic()
 
-    def read_until(self, condition, complaint, timeout_s=120):
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            self.read()
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{complaint()} after {timeout_s} s")
+    def read_until(self, condition, complaint, timeout_s=LONG):
+        wait_until(condition, complaint, timeout_s, between=self.read)
 
     def write_and_read_half(self, count, complaint):
         """Write orders and return in the middle of the work: half of what no output has said yet is still to come."""
@@ -249,7 +246,7 @@ class Ledger:
         left = self.backlog // 2
         self.read_until(lambda: self.backlog <= left, complaint)
 
-    def wait_for_results(self, fleet, timeout_s=240):
+    def wait_for_results(self, fleet, timeout_s=2 * LONG):
         """Wait until every output has said everything; nothing may be lost, and nothing more may come."""
         # To look for what is missing takes longer than to read more: a slow machine would never come to the end.
         self.read_until(

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from tests.chaos.instances import EVERYTHING
+from tests.waiting import LONG
 
 SECONDS = int(os.environ.get("CROWD_SECONDS", "300"))
 RECORDS_PER_SECOND = 2000
@@ -36,7 +37,7 @@ class Load(threading.Thread):
 
     def stop(self):
         self._done.set()
-        self.join(60)
+        self.join(LONG)
         if self.failure is not None:
             raise self.failure
 

@@ -6,6 +6,7 @@ its changelog (`topology.optimization`), where its copy and the group's offset m
 
 import pytest
 from tests.marks import marked
+from tests.waiting import LONG
 
 from sparkrelay.runtime.contract.fault_points import POINTS
 
@@ -117,5 +118,5 @@ def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
 def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger, kafka_admin, optimization):
     fleet.lose_state(ledger)
     ledger.read_again()
-    topics = kafka_admin.list_topics(timeout=60).topics
+    topics = kafka_admin.list_topics(timeout=LONG).topics
     assert (f"{fleet.application_id}-people-changelog" in topics) == (optimization == "none")

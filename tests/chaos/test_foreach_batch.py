@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 
 import pytest
 from tests.chaos.instances import Succession
+from tests.waiting import LONG
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -34,7 +35,7 @@ class Sink:
 
     @contextlib.contextmanager
     def open(self):
-        database = sqlite3.connect(self.path, timeout=60)
+        database = sqlite3.connect(self.path, timeout=LONG)
         with contextlib.closing(database), database:
             yield database
 

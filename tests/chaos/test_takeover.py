@@ -7,6 +7,7 @@ and aggregates have changelogs of their own.
 import signal
 
 import pytest
+from tests.waiting import LONG
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
 
@@ -40,7 +41,7 @@ def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everyth
     assert first.ask("wait") == "waits", first.tail()
     first.process.send_signal(signal.SIGTERM)
     assert first.process.stdout.readline().strip() == "ended NOT_RUNNING", first.tail()
-    assert first.process.wait(120) == 0
+    assert first.process.wait(LONG) == 0
     ledger.wait_for_results(neighbours)
     has_everything(second)
     neighbours.crew = second, neighbours.start(spare=False)
@@ -74,7 +75,7 @@ def test_one_of_two_is_killed(neighbours, ledger, share, has_everything, kafka_a
     ledger.write(100)
     ledger.wait_for_results(neighbours)
     has_everything(second)
-    topics = kafka_admin.list_topics(timeout=60).topics
+    topics = kafka_admin.list_topics(timeout=LONG).topics
     assert (f"{neighbours.application_id}-people-changelog" in topics) == (optimization == "none")
     assert second.stop() == "stopped NOT_RUNNING"
     ledger.read_again()
