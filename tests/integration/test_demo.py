@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.demo.feed import Feeder
 from sparkrelay.demo.flights import FLIGHTS, flights
@@ -209,7 +210,7 @@ def test_an_ended_demo_takes_its_children_along(tmp_path, wait_until, number):
         assert len(running(folder)) > 3
         run.send_signal(number)
         run.stdout.read()
-        code = run.wait(60)
+        code = run.wait(LONG)
     assert code == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     wait_until(lambda: not running(folder), "processes are left")
     if number is not signal.SIGKILL:

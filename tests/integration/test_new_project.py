@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.scripts import running
+from tests.waiting import LONG
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -65,9 +66,9 @@ def test_its_pipeline_runs_on_kafka(project, kafka, kafka_admin, wait_until, tmp
         assert "INFO sparkrelay" in log.read_text()
         assert "stopped after" in log.read_text()
     finally:
-        topics = [name for name in kafka_admin.list_topics(timeout=10).topics if name.startswith("spendings-")]
+        topics = [name for name in kafka_admin.list_topics(timeout=LONG).topics if name.startswith("spendings-")]
         for future in kafka_admin.delete_topics(["orders", "totals", *topics]).values():
-            future.result(30)
+            future.result(LONG)
 
 
 def _newest(file):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.scripts import running
+from tests.waiting import LONG
 
 from sparkrelay.own_files import state_folder
 
@@ -59,7 +60,7 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
             os.killpg(pipeline.pid, signal.SIGINT)
             assert pipeline.wait(120) == -signal.SIGINT, log.read_text()
             # Who dies without an orderly stop stays in its group until the session timeout.
-            group = kafka_admin.describe_consumer_groups([delays])[delays].result(30)
+            group = kafka_admin.describe_consumer_groups([delays])[delays].result(LONG)
             assert list(group.members) == [], log.read_text()
             # Behind Python's last line, Spark's JVM may say something of its own while it ends.
             assert re.search(r"^KeyboardInterrupt", log.read_text(), re.MULTILINE), log.read_text()

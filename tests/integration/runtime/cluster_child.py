@@ -16,11 +16,11 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 from tests.integration.runtime.cluster_steps import claim_and_wait, hold_core, report_where
+from tests.ports import own_port
 from tests.short_spark import SHORT_LIVED
 from tests.topics import read_to_end, write
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
 from sparkrelay.runtime.spark.executor_target import ExecutorLost, ExecutorTarget
@@ -174,7 +174,7 @@ def misplace(spark, executors, there, state_dir):
 
 def run_pipeline(spark, settings):
     write_cities(settings)
-    server = f"127.0.0.1:{free_port()}"
+    server = f"127.0.0.1:{own_port()}"
     with make_pipeline(spark, settings, **{"application.server": server}) as streams:
         streams.start()
         tasks = wait_shared(streams, 2)

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 from tests.topics import following
+from tests.waiting import LONG
 
 
 def new_application_id():
@@ -42,7 +43,7 @@ def _instances(spark, kafka, folder, application_id):
 
     yield make
     for streams in made:
-        assert streams.stop(120), f"{streams.state} after 120 s of stopping"
+        assert streams.stop(LONG), f"{streams.state} after {LONG} s of stopping"
 
 
 @pytest.fixture
@@ -117,6 +118,6 @@ def fails_with(wait_until):
     def check(streams, error, words):
         wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
         with pytest.raises(error, match=words):
-            streams.awaitTermination(10)
+            streams.awaitTermination(LONG)
 
     return check

@@ -5,6 +5,7 @@ import datetime as dt
 import threading
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.assignment import (
@@ -110,7 +111,7 @@ def test_an_instance_whose_assignor_fails_ends_with_the_cause(start, scripted, w
     streams = start("one", scripted(step))
     wait_until(lambda: streams.state == "ERROR", "the instance goes on")
     with pytest.raises(StreamsException) as ended:
-        streams.awaitTermination(10)  # until the listener was notified too
+        streams.awaitTermination(LONG)  # until the listener was notified too
     assert streams.states == ["REBALANCING", "PENDING_ERROR", "ERROR"]
     (failures,) = streams.failures
     assert failures is ended.value is streams.exception()

@@ -5,6 +5,7 @@ What pipelines cannot have is in tests/integration/testing/test_refused_steps.py
 
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import (
@@ -46,7 +47,7 @@ def fails_to_start(instance):
         with pytest.raises(error, match=words):
             streams.start()
         assert not streams.isActive
-        assert streams.stop(10)
+        assert streams.stop(LONG)
 
     return check
 
@@ -59,7 +60,7 @@ def fails_while_running(instance, wait_until):
         wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
         assert not streams.isActive
         with pytest.raises(error, match=words):
-            streams.awaitTermination(10)
+            streams.awaitTermination(LONG)
         assert isinstance(streams.exception(), error)
 
     return check
@@ -95,7 +96,7 @@ def test_a_sink_topic_that_does_not_exist(fails_to_start, topics):
 def add_partition(kafka_admin, topic, total):
     from confluent_kafka.admin import NewPartitions
 
-    kafka_admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+    kafka_admin.create_partitions([NewPartitions(topic, total)])[topic].result(LONG)
 
 
 @pytest.mark.long
@@ -202,6 +203,6 @@ def test_an_instance_starts_only_once(instance, topics, wait_until):
     with pytest.raises(StreamsException, match=r"start\(\) needs a new instance; this one is"):
         streams.start()
     wait_until(lambda: streams.state == "RUNNING", f"{streams.status}, not RUNNING")
-    assert streams.stop(30)
+    assert streams.stop(LONG)
     with pytest.raises(StreamsException, match="NOT_RUNNING"):
         streams.start()

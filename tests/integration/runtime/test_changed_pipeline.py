@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import IncompatibleTopologyException
@@ -64,7 +65,7 @@ def warnings(caplog, words):
 def test_a_renamed_store_is_a_new_one_and_that_is_said(
     ran_before, topics, instance, produce, wait_for_table, caplog, application_id, kafka_admin
 ):
-    (before,) = (name for name in kafka_admin.list_topics(timeout=10).topics if name.startswith(application_id))
+    (before,) = (name for name in kafka_admin.list_topics(timeout=LONG).topics if name.startswith(application_id))
     builder = aggregating(topics, F.sum("n").alias("n"), F.sum("m").alias("m"), name="renamed")
     streams = instance(builder)
     streams.start()

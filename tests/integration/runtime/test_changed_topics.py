@@ -3,6 +3,7 @@
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.topics import create_topic, delete_topic
@@ -46,7 +47,7 @@ def ends_with(instance, topics, wait_until):
         streams.start()
         wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
         with pytest.raises(error, match=words):
-            streams.awaitTermination(10)
+            streams.awaitTermination(LONG)
 
     return check
 
@@ -81,10 +82,10 @@ def test_the_groups_offset_is_the_way_out_where_records_are_gone(
     produce(topics[0], [("b", {"n": n}) for n in range(10)])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     (purged,) = admin.delete_records([TopicPartition(topics[0], 0, 15)]).values()
-    purged.result(30)
+    purged.result(LONG)
     moved = ConsumerGroupTopicPartitions(application_id, [TopicPartition(topics[0], 0, 17)])
     (done,) = admin.alter_consumer_group_offsets([moved]).values()
-    done.result(30)
+    done.result(LONG)
     streams = instance(counting(*topics))
     streams.start()
     wait_for_table(topics[1], counts(a=10, b=3), streams)
@@ -96,7 +97,7 @@ def widened(kafka):
 
     def widen(topic, partitions):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(LONG)
 
     return widen
 
@@ -159,4 +160,4 @@ def test_an_event_time_that_the_broker_refuses(instance, topics, produce, wait_u
     streams.start()
     wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
     with pytest.raises(BrokerResponseException, match=r"event time.*message\.timestamp\.after\.max\.ms"):
-        streams.awaitTermination(10)
+        streams.awaitTermination(LONG)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.cli import app as command_line
@@ -60,7 +61,7 @@ def test_letters_are_written_listed_and_go_back_once(
     assert f"from {source}-" in shown
     assert command_line.run(["dead-letters", "replay", letters, *at]) == 0
     assert f"3 would go back to {source}" in capsys.readouterr().out
-    streams.stop(60)
+    streams.stop(LONG)
     assert command_line.run(["dead-letters", "replay", letters, *at, "--execute"]) == 0
     assert f"3 went back to {source}" in capsys.readouterr().out
     assert command_line.run(["dead-letters", "replay", letters, *at, "--execute"]) == 0

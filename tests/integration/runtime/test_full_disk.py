@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay.errors import StoreFullException
 from sparkrelay.state import TaskStore
@@ -159,7 +160,7 @@ def test_a_small_disk_that_is_filled_stops_the_instance_and_goes_on_with_room(
     assert not list(task_dir.parent.glob("0_0.corrupt-*"))
     keys = [key for _, _, key, _ in consumed(topics[1])]
     assert sorted(keys) == sorted(set(keys)), "an output was seen twice"
-    assert enough.stop(60)
+    assert enough.stop(LONG)
 
 
 @pytest.mark.long

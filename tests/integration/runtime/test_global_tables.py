@@ -6,6 +6,7 @@ import shutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import MissingSourceTopicException, SerializationException
@@ -122,9 +123,9 @@ def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate,
     fill(produce, topics[0])
     with start() as streams:
         locate(streams, {"fr": "Europe"})
-    kafka_admin.delete_topics([topics[0]])[topics[0]].result(60)
-    wait_until(lambda: topics[0] not in kafka_admin.list_topics(timeout=60).topics, "it is still there")
-    kafka_admin.create_topics([NewTopic(topics[0], 1)])[topics[0]].result(60)
+    kafka_admin.delete_topics([topics[0]])[topics[0]].result(LONG)
+    wait_until(lambda: topics[0] not in kafka_admin.list_topics(timeout=LONG).topics, "it is still there")
+    kafka_admin.create_topics([NewTopic(topics[0], 1)])[topics[0]].result(LONG)
     fill(produce, topics[0], dict.fromkeys([*CONTINENTS, *map(str, range(50))], "New"))
     with start() as streams:
         locate(streams, {"fr": "New", "49": "New", "50": None})
@@ -149,7 +150,7 @@ def test_partitions_that_it_gets_are_read(
     fill(produce, topics[0])
     with start() as streams:
         locate(streams, {"fr": "Europe"})
-        kafka_admin.create_partitions([NewPartitions(topics[0], 6)])[topics[0]].result(60)
+        kafka_admin.create_partitions([NewPartitions(topics[0], 6)])[topics[0]].result(LONG)
         more = dict.fromkeys(map(str, range(40)), "New")
         fill(produce, topics[0], more)
         number = 0

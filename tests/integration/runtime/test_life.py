@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.batch.progress import ThreadProgress
@@ -155,7 +156,7 @@ def test_two_instances_share_and_the_standby_is_promoted(
     orders.write(200)
     wait_for_table(topics[1], orders.counts, first, second)
 
-    assert first.stop(60)
+    assert first.stop(LONG)
     wait_until(lambda: tasks_of(second)[0] == everything, "the second did not take over")
     orders.write(100)
     wait_for_table(topics[1], orders.counts, second)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
 
 from sparkrelay import Json, StandbyUpdateListener, StateRestoreListener, StreamsBuilder, String
 from sparkrelay.errors import StreamsException
@@ -54,7 +55,7 @@ def test_a_lost_store_is_restored_and_a_standby_follows(
     wait_until(lambda: first.metrics()["process-total"] >= 40, "the last batch is not counted")
     with pytest.raises(StreamsException, match=r"call stop\(\) first"):
         first.clean_up()
-    assert first.stop(60)
+    assert first.stop(LONG)
     first.clean_up()
     again, restores = instance(counting(source, sink), {"num.standby.replicas": 1}), Restores()
     again.set_global_state_restore_listener(restores)

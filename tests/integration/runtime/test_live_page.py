@@ -5,9 +5,10 @@ import urllib.request
 
 import pytest
 from pyspark.sql import functions as F
+from tests.ports import own_port
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.devkafka.ports import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -21,7 +22,7 @@ def windows(source, sink):
 
 
 def group_at(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/group", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/group", timeout=LONG) as answer:
         return json.loads(answer.read())
 
 
@@ -36,7 +37,7 @@ def test_whichever_instance_is_asked_shows_the_whole_group(
     instance, make_topic, produce, wait_until, tmp_path, application_id
 ):
     topics = make_topic("orders", 2), make_topic("counts", 2)
-    ports = [free_port() for _ in range(2)]
+    ports = [own_port() for _ in range(2)]
     settings = {"num.standby.replicas": 1, "sasl.password": "MARKED", "probing.rebalance.interval.ms": 60_000}
     first, second = (
         instance(

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.integration.runtime.trapped_counts import counting
+from tests.waiting import LONG
 
 from .conftest import active
 
@@ -147,7 +148,7 @@ def test_a_static_member_comes_back_without_a_rebalance(
     wait_for_table(topics[1], expected(users, 1), first, second)
     mine, states = active(second), []
     first.set_state_listener(lambda new, _: states.append(new))
-    assert second.stop(60)
+    assert second.stop(LONG)
     produce(topics[0], [(user, {"n": 1}) for user in users])
     again = member("second")
     again.start()

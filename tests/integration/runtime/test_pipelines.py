@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 
@@ -152,7 +153,7 @@ def test_what_comes_before_the_first_batch_is_not_lost_with_latest(instance, mak
         assert streams.exception() is None
         return streams
 
-    assert started().stop(120)
+    assert started().stop(LONG)
     produce(source, [("a", "new"), ("b", "new"), ("c", "new")])
     streams = started()
     wait_until(lambda: len(consumed(sink)) >= 3 or streams.exception(), "records are missing")

@@ -8,16 +8,17 @@ import urllib.request
 import pytest
 from pyspark.sql import functions as F
 from tests.docs_pages import run, section
+from tests.ports import own_port
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.devkafka.ports import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def test_the_page_s_queries(instance, make_topic, produce, wait_until):
     names = run("Ask what a store holds", dt=dt)
-    source, port = make_topic("clicks"), free_port()
+    source, port = make_topic("clicks"), own_port()
     builder = StreamsBuilder()
     clicks = builder.stream(source, key=String("user"), value=Json("time timestamp"))
     clicks.groupBy("user").agg(F.count("*").alias("n"), name="clicks").to(make_topic("n"))
@@ -36,5 +37,5 @@ def test_the_page_s_queries(instance, make_topic, produce, wait_until):
     (path,) = re.findall(r"8081(/stores/minutes/ada\S*)'", section("Ask what a store holds"))
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}")
     request.add_header("Authorization", f"Bearer {settings['queries.token']}")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=LONG) as answer:
         assert [json.loads(line)["count"] for line in answer] == [1, 1, 1]

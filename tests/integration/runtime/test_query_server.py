@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from tests.ports import own_port
 from tests.topics import write
-from tests.waiting import wait_until
+from tests.waiting import LONG, wait_until
 
 from sparkrelay import Json, StreamsBuilder, String, register_data_sources
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.errors import ConfigException, InvalidStateStorePartitionException
 
 from .conftest import active
@@ -44,7 +44,7 @@ def asked(port, path, token=TOKEN, **headers):
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=LONG) as answer:
             return answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -62,7 +62,7 @@ def lines(body):
 def two_instances(instance, make_topic, bootstrap_servers):
     """Start two instances of one application, each with half of the tasks and a standby copy of the others."""
     source = make_topic("orders", PARTITIONS)
-    builder, ports, made = pipeline(source, make_topic), (free_port(), free_port()), []
+    builder, ports, made = pipeline(source, make_topic), (own_port(), own_port()), []
     for port in ports:
         settings = {"application.server": f"127.0.0.1:{port}", "num.standby.replicas": 1, "queries.token": TOKEN}
         made.append(instance(builder, {**settings, "acceptable.recovery.lag": 0}))
@@ -182,7 +182,7 @@ def test_any_application_reads_the_tables_of_instances_that_run(pair, spark):
     assert sorted(map(tuple, some.collect())) == [("u03", 3), ("u05", 5)]
     assert live("minutes").where("window.start = '2026-01-01T00:00:00Z'").count() == len(USERS)
     assert live("shops").where("shop = 'A' and user = 'u03'").first()["count"] == 1
-    gone = f"127.0.0.1:{free_port()}"
+    gone = f"127.0.0.1:{own_port()}"
     either = {"application.server": f"{gone}, 127.0.0.1:{ports[1]}"}
     assert live("totals", **either).count() == len(USERS)
     for options, words in (
@@ -241,7 +241,7 @@ def test_who_stops_is_not_asked_any_more(instance, make_topic, kafka):
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        assert second.stop(60)
+        assert second.stop(LONG)
         wait_until(lambda: len(active(first)) == PARTITIONS, "it was not taken over")
     finally:
         stopped.set()
@@ -258,6 +258,6 @@ def test_who_stops_is_not_asked_any_more(instance, make_topic, kafka):
 def test_nobody_else_may_ask_without_a_token(instance, make_topic):
     """Who listens beyond this machine needs a token, or says that somebody else listens."""
     builder = pipeline(make_topic("orders", PARTITIONS), make_topic)
-    streams = instance(builder, {"application.server": f"0.0.0.0:{free_port()}"})
+    streams = instance(builder, {"application.server": f"0.0.0.0:{own_port()}"})
     with pytest.raises(ConfigException, match=r"set queries\.token"):
         streams.start()

@@ -6,6 +6,7 @@ import socket
 import pytest
 from tests.topics import read_to_end, write
 from tests.two_racks import two_racks
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.assignment import HighAvailabilityTaskAssignor
@@ -65,7 +66,7 @@ def brokers(tmp_path):
             [NewTopic(name, num_partitions=len(at), replica_assignment=at) for name, at in placed.items()]
         )
         for future in made.values():
-            future.result(30)
+            future.result(LONG)
         yield first.bootstrap_servers
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from tests.chaos.instances import signal_session
 from tests.integration.runtime.random_pipelines import Round
 from tests.integration.runtime.random_rows import TIME
+from tests.waiting import LONG
 
 from sparkrelay.errors import TopologyException
 
@@ -90,7 +91,7 @@ class Comparison:
         with contextlib.suppress(AssertionError):  # what is asserted at the end says more
             wait_until(lambda: streams.exception() or until(), "", 240)
         assert streams.exception() is None, f"{self.seed}: {streams.exception()!r}"
-        assert streams.stop(120), self.seed
+        assert streams.stop(LONG), self.seed
 
 
 # The seed is no parameter: the processes of pytest-xdist must agree on the names of tests.
@@ -182,7 +183,7 @@ def _process(settings, folder, root):
         yield child, lambda: "\n".join(log.read_text(errors="replace").splitlines()[-60:])
     finally:
         signal_session(child.pid, signal.SIGKILL)
-        child.wait(60)
+        child.wait(LONG)
 
 
 def _differences(pipeline, found, rows, tombstones):

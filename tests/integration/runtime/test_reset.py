@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.cli.app import run
@@ -149,7 +150,7 @@ def test_who_runs_is_not_pulled_away_under(topics, instance, resetter, command, 
         # Somebody joined after the first look.
         resetter._carry_out(lambda step: None)
     assert seen() == before
-    assert streams.stop(60)
+    assert streams.stop(LONG)
 
 
 def test_a_slot_in_use_is_refused(ran_before, resetter, tmp_path, application_id, seen):

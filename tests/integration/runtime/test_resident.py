@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.batch import residency
@@ -246,7 +247,7 @@ def test_a_stop_ends_it(instance, make_topic, trickle, spark):
     assert ways(streams)[-1]
     wait_for_every_job(spark)
     assert tracker.getActiveJobsIds()
-    assert streams.stop(60)
+    assert streams.stop(LONG)
     wait_for_every_job(spark)
     assert not tracker.getActiveJobsIds()
 

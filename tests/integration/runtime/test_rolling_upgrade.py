@@ -5,6 +5,7 @@ import logging
 
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.protocol import SpokenVersion
@@ -57,13 +58,13 @@ def test_ten_becomes_eleven_one_after_the_other(member, topics, produce, wait_fo
     work(*group)
     assert "speaks version" not in caplog.text, "all speak 10"
     speaks = lambda version: f"speaks version {version}" in caplog.text  # noqa: E731 - it is asked three times
-    assert group[0].stop(60)
+    assert group[0].stop(LONG)
     work(group[1])
     group[0] = member("a", 11)
     wait_until(lambda: speaks(10), "the new one does not step down to what all speak", 120)
     work(*group)
     assert not speaks(11)
-    assert group[1].stop(60)
+    assert group[1].stop(LONG)
     # The last old one is gone.
     wait_until(lambda: speaks(11), "who stepped down does not step up again", 120)
     group[1] = member("b", 11)

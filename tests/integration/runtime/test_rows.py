@@ -7,6 +7,7 @@ import json
 
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 
@@ -51,7 +52,7 @@ def test_rows_that_their_topic_will_delete_are_warned_of(instance, make_topic, p
     warning = "topic {!r} deletes records 7 days, 0:00:00 after their timestamps"
     wait_until(lambda: warning.format(sinks[77]) in caplog.text, "nobody warns")
     wait_until(lambda: consumed(sinks[-1]), "a row is missing")
-    assert streams.stop(120)
+    assert streams.stop(LONG)
     assert f"topic {sinks[-1]!r} deletes" not in caplog.text
 
 

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from tests.doubles.schema_registry import SchemaRegistryDouble
 from tests.unit.records.avro.random_schemas import written
+from tests.waiting import LONG
 
 from sparkrelay import Avro, Json, StreamsBuilder, String
 from sparkrelay.records.framing import prefix
@@ -50,7 +51,7 @@ def test_a_table_is_restored_by_schemas_of_which_its_subject_knows_nothing(
         wait_until(lambda: streams.exception() or len(streams.range("people")) == 2, f"{streams.status}")
         produce(rows, [("b", {"i": 1})])
         comes(streams, 1, 2)
-        assert streams.stop(60)
+        assert streams.stop(LONG)
         shutil.rmtree(tmp_path / "state")
         asked = len(registry.requests)
         streams = instance(builder, settings)

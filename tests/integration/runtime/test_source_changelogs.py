@@ -10,6 +10,7 @@ import shutil
 import pytest
 from confluent_kafka import Producer
 from tests.integration.runtime.conftest import active
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
@@ -80,7 +81,7 @@ def find(topics, produce, consumed, wait_until):
 
 
 def own_topics(kafka_admin, application_id):
-    return [name for name in kafka_admin.list_topics(timeout=60).topics if name.startswith(application_id)]
+    return [name for name in kafka_admin.list_topics(timeout=LONG).topics if name.startswith(application_id)]
 
 
 def test_a_table_is_restored_where_its_state_is_gone_and_nothing_is_emitted_twice(
@@ -153,7 +154,7 @@ def test_a_standby_follows_the_topic_and_takes_over(start, topics, name_people, 
         partition = int(standby.partition("_")[2])
         taken = sum(message[1] == partition for message in ((p, p) for p, *_ in consumed(topics[0])))
         wait_until(lambda: sum(copies().get(standby, {}).values()) >= taken, "the standby does not follow")
-        assert one.stop(120)
+        assert one.stop(LONG)
         wait_until(lambda: len(active(other)) == 2, "the other does not take over")
         find(everybody, other)
         name_people([other], {"u5": "fifth", "u6": None})
@@ -188,12 +189,12 @@ def test_a_group_that_was_set_back_reads_the_table_again_from_there(
         name_people([streams], {"ada": "Ada L."})
     back = [TopicPartition(topics[0], number, 0) for number in range(2)]
     wait_until(
-        lambda: not kafka_admin.describe_consumer_groups([application_id])[application_id].result(30).members,
+        lambda: not kafka_admin.describe_consumer_groups([application_id])[application_id].result(LONG).members,
         "the group is not empty",
     )
     kafka_admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(application_id, back)])[
         application_id
-    ].result(30)
+    ].result(LONG)
     # The copy that is there has more than the group, and is no word on what was read.
     with start() as streams:
         find({"ada": "Ada L."}, streams)
@@ -211,7 +212,7 @@ def test_going_over_to_it_and_back_is_refused_with_what_to_do(
     assert own_topics(kafka_admin, application_id) == [changelog]
     with pytest.raises(IncompatibleTopologyException, match=f"--delete --topic {changelog}"):
         start()
-    kafka_admin.delete_topics([changelog])[changelog].result(60)
+    kafka_admin.delete_topics([changelog])[changelog].result(LONG)
     with start() as streams:
         find({"ada": "Ada"}, streams)
         name_people([streams], {"bob": "Bob"})
@@ -232,7 +233,7 @@ def alter(kafka_admin, topics):
             for name, value in settings.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topics[0], incremental_configs=entries)
-        kafka_admin.incremental_alter_configs([resource])[resource].result(30)
+        kafka_admin.incremental_alter_configs([resource])[resource].result(LONG)
 
     return run
 
@@ -253,7 +254,7 @@ def test_a_topic_whose_beginning_is_gone_is_warned_of(
     with start() as streams:
         name_people([streams], {"ada": "Ada", "bob": "Bob", "cid": "Cid"})
         name_people([streams], {"ada": "Ada L."})
-    ends = {p: kafka_admin.list_offsets({p: _latest()})[p].result(30).offset for p in _both(topics[0])}
+    ends = {p: kafka_admin.list_offsets({p: _latest()})[p].result(LONG).offset for p in _both(topics[0])}
     (ada,) = [p for p in ends if _of(p, "ada")]
     # A topic that is only compacted refuses it, and the broker has its settings a little later.
     alter(cleanup_policy="compact,delete")
@@ -261,7 +262,7 @@ def test_a_topic_whose_beginning_is_gone_is_warned_of(
 
     def is_cut():
         try:
-            kafka_admin.delete_records([cut])[cut].result(30)
+            kafka_admin.delete_records([cut])[cut].result(LONG)
         except KafkaException:
             return False
         return True

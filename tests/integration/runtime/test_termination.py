@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.short_spark import SHORT_LIVED
+from tests.waiting import LONG
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -146,7 +147,7 @@ def test_sigterm_ends_an_instance_that_starts_or_is_not_waited_for(as_process_1,
     os.kill(python, signal.SIGTERM)
     assert process.stdout.readline() == "the script ended with 143\n"
     assert process.stdout.readline() == "NOT_RUNNING\n"
-    assert process.wait(120) == 143
+    assert process.wait(LONG) == 143
 
 
 @pytest.mark.long
@@ -160,4 +161,4 @@ def test_a_signal_at_any_moment_of_a_start_ends_it(as_process_1, kafka, make_top
     assert [(int(number), state, left) for number, state, left in rounds[:7]] == [
         (number, "NOT_RUNNING", "0") for number in range(1, 8)
     ]
-    assert process.wait(120) == 143
+    assert process.wait(LONG) == 143

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from tests.integration.runtime.trapped_counts import counting
+from tests.waiting import LONG
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -110,7 +111,7 @@ def test_a_thread_comes_and_goes_while_records_flow(instance, topics, orders, wa
 
     assert while_flowing(orders, streams.add_stream_thread) == second, "the lowest free number"
     orders.flow(lambda: threads(streams) == {1: 2, 2: 2})
-    assert streams.stop(60)
+    assert streams.stop(LONG)
     assert left_of(first) == left_of(second) == []
     again = instance(counting(topics))
     again.start()
@@ -141,7 +142,7 @@ def test_an_instance_without_threads_waits_for_one(instance, topics, orders, wai
     wait_for_table(topics[1], orders.counts, streams)
     wait_until(lambda: streams.state == "RUNNING", "the instance does not run")
     assert streams.remove_stream_thread() == names[0]
-    assert streams.stop(60)
+    assert streams.stop(LONG)
     assert streams.state == "NOT_RUNNING"
     assert streams.add_stream_thread() is None
     each_update_once(consumed, topics[1])
@@ -234,7 +235,7 @@ def test_a_stop_does_not_wait_for_threads_that_come_and_go(
 
     def compile_until_stopped(target):
         compiling.set()
-        assert stopped.wait(60)
+        assert stopped.wait(LONG)
         return plans(target)
 
     monkeypatch.setattr(streams._context, "plans", compile_until_stopped)
@@ -244,12 +245,12 @@ def test_a_stop_does_not_wait_for_threads_that_come_and_go(
     ]
     for thread in changing:
         thread.start()
-    assert compiling.wait(60)
+    assert compiling.wait(LONG)
     assert not streams.stop(0)
     stopped.set()
-    assert streams.stop(60)
+    assert streams.stop(LONG)
     for thread in changing:
-        thread.join(60)
+        thread.join(LONG)
     assert not any(thread.is_alive() for thread in changing)
     assert None in answers, "none was added"
     assert streams.state == "NOT_RUNNING"

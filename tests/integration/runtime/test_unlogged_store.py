@@ -2,6 +2,7 @@
 
 import pytest
 from confluent_kafka.admin import NewPartitions
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
@@ -47,7 +48,7 @@ def test_it_keeps_its_rows_where_it_is_and_starts_empty_elsewhere(
     """The proof on a real broker, which gets no topic for it."""
     count_one_more("first", 1)
     count_one_more("first", 2)
-    assert [name for name in kafka_admin.list_topics(timeout=60).topics if name.startswith(application_id)] == []
+    assert [name for name in kafka_admin.list_topics(timeout=LONG).topics if name.startswith(application_id)] == []
     count_one_more("second", 1)
     count_one_more("second", 2)
     # What it has is older than what the group has read.
@@ -65,8 +66,8 @@ def test_a_source_that_gets_partitions_is_refused(
     produce(topics[0], [("a", {"n": 1})])
     wait_for_table(topics[1], {b"a": {"user": "a", "count": 1}}, streams)
     if when == "between two runs":
-        assert streams.stop(120)
-    kafka_admin.create_partitions([NewPartitions(topics[0], 2)])[topics[0]].result(60)
+        assert streams.stop(LONG)
+    kafka_admin.create_partitions([NewPartitions(topics[0], 2)])[topics[0]].result(LONG)
     if when == "between two runs":
         streams = start("first")
     fails_with(

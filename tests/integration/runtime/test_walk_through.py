@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.doubles.schema_registry import SchemaRegistryDouble
+from tests.ports import own_port
+from tests.waiting import LONG
 
 from sparkrelay.cli import app as command_line
-from sparkrelay.devkafka.ports import free_port
 
 PAGE = (Path(__file__).parents[3] / "docs" / "walk-through.md").read_text()
 
@@ -29,7 +30,7 @@ def test_the_walk_through(spark, kafka, make_topic, consumed, tmp_path, wait_unt
     exec(compile(text, "walk-through.md", "exec"), names)
     with SchemaRegistryDouble() as registry:
         names["register"](registry.url)
-        me, kafka_at = f"127.0.0.1:{free_port()}", kafka.bootstrap_servers
+        me, kafka_at = f"127.0.0.1:{own_port()}", kafka.bootstrap_servers
         names["type_some"](kafka_at)
         reads = names["config"](kafka_at, registry.url, me) | {"state.dir": str(tmp_path / "state")}
         streams = names["run"](spark, names["pipeline"](), reads)
@@ -41,9 +42,9 @@ def test_the_walk_through(spark, kafka, make_topic, consumed, tmp_path, wait_unt
                 wait_until(lambda: _total(streams, "NL") == (2, 12.5), lambda: f"{streams.status} {writing.status}")
                 wait_until(lambda: _total(streams, "?") == (1, 1.0), lambda: f"{streams.status} {writing.status}")
             finally:
-                assert writing.stop(60)
+                assert writing.stop(LONG)
             (line,) = re.findall(r'^(\{"country".*)$', PAGE, re.MULTILINE)
-            with urllib.request.urlopen(f"http://{me}/stores/totals/NL", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://{me}/stores/totals/NL", timeout=LONG) as answer:
                 assert answer.read().decode().strip() == line
             rows = names["totals"](spark, kafka_at).orderBy("country").collect()
             assert [tuple(row) for row in rows] == [("?", 1, 1.0), ("NL", 2, 12.5)]
@@ -56,7 +57,7 @@ def test_the_walk_through(spark, kafka, make_topic, consumed, tmp_path, wait_unt
                 "sparkrelay.errors.SerializationException",
             ]
         finally:
-            assert streams.stop(60)
+            assert streams.stop(LONG)
     assert json.loads(consumed(topics["totals"])[-1][3])["country"] in {"NL", "?"}
 
 

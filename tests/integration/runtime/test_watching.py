@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.ports import own_port
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String, TopicPartition
-from sparkrelay.devkafka.ports import free_port
 from sparkrelay.errors import ConfigException
 
 from .conftest import wait_for_every_job
@@ -53,12 +54,12 @@ def write(produce, topics):
 @pytest.fixture
 def port():
     """A port that no connection of Spark's or a client's takes before the endpoint does."""
-    return free_port()
+    return own_port()
 
 
 def asked(port, path):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=LONG) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -152,7 +153,7 @@ def test_a_failed_instance_says_why_until_it_is_stopped(instance, topics, produc
     assert (view["state"], view["alive"]) == ("ERROR", False)
     assert str(streams.exception()) in view["trouble"]
     assert scraped(port)["sparkrelay_errors_total", ("where", "thread")] == 1
-    assert streams.stop(60)
+    assert streams.stop(LONG)
     wait_until(lambda: not endpoint_threads(), "a thread of the endpoint is left")
 
 
@@ -231,7 +232,7 @@ def test_each_member_logs_the_rebalance(instance, topics, write, wait_for_table,
     assert any("gains 0_" in line or "promotes 0_" in line for line in logged(second)[1])
     # The rebalance is over for the thread a moment after its tasks are as they were assigned.
     wait_until(lambda: first.snapshot().totals.rebalances.count >= 2, "the second rebalance is not counted")
-    assert second.stop(60)
+    assert second.stop(LONG)
     wait_until(lambda: any(f"{newcomer} left" in line for line in logged(first)[1]), "nobody logs that it left")
     wait_until(lambda: len(active_tasks(first)) == 2, "the tasks do not come back")
 
@@ -290,5 +291,5 @@ def test_threads_and_tasks_are_described(instance, topics, write, wait_for_table
     logged = reports()
     assert json.loads(json.dumps(logged)) == logged
     for streams in (first, second):
-        assert streams.stop(60)
+        assert streams.stop(LONG)
         assert [thread.thread_state for thread in streams.metadata_for_local_threads()] == ["DEAD"]

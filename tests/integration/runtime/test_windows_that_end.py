@@ -5,6 +5,7 @@ import shutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.thread import stream_thread
@@ -32,7 +33,7 @@ def log_start(kafka, application_id):
     """`log_start()` returns where the changelog begins."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "looks"})
     partition = TopicPartition(f"{application_id}-counts-changelog", 0)
-    yield lambda: consumer.get_watermark_offsets(partition, timeout=30)[0]
+    yield lambda: consumer.get_watermark_offsets(partition, timeout=LONG)[0]
     consumer.close()
 
 
