@@ -6,9 +6,10 @@ STAMP := $(VENV)/.installed
 HELM := $(VENV)/helm/helm
 HELM_VERSION := v3.19.0
 ARCHIVES := $(VENV)/class-archives/.made
+REPEATS := 3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-parts check unit integration chaos bench test-browser chart docs clean
+.PHONY: help venv demo test test-all test-changed test-parts test-stress check unit integration chaos bench test-browser chart docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
@@ -47,6 +48,17 @@ test: venv $(ARCHIVES)  ## what must pass before a change lands: a quarter of an
 
 test-all: venv $(ARCHIVES)  ## every test, hours, part by part; continues after an interruption (PARTS="units driver" for some)
 	$(BIN)/python -m tests.parts $(PARTS)
+
+test-changed: check $(ARCHIVES)  ## the tests of `make test` that a change can reach (BASE=REV; else since the upstream, or HEAD~1)
+	@selected="$$($(BIN)/python -m tests.selection $(BASE:%=--base %))" || exit; \
+	case "$$selected" in \
+	everything) $(BIN)/python -m tests.parts --quick;; \
+	"") echo "no test can reach this change";; \
+	*) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' $$selected || [ $$? = 5 ];; \
+	esac
+
+test-stress: venv $(ARCHIVES)  ## tests beside busy loops, shuffled, REPEATS=3 times: the changed test files, or TESTS="..."
+	$(BIN)/python -m tests.stress --repeats $(REPEATS) $(TESTS)
 
 test-parts: venv  ## the parts of test-all, and how each of them ended last
 	@$(BIN)/python -m tests.parts --list

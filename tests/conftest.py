@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import class_archives, evidence, stress
+from tests import class_archives, evidence, order
 from tests.topics import read_to_end, topic_maker, write
 from tests.waiting import wait_until
 
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items):
     It is first, so that pytest then puts together the tests that share a fixture's parameter.
     """
     if seed := os.environ.get("TEST_ORDER"):
-        items[:] = stress.shuffled(items, seed)
+        items[:] = order.shuffled(items, seed)
         return
     rank = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))

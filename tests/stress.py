@@ -1,5 +1,6 @@
 """Run tests again and again on a busy machine, in another order each time: what is racy fails here first.
 
+    python -m tests.stress                                       the test files that differ from the upstream branch
     python -m tests.stress tests/integration/runtime/test_life.py
     python -m tests.stress --repeats 10 tests/integration        each integration test of `make test` ten times
 
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from tests.parts import ROOT, WITH_SPARK, duration
+from tests.reach import is_test
+from tests.selection import change_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,20 +49,6 @@ def busy_loops(number: int) -> Iterator[None]:
         for loop in loops:
             loop.kill()
             loop.wait()
-
-
-def shuffled(items: Sequence[object], seed: str) -> list[object]:
-    """Return pytest's items with their files in another order, and their tests unless a file is marked `in_order`."""
-    dice = random.Random(seed)
-    files = collections.defaultdict(list)
-    for item in items:
-        files[item.path].append(item)
-    order = list(files)
-    dice.shuffle(order)
-    for tests in files.values():
-        if not any(test.get_closest_marker("in_order") for test in tests):
-            dice.shuffle(tests)
-    return [item for file in order for item in files[file]]
 
 
 def outcomes(report: Path) -> Iterator[tuple[str, bool]]:
@@ -108,12 +97,17 @@ def run(tests: Iterable[str], *, repeats: int, loops: int, seed: int) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.stress", description="Tests on a busy machine.")
-    parser.add_argument("tests", nargs="+", help="files, folders or ids of tests")
+    parser.add_argument("tests", nargs="*", help="files, folders or ids of tests; else the test files that changed")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--loops", type=int, default=2, help="how many busy loops run beside the tests")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30), help="of the first order")
     chosen = parser.parse_args(arguments)
-    return run(chosen.tests, repeats=chosen.repeats, loops=chosen.loops, seed=chosen.seed)
+    if not (tests := chosen.tests):
+        change = change_since(ROOT, None)
+        tests = sorted(path for path in change.changed - change.deleted if is_test(path))
+    if not tests:
+        parser.error("no test file has changed: name some")
+    return run(tests, repeats=chosen.repeats, loops=chosen.loops, seed=chosen.seed)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests import stress
+from tests.order import shuffled
 
 
 def item(path, name, *marks):
@@ -21,7 +22,7 @@ ITEMS = [
 
 
 def test_a_seed_is_an_order():
-    one, same, other = (stress.shuffled(ITEMS, seed) for seed in ("1", "1", "2"))
+    one, same, other = (shuffled(ITEMS, seed) for seed in ("1", "1", "2"))
     assert one == same
     assert one != other
     assert {id(i) for i in one} == {id(i) for i in ITEMS}
@@ -29,12 +30,12 @@ def test_a_seed_is_an_order():
 
 def test_tests_of_a_file_stay_together_and_in_order_where_they_must():
     found = collections.defaultdict(list)
-    order = stress.shuffled(ITEMS, "1")
-    for test in order:
+    shuffled_items = shuffled(ITEMS, "1")
+    for test in shuffled_items:
         found[test.path].append(test.name)
     assert found["b.py"] == [f"b{n}" for n in range(20)]
     assert found["a.py"] != [f"a{n}" for n in range(20)]
-    files = [test.path for test in order]
+    files = [test.path for test in shuffled_items]
     assert sum(one != other for one, other in itertools.pairwise(files)) == len(found) - 1
 
 
