@@ -69,12 +69,22 @@ LONGEST = (
 )
 
 
+#: Where `make test` tries the first case of each test alone: pipelines of real Spark jobs.
+FIRST_CASES = ("tests/integration/testing/", "tests/integration/runtime/")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Put files that take long first, their tests in their order; or shuffle all, where a stress run asks for it.
 
     It is first, so that pytest then puts together the tests that share a fixture's parameter.
     """
+    tried = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if test in tried and test.startswith(FIRST_CASES):
+            item.add_marker(pytest.mark.long)
+        tried.add(test)
     if seed := os.environ.get("TEST_ORDER"):
         items[:] = order.shuffled(items, seed)
         return

@@ -5,11 +5,15 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.in_order,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+]
 
 KILLS = 30
-#: How many of them `make test` tries.
-ALWAYS = 1
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +21,7 @@ def dice(seed):
     return random.Random(seed + 1)
 
 
-@pytest.mark.parametrize(
-    "number", [*range(ALWAYS), *(pytest.param(n, marks=pytest.mark.long) for n in range(ALWAYS, KILLS))]
-)
+@pytest.mark.parametrize("number", range(KILLS))
 def test_a_kill_at_a_random_moment(number, fleet, ledger, dice, seed):
     doomed = fleet.ensure_running()
     fleet.prepare()

@@ -9,15 +9,20 @@ import signal
 import pytest
 from tests.waiting import LONG
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.in_order,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+]
 
 
-@pytest.fixture(scope="module", params=["all", pytest.param("none", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["all", "none"])
 def optimization(request):
     return request.param
 
 
-@pytest.mark.long
 def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share, has_everything):
     first, second = neighbours.crew
     share(first, second)
@@ -33,7 +38,6 @@ def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, 
     ledger.wait_for_results(neighbours)
 
 
-@pytest.mark.long
 def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everything):
     first, second = neighbours.crew
     share(first, second)
@@ -49,7 +53,6 @@ def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everyth
     ledger.wait_for_results(neighbours)
 
 
-@pytest.mark.long
 def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
     share(*neighbours.crew)
     newcomer = neighbours.take_spare()
@@ -81,7 +84,6 @@ def test_one_of_two_is_killed(neighbours, ledger, share, has_everything, kafka_a
     ledger.read_again()
 
 
-@pytest.mark.long
 def test_both_are_killed_and_one_returns(neighbours, ledger, share, has_everything):
     # Tests before this one, where they ran at all, leave none of the crew.
     both = [instance for instance in neighbours.crew if instance.alive]

@@ -149,7 +149,7 @@ def test_a_slow_coordinator_slows_neither_fetching_nor_membership(
     for _ in range(3):
         book.write(100)
         book.wait_until_read(one)
-    # A member that the coordinator had not heard of would be expelled by then.
+    # A member that was silent for the coordinator would be expelled by then.
     time.sleep(max(0.0, started + session_s + 2 - time.monotonic()))
     proxy.calm()
     assert not one.errors

@@ -48,7 +48,7 @@ def test_after_a_change_of_topics_no_old_rows_come_and_none_is_lost(
 
 
 def wait_until_it_says(call, pattern):
-    """Call again until the TimeoutException, which each call must raise, tells what the broker answered in its time."""
+    """Call again until the TimeoutException that each call must raise has the answer of the broker."""
 
     def says():
         with pytest.raises(TimeoutException) as caught:

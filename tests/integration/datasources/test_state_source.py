@@ -118,6 +118,7 @@ def _sum(state, store):
         raise
 
 
+@pytest.mark.long
 def test_what_cannot_be_read_is_refused_with_what_can(
     session, kafka, instance, make_topic, produce, wait_until, state, application_id
 ):

@@ -16,6 +16,7 @@ spark_session("archived", **{"spark.master": "local[1]", "spark.ui.enabled": "fa
 ARCHIVED = "source: shared objects file (top)"
 
 
+@pytest.mark.long
 def test_a_session_takes_sparks_classes_from_the_archive(tmp_path):
     # With the options of a test run's JVMs this one could not write an archive.
     environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}

@@ -5,7 +5,7 @@ import pytest
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.testing import TopologyTestDriver
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 STORE = "left-table-selectExpr-join-right-table"
 #: A name of theirs -> inputs, each with what comes of it of an inner and of a left join. The left value names the right

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from sparkrelay import Integer, StreamsBuilder, String
 from sparkrelay.testing import TopologyTestDriver
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 KEYS = range(4)
 LEFT, RIGHT = "left", "right"

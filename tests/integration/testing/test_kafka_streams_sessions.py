@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.testing import TopologyTestDriver
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 GAP = 300_000
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -5,7 +5,7 @@ import pytest
 from sparkrelay import Integer, Json, Long, StreamsBuilder, String
 from sparkrelay.testing import TopologyTestDriver
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 LEFT, RIGHT = "left", "right"
 #: Of one key: values and times, tombstones among them (AbstractJoinIntegrationTest).

@@ -6,7 +6,7 @@ from sparkrelay import Integer, Json, Long, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
 from sparkrelay.testing import TopologyTestDriver
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 LEFT, RIGHT = "left", "right"
 #: Of one key: values and times, tombstones and rows that come late among them (AbstractJoinIntegrationTest).

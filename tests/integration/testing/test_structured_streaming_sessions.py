@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, StreamsBuilder
 from sparkrelay.testing import TopologyTestDriver
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Lines of words and their times, in seconds: a micro-batch each.

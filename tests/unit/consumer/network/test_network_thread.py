@@ -352,7 +352,7 @@ def test_a_wakeup_that_was_cut_short_does_not_deafen_the_consumer(join):
     core.wait = math.inf
     core.turned.clear()
     handle.submit(Rejoin("x"))
-    wait_until(lambda: Rejoin("x") in core.events, "the consumer did not hear of it")
+    wait_until(lambda: Rejoin("x") in core.events, "the consumer was not notified")
     assert not handle.listed
 
 
