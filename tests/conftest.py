@@ -69,7 +69,7 @@ LONGEST = (
 )
 
 
-#: Where `make test` tries the first case of each test alone: pipelines of real Spark jobs.
+#: Where `make test` tries one case of each test, the first that is not marked `long`: pipelines of real Spark jobs.
 FIRST_CASES = ("tests/integration/testing/", "tests/integration/runtime/")
 
 
@@ -84,7 +84,8 @@ def pytest_collection_modifyitems(items):
         test = item.nodeid.partition("[")[0]
         if test in tried and test.startswith(FIRST_CASES):
             item.add_marker(pytest.mark.long)
-        tried.add(test)
+        if not item.get_closest_marker("long"):
+            tried.add(test)
     if seed := os.environ.get("TEST_ORDER"):
         items[:] = order.shuffled(items, seed)
         return

@@ -117,6 +117,7 @@ def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
     assert instance.alive
 
 
+@pytest.mark.long
 def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger, kafka_admin, optimization):
     fleet.lose_state(ledger)
     ledger.read_again()

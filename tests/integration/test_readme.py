@@ -78,6 +78,7 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
         shutil.rmtree(state_folder() / delays, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_a_refused_pipeline_says_one_sentence_below_the_readers_line(tmp_path):
     script = tmp_path / "pipeline.py"
     script.write_text(PIPELINE.replace("dep_delay is not null", "dep_dely is not null"))

@@ -55,6 +55,7 @@ def in_order(frame):
     return sorted(map(tuple, frame.collect()), key=repr)
 
 
+@pytest.mark.long
 def test_tables_are_what_spark_makes_of_the_input(session, kafka, instance, make_topic, produce, wait_until, state):
     topic = make_topic("sales", partitions=3)
     rows = list(sales(1, 400))

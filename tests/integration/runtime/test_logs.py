@@ -32,6 +32,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_workers_log_in_the_same_form():
     child = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps({"spark.master": "local[1]", **SHORT_LIVED})],

@@ -254,6 +254,7 @@ def _same(mine, theirs, tolerance):
     return mine == theirs or (tolerance > 0 and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=tolerance))
 
 
+@pytest.mark.long
 def test_columns_are_shown_as_spark_shows_them(spark):
     """What is compared is text: Spark's own JSON of a row is read to the same."""
     frame = spark.range(1).select(F.lit(1e20).alias("x"), F.lit(-0.0).alias("z"), F.lit(1).alias("n"))

@@ -28,6 +28,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_nobody_else_can_connect_to_sparks_sockets_under_any_umask():
     """Without a secret, whoever connects has a worker run what it sends, or has the driver unpickle it."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path is short

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.integration
 ORDER = Json("id long, shop string, at timestamp, tags array<string>, place struct<lat: double, lon: double>")
 
 
+@pytest.mark.long
 def test_rows_are_shown_as_spark_shows_them(spark, capsys):
     builder = StreamsBuilder()
     orders = builder.stream("orders", key=String("user"), value=ORDER)

@@ -66,6 +66,7 @@ def tenth(amount):
     return 10 // amount
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("partitions", "bad"), [(1, {0, 1, 11}), (3, {7})])
 def test_the_record_that_makes_a_function_fail_is_found_among_others(spark, partitions, bad):
     def build(orders):

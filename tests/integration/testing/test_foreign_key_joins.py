@@ -110,6 +110,7 @@ def test_record_by_record_each_change_makes_what_a_plain_model_has(spark, how):
             before = now
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("seed", first_of(range(3)))
 def test_whatever_task_is_first_no_stale_answer_counts(spark, how, seed):

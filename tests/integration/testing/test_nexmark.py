@@ -35,6 +35,7 @@ def test_an_answer_is_sqls(spark, events, name):
     assert (verdict.text, verdict.rows >= 10) == ("exact", True)
 
 
+@pytest.mark.long
 def test_a_partition_without_bids_has_none_of_its_hot_items_left_out(spark):
     """One auction has all bids for half a minute, then one of the other partition, as with Beam's generator."""
     ids = range(1000, 1100)

@@ -291,6 +291,7 @@ def test_a_table_gives_way_and_moves_up(spark):
             driver.store("users-table-top-2-by-country")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of([1, 2]))
 def test_spark_batch_ranks_the_rows_that_a_table_has(spark, seed):
     """Three of each group, of a filtered table, of one that is joined, and their average."""
