@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from tests import evidence
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -253,12 +255,12 @@ class Run:
     def _run(self, part: Part, *, shown_at_once: bool) -> None:
         file = result_file(part.name, quick=self._quick)
         began, start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for old in (file, file.with_suffix(".xml"), file.with_suffix(".log")):
+            old.unlink(missing_ok=True)
         if part.needs and shutil.which(part.needs) is None:
             outcome = f"left out: there is no {part.needs}"
         else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            for old in (file, file.with_suffix(".xml")):
-                old.unlink(missing_ok=True)
             with self._lock:
                 print(f"=== {part.name}: {part.what}", flush=True)
             outcome = self._ended(part, file.with_suffix(".log"), shown_at_once=shown_at_once)
@@ -319,7 +321,7 @@ def _raise(*_: object) -> None:
 
 def run(names: Sequence[str], *, quick: bool) -> int:
     """Run parts, all of them unless some are named; return the exit status."""
-    shutil.rmtree(ROOT / "artifacts" / "failed", ignore_errors=True)
+    shutil.rmtree(ROOT / evidence.FOLDER, ignore_errors=True)
     running, known = Run(quick=quick), {part.name: part for part in PARTS}
     lanes: Sequence[Sequence[Part]] = QUICK
     if names:
@@ -342,8 +344,8 @@ def run(names: Sequence[str], *, quick: bool) -> int:
         running.interrupt()
     print("\n".join(["", *map(str, running.results.values())]), flush=True)
     bad = [result for result in running.results.values() if result.outcome.startswith("failed")]
-    if bad and (ROOT / "artifacts" / "failed").exists():
-        print("Logs of the failed tests are in artifacts/failed.", flush=True)
+    if bad and (ROOT / evidence.FOLDER).exists():
+        print(f"Logs of the failed tests are in {evidence.FOLDER}.", flush=True)
     return 1 if bad or running._over else 0
 
 
