@@ -17,7 +17,7 @@ from sparkrelay.devkafka.folders import add_user, make_own, make_temporary, swee
 from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath
 from sparkrelay.devkafka.ports import LOOPBACK, free_port, is_free
 from sparkrelay.devkafka.probe import answers
-from sparkrelay.devkafka.process import OWN_FILES, spawn_bound, spawn_detached
+from sparkrelay.devkafka.process import OWN_FILES, spawn_bound, spawn_detached, wait_until_stopped
 from sparkrelay.devkafka.settings import render, server_settings
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.java import require_java
@@ -188,8 +188,12 @@ class DevKafka:
             self._reap(_STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
-        self._signal(signal.SIGSTOP)
+        """Freeze the broker (SIGSTOP): connections stay open and nothing answers once this returns."""
+        process = self._signal(signal.SIGSTOP)
+        if not wait_until_stopped(process.pid, _STOP_TIMEOUT_S):
+            raise DevKafkaException(
+                f"The broker, process {process.pid}, still runs {_STOP_TIMEOUT_S:g} s after SIGSTOP."
+            )
 
     def resume(self) -> None:
         """Let a paused broker go on (SIGCONT)."""
@@ -339,10 +343,11 @@ class DevKafka:
         tail = "\n".join(lines) if lines else "(the log is empty)"
         return " ".join([what, *causes, f"End of its log, {self.log_path}:"]) + "\n" + tail
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
         if not self.running or self._process is None:
             raise DevKafkaException(f"The broker is not running, so it cannot get {number.name}: call start() first.")
         self._process.send_signal(number)
+        return self._process
 
     def _reap(self, timeout_s: float) -> None:
         assert self._process is not None

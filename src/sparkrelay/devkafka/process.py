@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _KERNEL_WATCHES = sys.platform == "linux"
 
-__all__ = ["OWN_FILES", "spawn_bound", "spawn_detached"]
+__all__ = ["OWN_FILES", "spawn_bound", "spawn_detached", "wait_until_stopped"]
 
 #: The umask of programs whose files are for this user alone.
 OWN_FILES = 0o077
@@ -43,6 +44,22 @@ def spawn_bound(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subproce
     It gets a session of its own, so that Ctrl-C reaches only us and we decide in which order to stop.
     """
     return _keeper().spawn(command, log=log, cwd=cwd)
+
+
+def wait_until_stopped(pid: int, timeout_s: float) -> bool:
+    """Wait until a child that was sent SIGSTOP runs no more; return whether it does not.
+
+    SIGSTOP does not act at once: one thread takes it and stops the others, which run on until it gets a core. macOS
+    cannot say so without reaping the child; there nothing is waited for.
+    """
+    if sys.platform == "darwin":
+        return True
+    deadline = time.monotonic() + timeout_s
+    while os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
 
 
 class _Keeper:

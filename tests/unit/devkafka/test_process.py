@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.devkafka import process
-from sparkrelay.devkafka.process import spawn_bound
+from sparkrelay.devkafka.process import spawn_bound, wait_until_stopped
 from sparkrelay.host import process_start
 
 WAYS = pytest.mark.parametrize("kernel", [True, False] if sys.platform == "linux" else [False])
@@ -78,3 +78,34 @@ def test_a_process_is_known_by_its_start():
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert process_start(child.pid) is None, "a zombie is not running"
     assert process_start(child.pid) is None
+
+
+SPINNING = """
+    import threading
+    for _ in range(6):
+        threading.Thread(target=lambda: exec("while True: pass")).start()
+    print("spinning", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="there it is not waited for")
+def test_who_is_stopped_runs_no_more():
+    """A broker answered for a while after it was paused, and the doctor found it well."""
+    command = [sys.executable, "-c", textwrap.dedent(SPINNING)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout.readline()
+            tasks = Path(f"/proc/{child.pid}/task")
+            for _ in range(50):
+                child.send_signal(signal.SIGSTOP)
+                assert wait_until_stopped(child.pid, LONG)
+                states = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
+                assert states == {"T"}
+                child.send_signal(signal.SIGCONT)
+            assert not wait_until_stopped(child.pid, 0.0)
+        finally:
+            child.kill()
+    # Who has died is not waited for.
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        assert wait_until_stopped(child.pid, LONG)
+        assert child.wait(LONG) == 0
