@@ -54,7 +54,7 @@ test-changed: check $(ARCHIVES)  ## the tests of `make test` that a change can r
 	case "$$selected" in \
 	everything) $(BIN)/python -m tests.parts --quick;; \
 	"") echo "no test can reach this change";; \
-	*) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' $$selected || [ $$? = 5 ];; \
+	*) $(BIN)/python -m tests.parts --files $$selected;; \
 	esac
 
 test-stress: venv $(ARCHIVES)  ## tests beside busy loops, shuffled, REPEATS=3 times: the changed test files, or TESTS="..."

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import class_archives, evidence, order
+from tests.examples import examples
 from tests.topics import read_to_end, topic_maker, write
 from tests.waiting import wait_until
 
@@ -25,9 +26,10 @@ pytest.register_assert_rewrite("tests.chaos", "tests.integration", "tests.unit")
 
 # The same examples in every run, however slow the machine: what fails was broken by the change at hand. New examples
 # are looked for on purpose, with HYPOTHESIS_PROFILE=search; and "whole" tries all of tests/examples.py.
-settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("whole", settings.get_profile("repeat"))
-settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeat", _PATIENT, derandomize=True, max_examples=examples(_PATIENT.max_examples))
+settings.register_profile("whole", _PATIENT, derandomize=True)
+settings.register_profile("search", _PATIENT, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 #: Its rack is there for those tests that look at racks. Under KIP-848 the broker says how soon a silent member is dead,
@@ -102,6 +104,7 @@ TOGETHER = (
     "tests/integration/doctor/",
     "tests/integration/packaging/",
     "tests/integration/security/",
+    "tests/unit/demo/test_flights.py",
     "tests/unit/test_site.py",
 )
 
@@ -165,8 +168,8 @@ def _flock(path, kind):
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _brokers_of_tests():
+@pytest.fixture(scope="session")
+def brokers_of_tests():
     """Have brokers load their classes from an archive, where one was made; and watch what they log."""
     from sparkrelay.devkafka import DevKafka
 
@@ -184,7 +187,7 @@ def _brokers_of_tests():
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory):
+def kafka(brokers_of_tests, tmp_path_factory):
     """The run's broker: `kafka.bootstrap_servers`. Never stop, pause or kill it: make a `DevKafka` of your own."""
     from sparkrelay.devkafka import DevKafka
 

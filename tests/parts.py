@@ -3,6 +3,7 @@
     python -m tests.parts --quick          what `make test` runs: the parts' tests that are not marked `long`
     python -m tests.parts                  what `make test-all` runs: every test
     python -m tests.parts kills-at-points  one part
+    python -m tests.parts --files FILE...  some files' tests that are not marked `long`, as `make test-changed` does
     python -m tests.parts --list           the parts, and what is known of them
     python -m tests.parts --costs          a table of what each part took, for CONTRIBUTING.md
 
@@ -38,6 +39,9 @@ RESULTS = ROOT / "artifacts" / "parts"
 #: A part that takes longer is two parts.
 LIMIT_SECONDS = 3600
 
+#: pytest's exit status where nothing was selected.
+NO_TESTS = 5
+
 #: How long an interrupted part may take to end its brokers and sessions.
 GRACE_SECONDS = 60
 
@@ -54,6 +58,7 @@ class Part:
         target: the Makefile's target, in place of tests.
         environment: more variables, for the whole suite only.
         needs: a program without which the part cannot run.
+        may_be_empty: whether all its tests may be long ones.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Part:
     target: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: str = ""
+    may_be_empty: bool = False
 
     def command(self, *, quick: bool) -> list[str]:
         """Return the command that runs it."""
@@ -151,6 +157,12 @@ QUICK = (
     (_together("with-spark", "one test a feature on a broker and Spark, one kill of each kind", WITH_SPARK),),
     (PARTS[0], PARTS[1], _together("without-spark", "client and consumer on a broker", THREE)),
 )
+
+
+def _of_files(files: Iterable[str]) -> Part:
+    """Return a part that is some files."""
+    tests = [file.removeprefix("tests/") for file in files]
+    return Part("files", "the tests of some files", tests, WITH_SPARK, may_be_empty=True)
 
 
 def result_file(name: str, *, quick: bool) -> Path:
@@ -295,7 +307,8 @@ class Run:
         finally:
             with self._lock:
                 self._processes.discard(process)
-        return "passed" if status == 0 else f"failed: exit {status}"
+        passed = status == 0 or (part.may_be_empty and status == NO_TESTS)
+        return "passed" if passed else f"failed: exit {status}"
 
     def interrupt(self) -> None:
         """End what runs, as Ctrl-C does; no further part begins."""
@@ -319,12 +332,14 @@ def _raise(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def run(names: Sequence[str], *, quick: bool) -> int:
-    """Run parts, all of them unless some are named; return the exit status."""
+def run(names: Sequence[str], *, quick: bool, files: Sequence[str] = ()) -> int:
+    """Run parts, all of them unless some are named, or the quick tests of files; return the exit status."""
     shutil.rmtree(ROOT / evidence.FOLDER, ignore_errors=True)
     running, known = Run(quick=quick), {part.name: part for part in PARTS}
     lanes: Sequence[Sequence[Part]] = QUICK
-    if names:
+    if files:
+        lanes = [[_of_files(files)]]
+    elif names:
         lanes = [[known[name] for name in names]]
     elif not quick:
         for part in PARTS:
@@ -343,7 +358,9 @@ def run(names: Sequence[str], *, quick: bool) -> int:
     except KeyboardInterrupt:
         running.interrupt()
     print("\n".join(["", *map(str, running.results.values())]), flush=True)
-    bad = [result for result in running.results.values() if result.outcome.startswith("failed")]
+    # Who names a part means it: there, to be left out is to fail.
+    good = ("passed",) if names else ("passed", "left out")
+    bad = [result for result in running.results.values() if not result.outcome.startswith(good)]
     if bad and (ROOT / evidence.FOLDER).exists():
         print(f"Logs of the failed tests are in {evidence.FOLDER}.", flush=True)
     return 1 if bad or running._over else 0
@@ -400,6 +417,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.parts", description="The test suite in parts.")
     parser.add_argument("parts", nargs="*", metavar="PART", help="run these alone; --list shows their names")
     parser.add_argument("--quick", action="store_true", help="leave out tests that are marked long")
+    parser.add_argument("--files", nargs="+", metavar="FILE", default=(), help="run these files' tests, but long ones")
     parser.add_argument("--list", action="store_true", help="show the parts and how each ended last")
     parser.add_argument("--costs", action="store_true", help="print a table of what each part took")
     chosen = parser.parse_args(arguments)
@@ -410,7 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif chosen.costs:
         costs()
     else:
-        return run(chosen.parts, quick=chosen.quick)
+        return run(chosen.parts, quick=chosen.quick or bool(chosen.files), files=chosen.files)
     return 0
 
 

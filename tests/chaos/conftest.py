@@ -9,6 +9,11 @@ from tests.chaos.instances import EVERYTHING, Fleet
 from tests.chaos.ledger import Ledger
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_brokers(brokers_of_tests):
+    """Also those that a module starts for itself."""
+
+
 @pytest.fixture(scope="module")
 def seed():
     """The seed of everything random, printed where a test fails; set CHAOS_SEED to repeat it."""

@@ -274,7 +274,7 @@ class Fleet:
 
     def ensure_running(self):
         if self.running is None or not self.running.alive:
-            self.start()
+            self.start(spare=False)
         return self.running
 
     def arm(self, point, count, whom):
@@ -286,12 +286,13 @@ class Fleet:
     def die_in_a_batch(self, point, count, ledger):
         """Have an instance die at the point, and its successor take up what it left."""
         doomed = self.ensure_running()
+        self.prepare()
         ledger.wait_for_results(self)
         self.arm(point, count, "instance")
         ledger.write(240)
         doomed.wait_for_death(f"at {point}")
         self.disarm()
-        self.start()
+        self.start(spare=False)
         ledger.wait_for_results(self)
 
     def lose_a_worker(self, point, ledger):

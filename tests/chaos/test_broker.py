@@ -59,6 +59,7 @@ def test_the_broker_is_gone_for_a_minute(kafka, fleet, ledger, wait_until):
     ledger.read_again()
 
 
+@pytest.mark.long
 def test_an_instance_stops_while_the_broker_is_away(kafka, fleet, ledger, wait_until):
     instance = fleet.running
     # A late reader finds what the earlier one found.

@@ -122,6 +122,7 @@ def complete(port):
     return all(asked(port, f"/{user}?stale=true", **forwarded)[0] == 200 for user in USERS)
 
 
+@pytest.mark.long
 def test_standby_copies_answer_for_who_is_killed(crew, produce, wait_until):
     first, second = crew.ports
     one, other = map(crew.prepare, crew.ports)

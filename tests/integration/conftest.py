@@ -4,6 +4,11 @@ import pytest
 from tests.short_spark import SHORT_LIVED
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_brokers(brokers_of_tests):
+    """Also those that a module starts for itself."""
+
+
 @pytest.fixture(scope="session")
 def spark():
     """A session as users get it from `sparkrelay.spark_session`, with two cores and no web page."""

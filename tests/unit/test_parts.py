@@ -56,7 +56,11 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "ROOT", tmp_path)
     monkeypatch.setattr(parts, "RESULTS", tmp_path / "artifacts" / "parts")
     monkeypatch.setattr(parts, "files_digest", lambda: files_digest(tmp_path))
-    plain = ("-p", "no:cacheprovider", "-p", "no:xdist")
+    (tests / "test_long.py").write_text("import pytest\n@pytest.mark.long\ndef test_it(): assert False\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    plain = ("-p", "no:cacheprovider")
+    monkeypatch.setattr(parts, "WITH_SPARK", plain)
     monkeypatch.setattr(
         parts,
         "PARTS",
@@ -100,6 +104,18 @@ def test_a_part_that_takes_too_long_has_failed(project, monkeypatch, tmp_path):
     monkeypatch.setattr(parts, "LIMIT_SECONDS", 3)
     assert parts.main(["good"]) == 1
     assert project("good").outcome == "failed: it took more than 0:03"
+
+
+def test_a_part_that_is_named_and_cannot_run_has_failed(project):
+    assert parts.main(["absent"]) == 1, "a nightly job would be green without a test"
+    assert project("absent").outcome.startswith("left out")
+
+
+def test_files_are_run_without_their_long_tests(project, capfd):
+    assert parts.main(["--files", "tests/test_long.py"]) == 0, "long ones alone"
+    assert parts.main(["--files", "tests/test_long.py", "tests/test_good.py"]) == 0
+    assert "1 passed, 1 deselected" in capfd.readouterr().out
+    assert parts.main(["--files", "tests/test_good.py", "tests/test_bad.py"]) == 1
 
 
 def test_an_unknown_part_is_refused(capsys):

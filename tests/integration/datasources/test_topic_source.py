@@ -84,6 +84,7 @@ def test_what_was_aborted_is_not_there(kafka, make_topic, produce, topics):
     producer.abort_transaction(LONG)
 
 
+@pytest.mark.long
 def test_what_cannot_be_is_refused(session, kafka, make_topic, topics):
     topic = make_topic("events")
     assert topics(topic).count() == 0

@@ -183,6 +183,7 @@ def test_a_python_function_keeps_a_leg_out_of_it_and_the_log_says_why(
     assert f"leg {leg}: {reason}" in caplog.text
 
 
+@pytest.mark.long
 def test_a_dataframe_that_is_collected_keeps_no_leg_out_of_it(
     spark, instance, make_topic, table, trickle, tmp_path, wait_until
 ):

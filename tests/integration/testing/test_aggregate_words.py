@@ -27,6 +27,7 @@ def last_rows(spark, end):
         return {row["user"]: row for row in driver.create_output_topic("out").read_rows()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "end",
     [

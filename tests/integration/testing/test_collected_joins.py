@@ -103,6 +103,7 @@ def test_it_finds_what_sparks_join_finds(spark, kinds):
             )
 
 
+@pytest.mark.long
 def test_it_is_collected_again_as_the_clock_goes_on(spark, rates):
     frame, write = rates
     builder = StreamsBuilder()

@@ -86,6 +86,7 @@ def test_the_record_that_makes_a_function_fail_is_found_among_others(spark, part
         assert "Traceback" in said(letters[0], "stacktrace")
 
 
+@pytest.mark.long
 def test_what_spark_itself_raises_over_a_record_is_set_aside_too_behind_a_repartition_as_well(spark):
     def build(orders):
         numbers = orders.repartition("note").select(F.expr("cast(note as int) as n"))

@@ -155,6 +155,7 @@ def test_rows_of_several_topics_and_streams_are_one_stream(spark):
         assert found == [0, 2, 5]
 
 
+@pytest.mark.long
 def test_what_follows_a_stream_may_follow_it_without_its_duplicates(spark, capsys):
     builder = StreamsBuilder()
     clicks = clicks_of(builder, "10 seconds")

@@ -197,6 +197,7 @@ def any_row(rng, topic):
     }[topic]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of(range(4)))
 def test_spark_batch_joins_the_newest_rows_alike(spark, seed):
     """Tables behind filters, of joins, of groups, and themselves joined by foreign keys, on either side."""

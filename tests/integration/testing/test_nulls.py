@@ -153,6 +153,7 @@ def test_a_deletion_is_not_somebody_elses_where_the_new_key_is_made_up(spark, ho
         assert driver.store("kept") == [{"v": "x", "k": "b", "p": 2}]
 
 
+@pytest.mark.long
 def test_a_deletion_finds_the_key_that_is_made_of_its_own(spark):
     builder = StreamsBuilder()
     rows = builder.stream("in", key=String("k"), value=Json("p int")).withColumn("v", F.upper("k"))

@@ -134,6 +134,7 @@ def test_the_first_rows_of_a_window_go_out_once_it_is_over(spark):
         assert out.read_rows() == [{"auction": 1, "n": 1, "price": 7.0}, {"auction": 1, "n": 2, "price": 6.0}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of([1, 2, 3]))
 def test_spark_batch_ranks_the_same_rows_of_windows(spark, seed):
     """With equal rows, and rows that are the same: of each auction's windows, and of all windows by themselves."""

@@ -209,6 +209,7 @@ def test_values_that_are_drawn_before_a_fork(compiled):
     compiled(topology(lambda s: s.withColumn("r", F.current_timestamp().cast("string"))))
 
 
+@pytest.mark.long
 def test_late_rows_whose_window_is_drawn(compiled):
     """A row would be in one window where it counts and in another one where it is late: in both, or in none."""
 

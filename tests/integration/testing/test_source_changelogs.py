@@ -78,6 +78,7 @@ def test_what_does_not_decode_is_skipped_as_it_is_read(spark):
         assert driver.store("users-table") == [{"user": "ada", "name": "Ada", "country": None}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of(range(2)))
 def test_joins_groups_and_restores_are_as_with_a_changelog(spark, seed):
     """A table with a filter and several ways out, a join, and groups beside it."""

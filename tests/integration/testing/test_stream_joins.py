@@ -204,6 +204,7 @@ def test_one_stream_may_have_to_come_first(spark):
         assert sorted(joined(out)) == [("ada", 2, None, 20), ("bob", 3, "z", 31)]
 
 
+@pytest.mark.long
 def test_several_ways_out_of_a_join_have_the_same_rows(spark):
     builder = StreamsBuilder()
     clicks, views = two(builder, delay="1 hour")
@@ -251,6 +252,7 @@ def test_several_ways_out_of_a_join_have_the_same_rows(spark):
         assert sorted(row for row in final if row[0] != "end") == sorted((user, m) for (user, _), m in sums.items())
 
 
+@pytest.mark.long
 def test_a_stream_may_be_joined_with_itself_and_with_a_third(spark):
     builder = StreamsBuilder()
     clicks, views = two(builder)

@@ -55,6 +55,7 @@ def test_what_a_row_was_is_taken_out_of_its_group(spark):
         assert [(row["country"], row["n"], row["sum"], row["avg"]) for row in held] == [("NO", 1, 7, 2.0)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of([1, 2]))
 def test_spark_batch_groups_the_newest_rows_alike(spark, seed):
     draw = random.Random(seed)

@@ -123,6 +123,7 @@ def collected(frame):
     return {row["k"]: {n: v for n, v in row.asDict().items() if v is not None} for row in frame.collect()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of(range(3)))
 def test_spark_batch_joins_the_newest_rows_alike(spark, seed):
     """Three tables, one of them filtered, joined in every way; and a grouping of what is joined."""

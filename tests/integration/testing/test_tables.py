@@ -208,6 +208,7 @@ def test_a_stream_that_is_written_first_may_look_into_a_table_made_behind_a_topi
         assert driver.create_output_topic("out").read_rows() == [{"n": 7, "name": "Ada"}]
 
 
+@pytest.mark.long
 def test_a_lookup_and_a_grouping_by_the_same_key_are_one_task(spark):
     builder = StreamsBuilder()
     users, clicks = two(builder)
@@ -307,6 +308,7 @@ def test_filters_in_front_of_a_repartition_let_deletions_through_too(spark):
         assert [(row["user"], row["page"]) for row in driver.store("last")] == [("bob", "b")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("column", ["page", "user"])
 @pytest.mark.parametrize("repartitioned", [True, False])
 def test_a_join_with_a_data_frame_lets_deletions_through(spark, column, repartitioned):

@@ -8,29 +8,33 @@ from tests.oracle.topology import ours
 from tests.oracle.topology.ours import differences, differences_together
 
 CASES = [json.loads(line) for line in Path(ours.__file__).with_name("cases.jsonl").read_text().splitlines()]
-#: Enough for each operator and function to occur: what `make test` tries as one pipeline, and the first of them alone.
-ALWAYS, ALONE = 16, 1
+#: The fewest nodes in which each operator and function occurs: what `make test` tries as one pipeline.
+EVERYTHING = tuple(
+    case
+    for case in CASES
+    if case["name"].removeprefix("random-") in {"20048", "9047", "30031", "30006", "3364", "6043", "20006", "30089"}
+)
+#: What it tries alone, too.
+ALONE = "random-20006"
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, id=case["name"], marks=() if number < ALONE else pytest.mark.long)
-        for number, case in enumerate(CASES)
-    ],
+    [pytest.param(case, id=case["name"], marks=() if case["name"] == ALONE else pytest.mark.long) for case in CASES],
 )
 def test_a_topology_answers_as_kafka_streams_does(case, spark):
     assert differences(case, spark) == []
 
 
-def test_topologies_of_one_pipeline_answer_as_each_does_alone(spark):
-    assert differences_together(CASES[:ALWAYS], spark) == []
+@pytest.mark.parametrize("cases", [EVERYTHING, CASES[:16]], ids=["every operator", "sixteen"])
+def test_topologies_of_one_pipeline_answer_as_each_does_alone(cases, spark):
+    assert differences_together(cases, spark) == []
 
 
-def test_the_corpus_has_every_operator():
-    nodes = [node for case in CASES[:ALWAYS] for node in case["spec"]]
+def test_every_operator_is_among_them():
+    nodes = [node for case in EVERYTHING for node in case["spec"]]
     assert {node["op"] for node in nodes} == {
         *("stream", "filter", "map", "merge", "aggregate", "to"),
         *("table", "to_table", "global_table", "having", "lookup"),

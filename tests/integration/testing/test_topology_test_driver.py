@@ -102,6 +102,7 @@ def test_cuts_restarts_and_restores_make_no_difference(spark, seed):
             driver.restart(from_changelog=True)
 
 
+@pytest.mark.long
 def test_one_record_a_batch_says_what_one_batch_says_in_the_end(spark):
     rows = orders(7, 25)
     found = []

@@ -270,6 +270,7 @@ def now(driver):
     return dt.datetime.fromtimestamp(driver._now_ms / 1000, dt.UTC)
 
 
+@pytest.mark.long
 def test_the_cut_into_micro_batches_changes_no_state(spark):
     rng = random.Random(5)
     rows = [(rng.choice("abcd"), rng.choice("pqr"), rng.randint(0, 60)) for _ in range(60)]

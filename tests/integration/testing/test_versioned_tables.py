@@ -183,6 +183,7 @@ def model(rows, history_ms):
     return results
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of(range(3)))
 def test_restarts_and_restores_make_no_difference(spark, seed):
     rows, cuts = rows_of(seed), random.Random(seed)

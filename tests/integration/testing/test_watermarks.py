@@ -172,6 +172,7 @@ def test_more_topics_than_a_store_can_wait_for_are_refused(spark):
         TopologyTestDriver(timed, {"max.task.idle.ms": 1}, spark=spark)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("idle_ms", [0, 30_000])
 def test_with_a_wait_for_topics_nothing_is_lost_however_micro_batches_are_cut(spark, idle_ms):
     found = {}
@@ -285,6 +286,7 @@ def kept(spark, retention, *, restart=None, **driver):
     return [[(round((time - START).total_seconds() / 60), n) for time, n in sorted(some)] for some in (stored, final)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("retention", "first"), [(None, 7), ("0 seconds", 7), ("90 seconds", 5), ("3 minutes", 4), ("100 days", 0)]
 )

@@ -93,6 +93,7 @@ columns += [F.col("a").isin({"some", "of", "these", "texts"}), F.transform("b", 
 """
 
 
+@pytest.mark.long
 def test_text_is_the_same_in_every_process(spark):
     names = {"F": F}
     exec(COLUMNS, names)

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.assignment.balanced_placement import Bounds, place_at_least_cost
 from sparkrelay.assignment.least_movement_target import choose_holders, choose_runners, fair_shares
@@ -65,7 +66,7 @@ def problems(draw, *, most_ways):
     return np.array(costs, np.int64), copies, group_of, threads
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(problem=problems(most_ways=70_000), data=st.data())
 def test_nothing_cheaper_exists_within_any_bounds(problem, data):
     costs, copies, group_of, threads = problem
@@ -84,7 +85,7 @@ def test_nothing_cheaper_exists_within_any_bounds(problem, data):
         assert int(costs[held].sum()) == best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(problem=problems(most_ways=70_000))
 def test_targets_restore_the_least_of_all_balanced_placements(problem):
     """Up to 4 clients and 8 tasks, any threads: KIP-441's balance can be had, and at no less than our cost."""
@@ -97,7 +98,7 @@ def test_targets_restore_the_least_of_all_balanced_placements(problem):
     assert int(lags[holders].sum()) == best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(problem=problems(most_ways=1 << 62))
 def test_runners_are_holders_and_balanced(problem):
     lags, copies, group_of, threads = problem

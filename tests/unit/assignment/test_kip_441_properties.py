@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, note, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.assignment import AssignmentConfigs, HighAvailabilityTaskAssignor, LeastMovementTaskAssignor
 from sparkrelay.assignment.least_movement_target import fair_shares
@@ -97,7 +98,7 @@ def check_balance(group):
         assert max(runs) - min(runs) <= 1
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(group=groups(), data=st.data())
 def test_all_properties_through_joins_and_losses(group, data):
     """Whatever comes and goes: each assignment has properties 1 to 4, and the group comes to rest, balanced."""
@@ -130,7 +131,7 @@ def test_all_properties_through_joins_and_losses(group, data):
         assert group.table() == at_rest, group.history
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(group=groups(most_threads=1))
 def test_a_newcomer_takes_a_share_and_nobody_else_gets_anything_new(group):
     assignor = LeastMovementTaskAssignor()
@@ -152,7 +153,7 @@ def test_a_newcomer_takes_a_share_and_nobody_else_gets_anything_new(group):
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(group=groups(), data=st.data())
 def test_both_come_to_rest_and_stay_there(assignor, group, data):
     """Property 5, which Kafka's assignor has too: its target does not depend on who ran what."""

@@ -31,6 +31,7 @@ def test_one_record(all_flights):
     )
 
 
+@pytest.mark.long
 def test_it_says_what_the_csv_says(all_flights, tmp_path):
     with extract_flights(tmp_path).open() as lines:
         expected = Counter(

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.examples import examples
+
 DECODER = Path(__file__).with_name("fuzz_decoder.py")
 ROWS = Path(__file__).with_name("fuzz_rows.py")
 AVRO = Path(__file__).with_name("fuzz_avro.py")
@@ -25,19 +27,19 @@ def throw(script, seed, count):
 
 
 def test_a_few_thousand_damaged_batches():
-    throw(DECODER, seed=0, count=4_000)
+    throw(DECODER, seed=0, count=examples(4_000))
 
 
 def test_a_few_thousand_damaged_rows():
-    throw(ROWS, seed=0, count=4_000)
+    throw(ROWS, seed=0, count=examples(4_000))
 
 
 def test_a_few_thousand_damaged_avro_records():
-    throw(AVRO, seed=0, count=4_000)
+    throw(AVRO, seed=0, count=examples(4_000))
 
 
 def test_a_few_thousand_damaged_protobuf_messages():
-    throw(PROTOBUF, seed=0, count=1_000)
+    throw(PROTOBUF, seed=0, count=examples(1_000))
 
 
 def test_reading_one_byte_too_far_is_seen():

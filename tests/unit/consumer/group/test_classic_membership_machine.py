@@ -12,6 +12,7 @@ from collections import deque
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from tests.examples import examples
 from tests.unit.consumer.group.groups_machine import SOMEBODY, GroupsMachine, counted
 from tests.unit.consumer.surroundings import Located
 
@@ -309,7 +310,9 @@ class EagerGroups(Groups):
     assignor = RangeAssignor
 
 
-LIMITS = settings(max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+LIMITS = settings(
+    max_examples=examples(80), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.mark.parametrize("machine", [Groups, EagerGroups])

@@ -6,13 +6,14 @@ import json
 import fastavro
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings, strategies as st
+from tests.examples import examples
 from tests.unit.records.avro.random_schemas import as_column, schemas, values, written
 
 from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.writer import columns_to_avro
 
 SLOW = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None, max_examples=200
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None, max_examples=examples(200)
 )
 
 

@@ -9,6 +9,7 @@ import math
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records import typed
@@ -119,7 +120,7 @@ def by_the_rules(value, schema):
         return misfit
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     values=st.lists(st.one_of(st.none(), dumped, dumped, dumped, broken), max_size=80),
     schema=st.sampled_from(
@@ -140,7 +141,7 @@ def test_many_at_once_are_read_as_each_by_the_rules(values, schema):
         assert repr(batch.column(field.name).to_pylist()) == repr(column.to_pylist())
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(objects=st.lists(good_objects, min_size=1, max_size=60))
 def test_right_objects_are_read_as_python_reads_them(objects):
     values = [json.dumps(one).encode() for one in objects]
@@ -351,7 +352,7 @@ def test_schemas_that_json_cannot_fill_are_refused():
 number_texts = st.from_regex(r"\A-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?\Z")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(texts=st.lists(st.one_of(number_texts, st.from_regex(r"\A[-+0-9.eE]{1,8}\Z")), min_size=1, max_size=20))
 def test_numbers_are_read_to_the_nearest_double(texts):
     values = pa.array([b'{"d":%s,"l":%s}' % (text.encode(), text.encode()) for text in texts])
@@ -369,7 +370,7 @@ def test_numbers_are_read_to_the_nearest_double(texts):
             assert repr(batch.column(0)[row].as_py()) == repr(expected)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(
     text=st.text(st.sampled_from('{}[]",:\\ntfu0123456789abcdefD8.-eE \n\ttrue'), max_size=25),
     around=st.sampled_from(
@@ -412,7 +413,7 @@ def test_most_rows_take_the_compiled_loop(monkeypatch):
     assert [row["day"] for row in rows] == [dt.date(2013, 1, 1), None, None, None, None]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(raw=st.one_of(st.binary(max_size=8), st.text(max_size=4).map(str.encode)))
 def test_only_utf8_is_text(raw):
     value = b'{"s":"' + raw + b'"}'

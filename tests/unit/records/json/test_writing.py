@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.json.writer import columns_to_json
@@ -99,7 +100,7 @@ def expected(value, kind):
     return [expected(item, kind.value_type) for item in value]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(items=rows, cut=st.integers(0, 3))
 def test_python_reads_what_is_written(items, cut):
     batch = pa.RecordBatch.from_pylist(items, schema=SCHEMA).slice(cut)
@@ -141,7 +142,7 @@ def nested(inner):
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(data=st.data(), name=hostile, cut=st.integers(0, 2))
 def test_any_type_in_any_other_holds_hostile_values(data, name, cut):
     """A byte too many, too few or never written shows: each text is UTF-8, is JSON, and says what was to be written."""
@@ -154,7 +155,7 @@ def test_any_type_in_any_other_holds_hostile_values(data, name, cut):
         assert repr(json.loads(text.decode())) == repr({**wanted, "row": number})
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(items=rows)
 def test_json_survives_a_round_trip(items):
     batch = pa.RecordBatch.from_pylist(items, schema=SCHEMA).drop_columns(["m", "none"])
@@ -197,7 +198,7 @@ def test_doubles(number, text):
     assert columns_to_json(pa.RecordBatch.from_pydict({"a": [number]}))[0].as_py().decode() == f'{{"a":{text}}}'
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     numbers=st.lists(st.one_of(finite, st.integers(-(10**17), 10**17).map(lambda n: n / 1000)), min_size=1, max_size=30)
 )
