@@ -125,9 +125,7 @@ PARTS = (
         THREE,
     ),
     Part("instances", "instances on a broker and a Spark session", _below("integration", INSTANCES), WITH_SPARK),
-    Part(
-        "first-hour", "demo, README, tutorial, notebook, a new project", _files("integration", FIRST_HOUR), WITH_SPARK
-    ),
+    Part("first-hour", "demo, README, tutorial, notebook, a new project", _files("integration", FIRST_HOUR), TWO),
     Part("kills-at-points", "instances and workers die between any two writes", _files("chaos", POINTS), WITH_SPARK),
     Part("kills-at-moments", "random kills, takeovers, a crowd, stores", _files("chaos", MOMENTS), WITH_SPARK),
     Part("kills-with-features", "kills of pipelines with one feature each", _files("chaos", FEATURES), WITH_SPARK),
@@ -147,16 +145,26 @@ PARTS = (
 )
 
 
-def _together(name: str, what: str, options: Sequence[str]) -> Part:
-    """Return the parts that are run in the same way as one: they share brokers and sessions."""
-    return Part(name, what, [test for part in PARTS if part.options == options for test in part.tests], options)
+def _together(name: str, what: str, options: Sequence[str], parts: Iterable[Part]) -> Part:
+    """Return parts as one: they share brokers, and sessions."""
+    return Part(name, what, [test for part in parts for test in part.tests], options)
 
+
+_SESSIONS = _together(
+    "with-session",
+    "one test a feature on a broker and Spark, one kill of each kind",
+    WITH_SPARK,
+    (part for part in PARTS if part.options == WITH_SPARK),
+)
+_NO_SESSIONS = _together(
+    "without-session",
+    "client and consumer on a broker; demo and README",
+    THREE,
+    (part for part in PARTS if part.name in {"consumer", "broker", "first-hour"}),
+)
 
 #: What `make test` runs, of which two run at a time: one keeps the cores busy while the other waits.
-QUICK = (
-    (_together("with-spark", "one test a feature on a broker and Spark, one kill of each kind", WITH_SPARK),),
-    (PARTS[0], PARTS[1], _together("without-spark", "client and consumer on a broker", THREE)),
-)
+QUICK = ((_SESSIONS,), (PARTS[0], PARTS[1], _NO_SESSIONS))
 
 
 def _of_files(files: Iterable[str]) -> Part:
