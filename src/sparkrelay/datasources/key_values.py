@@ -1,43 +1,99 @@
-"""Which message keys, and which partition, some values of the columns of a table's key are of."""
+"""Keys of a table that somebody asks for: their bytes in the changelog, and the partitions that have them."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from sparkrelay.errors import ConfigException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
+from sparkrelay.runtime.queries.store_keys import StoreKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from sparkrelay.datasources.options import Options
     from sparkrelay.runtime.contract.specs import StateSpec
 
-__all__ = ["key_rows", "message_keys", "partition_of"]
+__all__ = ["WantedKeys", "key_texts", "message_keys", "partition_of"]
+
+_MOST_KEYS: Final = 1_000
 
 
-def key_rows(columns: Sequence[str], values: Mapping[str, Sequence[Any]], most: int) -> list[tuple[Any, ...]] | None:
-    """Return all combinations of values of columns, without nulls; None if a column has none, or they are too many."""
-    if not set(columns) <= set(values) or math.prod(len(values[name]) for name in columns) > most:
-        return None
-    return [row for row in itertools.product(*(values[name] for name in columns)) if None not in row]
+def key_texts(options: Options, columns: Sequence[str]) -> list[str] | None:
+    """Return the keys that options name, as paths of ``/stores`` spell them; None for all rows.
+
+    Args:
+        options: ``key`` is one key; ``keys`` is a JSON array of them.
+        columns: of the store's key.
+
+    Raises:
+        ConfigException: both are given, ``keys`` is no array, or it has more than 1,000 keys.
+    """
+    one, several = options.optional("key"), options.optional("keys")
+    if several is None:
+        return None if one is None else [one]
+    if one is not None:
+        raise ConfigException('give option("key", ...) for one key, or option("keys", ...) for several, and not both')
+    try:
+        listed = json.loads(several)
+    except (ValueError, RecursionError):
+        listed = None
+    if not isinstance(listed, list) or not 0 < len(listed) <= _MOST_KEYS:
+        raise ConfigException(
+            f"keys={several[:200]!r} must be a JSON array of 1 to {_MOST_KEYS:,} keys, such as "
+            f'["ada", "bob"], or [["north", 1], ["south", 2]] for a key of two columns; this key has '
+            f"{', '.join(columns)}. For more of them read all rows and use where(...)"
+        )
+    alone = len(columns) == 1
+    return [key if alone and isinstance(key, str) else json.dumps(key) for key in listed]
 
 
-def message_keys(spec: StateSpec, values: Mapping[str, Sequence[Any]], most: int) -> pa.Array | None:
-    """Return the message keys of all combinations of values; None unless each column of the key has some.
+class WantedKeys:
+    """Some keys of a table, whose other rows are left out. It is sent to executors."""
+
+    def __init__(self, spec: StateSpec, texts: Sequence[str]) -> None:
+        """Take keys as :func:`key_texts` returns them.
+
+        Raises:
+            SerializationException: one has other columns than the store's key, or other types.
+        """
+        keys = StoreKeys(spec)
+        (self._rows,) = pa.Table.from_batches([keys.from_text(text) for text in texts]).combine_chunks().to_batches()
+        self._columns = keys.schema.names
+        #: As message keys of the changelog have them, after what a windowed store puts first.
+        self.encoded = _encoded(self._rows, self._columns)
+
+    def partitions(self, spec: StateSpec, count: int) -> set[int] | None:
+        """Return the partitions that have them; None if these may be any, see :func:`partition_of`."""
+        by = spec.repartitioned_by
+        if not by or not set(by) <= set(self._columns):
+            return None
+        found = set(murmur2_partitions(_encoded(self._rows, by), count).tolist())
+        # A null is in any.
+        return None if -1 in found else found
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that have one of the keys."""
+        for batch in batches:
+            yield batch.filter(pc.is_in(_encoded(batch, self._columns), value_set=self.encoded))
+
+
+def message_keys(spec: StateSpec, values: Mapping[str, Any]) -> pa.Array | None:
+    """Return the message key of a row with such values; None unless each column of the key has one.
 
     Args:
         spec: of the store.
-        values: column -> its values. Those of a type that may be spelt in several ways are left alone.
-        most: combinations; None for more.
+        values: column -> its value. One of a type that may be spelt in several ways has None made of it.
     """
-    return _encoded(spec, spec.keys, values, most)
+    return _of_values(spec, spec.keys, values)
 
 
-def partition_of(spec: StateSpec, values: Mapping[str, Sequence[Any]], partitions: int) -> int | None:
+def partition_of(spec: StateSpec, values: Mapping[str, Any], partitions: int) -> int | None:
     """Return the one partition that has rows with such values; None if it may be any.
 
     Rows behind a repartition topic are where its columns say. Whoever produces a topic of the user's may have a
@@ -45,28 +101,20 @@ def partition_of(spec: StateSpec, values: Mapping[str, Sequence[Any]], partition
     """
     if not spec.repartitioned_by or not set(spec.repartitioned_by) <= set(spec.keys):
         return None
-    keys = _encoded(spec, spec.repartitioned_by, values, 1)
+    keys = _of_values(spec, spec.repartitioned_by, values)
     return None if keys is None else int(murmur2_partitions(keys, partitions)[0])
 
 
-def _encoded(
-    spec: StateSpec, columns: Sequence[str], values: Mapping[str, Sequence[Any]], most: int
-) -> pa.Array | None:
-    rows = key_rows(columns, values, most)
-    if rows is None:
-        return None
+def _of_values(spec: StateSpec, columns: Sequence[str], values: Mapping[str, Any]) -> pa.Array | None:
+    wanted = [values.get(name) for name in columns]
     kinds = [spec.output.field(name).type for name in columns]
-    if not all(map(_spelt_once, kinds)):
+    if None in wanted or not all(map(_spelt_once, kinds)):
         return None
-    wanted = [[row[at] for row in rows] for at in range(len(columns))]
-    try:
-        arrays = [pa.array(column, kind) for column, kind in zip(wanted, kinds, strict=True)]
-    except (pa.ArrowException, OverflowError, ValueError, TypeError):
-        return None
-    if [array.to_pylist() for array in arrays] != wanted:
-        # Rounded, say.
-        return None
-    return key_bytes(arrays).cast(pa.binary())
+    return key_bytes([pa.array([value], kind) for value, kind in zip(wanted, kinds, strict=True)]).cast(pa.binary())
+
+
+def _encoded(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
+    return key_bytes([rows.column(name) for name in columns]).cast(pa.binary())
 
 
 def _spelt_once(kind: pa.DataType) -> bool:

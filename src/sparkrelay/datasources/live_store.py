@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from sparkrelay.datasources.key_values import key_rows
 from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
 from sparkrelay.runtime.queries.peers import Peers, as_text, pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pyarrow as pa
 
     from sparkrelay.protocol import HostInfo
     from sparkrelay.runtime.queries.peers import RemoteRows
 
-__all__ = ["Instances", "LiveStore", "find_store", "key_texts"]
+__all__ = ["Instances", "LiveStore", "find_store"]
 
 #: Between two rounds of questions to instances of which none could answer.
 _PAUSE_S: Final = 0.5
@@ -76,8 +74,8 @@ class LiveStore:
         schema: of its rows.
         keys: the columns that group.
         partitions: how many it has.
-        keyed: whether a question for a key finds it wherever it is. Producers of a user's topic may place keys in
-            another way than Kafka's default, by which instances look for them.
+        keyed: whether each key is where Kafka's default partitioner puts it. Producers of a user's topic may put it
+            elsewhere.
     """
 
     instances: Instances
@@ -98,7 +96,19 @@ class LiveStore:
 
     def row(self, key: str) -> pa.RecordBatch:
         """Return the row of a key, which is spelt as in a path, or none; raises as :meth:`Instances.first`."""
-        return self._ask(key, {}).rows
+        # Whoever is asked looks where Kafka's default partitioner puts it, unless partitions are named.
+        everywhere = {} if self.keyed else {"partition": ",".join(map(str, range(self.partitions)))}
+        return self._ask(key, everywhere).rows
+
+    def rows_of(self, keys: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of keys, once each, however often and in whatever spelling they are named."""
+        found = set()
+        for key in keys:
+            batch = self.row(key)
+            key_columns = tuple(map(str, batch.select(self.keys).to_pylist()))
+            if key_columns not in found:
+                found.add(key_columns)
+                yield batch
 
     def _ask(self, key: str | None, parameters: Mapping[str, str]) -> RemoteRows:
         answer: RemoteRows = self.instances.first(
@@ -125,28 +135,3 @@ def find_store(instances: Instances, name: str) -> LiveStore:
     # An instance of an earlier release does not say what is in front of a store.
     keyed = found.get("global") is True or found.get("repartitioned") is True
     return LiveStore(instances, name, nothing.rows.schema, tuple(found["key"]), found["partitions"], keyed)
-
-
-def key_texts(store: LiveStore, values: Mapping[str, Sequence[Any]], most: int) -> list[str] | None:
-    """Return all keys of some values of columns as paths spell them; None unless these can be asked for alone.
-
-    Args:
-        store: the store.
-        values: column -> its values. Those of a type that may be spelt in several ways are left alone.
-        most: so many keys; None for more.
-    """
-    rows = key_rows(store.keys, values, most) if store.keyed else None
-    if rows is None:
-        return None
-    kinds = [store.schema.field(name).type for name in store.keys]
-    plain: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
-        (pa.types.is_string, str),
-        (pa.types.is_integer, int),
-        (pa.types.is_boolean, bool),
-    )
-    wanted = [next((kind for fits, kind in plain if fits(column)), None) for column in kinds]
-    if None in wanted or any(type(value) is not kind for row in rows for value, kind in zip(row, wanted, strict=True)):
-        return None
-    if wanted == [str]:
-        return [row[0] for row in rows]
-    return [json.dumps(row[0] if len(row) == 1 else row) for row in rows]

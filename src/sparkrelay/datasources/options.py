@@ -32,6 +32,10 @@ class Options:
         """Return an option."""
         return self._options.get(name.lower(), otherwise)
 
+    def optional(self, name: str) -> str | None:
+        """Return an option; None if it is not there."""
+        return self._options.get(name.lower())
+
     def required(self, name: str) -> str:
         """Return an option that must be there.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sparkrelay.datasources.state_source import StateDataSource
 from sparkrelay.datasources.topic_source import TopicDataSource
@@ -12,15 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register_data_sources"]
 
-#: Off in Spark unless set; a source that looks at filters is refused then.
-_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-
 
 def register_data_sources(spark: SparkSession) -> None:
-    """Make the formats ``sparkrelay`` (a topic) and ``sparkrelay-state`` (a store's table) known to a session.
-
-    Also has the session pass filters on to data sources in Python.
-    """
-    spark.conf.set(_PUSHDOWN, "true")
+    """Make the formats ``sparkrelay`` (a topic) and ``sparkrelay-state`` (a store's table) known to a session."""
     for source in (StateDataSource, TopicDataSource):
         spark.dataSource.register(source)

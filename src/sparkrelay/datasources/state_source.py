@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, In, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Cluster, client_settings, require_committed
-from sparkrelay.datasources.key_values import message_keys, partition_of
-from sparkrelay.datasources.live_store import Instances, LiveStore, find_store, key_texts
+from sparkrelay.datasources.key_values import WantedKeys, key_texts
+from sparkrelay.datasources.live_store import Instances, LiveStore, find_store
 from sparkrelay.datasources.options import Options
 from sparkrelay.datasources.projection import Projection, SpanPartition
 from sparkrelay.datasources.tables import StoredTable, table
@@ -23,9 +23,8 @@ from sparkrelay.errors import ConfigException
 from sparkrelay.protocol import HostInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
 __all__ = ["StateDataSource"]
@@ -34,11 +33,8 @@ __all__ = ["StateDataSource"]
 _OPTIONS: Final = ("application.id", "storeName")
 _LIVE_OPTIONS: Final = ("application.server", "storeName")
 _MORE_LIVE_OPTIONS: Final = ("queries.token", "queries.timeout.ms")
+_ALL_OPTIONS: Final = ("mode", "key", "keys", *_OPTIONS, *_LIVE_OPTIONS, *_MORE_LIVE_OPTIONS)
 _MODES: Final = ("changelog", "live")
-#: For more values of a key all rows are made.
-_MOST_VALUES: Final = 1_000
-#: For more keys all rows are asked for.
-_MOST_QUESTIONS: Final = 100
 _TIMEOUT_MS: Final = "30000"
 
 
@@ -46,7 +42,10 @@ class StateDataSource(DataSource):
     """The rows of a store.
 
     Options: ``storeName``; ``application.id``, ``kafka.bootstrap.servers``, ``kafka.``...; or ``mode=live``,
-    ``application.server``, ``queries.token``, ``queries.timeout.ms``.
+    ``application.server``, ``queries.token``, ``queries.timeout.ms``. In both, ``key`` or ``keys``.
+
+    Filters are Spark's alone: it keeps those that were passed to a source in Python in the reader that all
+    DataFrames of one ``load()`` share (seen in Spark 4.3).
     """
 
     _found: StoredTable | LiveStore | None = None
@@ -65,10 +64,13 @@ class StateDataSource(DataSource):
         """Return what reads those of the columns that a schema names."""
         found = self._table()
         return (
-            _LiveReader(found, schema)
+            _LiveReader(found, schema, self._keys(found.keys))
             if isinstance(found, LiveStore)
-            else _StateReader(self._settings(), found, schema)
+            else _StateReader(self._settings(), found, schema, self._keys(found.spec.keys))
         )
+
+    def _keys(self, columns: Sequence[str]) -> list[str] | None:
+        return key_texts(Options(self.options, self.name(), _ALL_OPTIONS), columns)
 
     def _settings(self) -> dict[str, Any]:
         settings = client_settings(self.options)
@@ -77,8 +79,7 @@ class StateDataSource(DataSource):
 
     def _table(self) -> StoredTable | LiveStore:
         if self._found is None:
-            known = ("mode", *_OPTIONS, *_LIVE_OPTIONS, *_MORE_LIVE_OPTIONS)
-            options = Options(self.options, self.name(), known)
+            options = Options(self.options, self.name(), _ALL_OPTIONS)
             mode = options.get("mode", _MODES[0])
             if mode not in _MODES:
                 raise ConfigException(f"mode={mode!r} must be {' or '.join(_MODES)}")
@@ -109,44 +110,30 @@ class StateDataSource(DataSource):
         return find_store(Instances(hosts, options.get("queries.token", ""), int(timeout) / 1000), store)
 
 
-def _values(filters: Iterable[Filter]) -> dict[str, Sequence[Any]]:
-    """Return which values filters leave of columns."""
-    values: dict[str, Sequence[Any]] = {}
-    for one in filters:
-        if isinstance(one, EqualTo | In) and len(one.attribute) == 1:
-            values[one.attribute[0]] = one.value if isinstance(one, In) else (one.value,)
-    return values
-
-
 class _StateReader(DataSourceReader):
-    def __init__(self, settings: dict[str, Any], found: StoredTable, schema: StructType) -> None:
+    def __init__(
+        self, settings: dict[str, Any], found: StoredTable, schema: StructType, keys: Sequence[str] | None
+    ) -> None:
         self._settings = settings
         self._table = found
         self._projection = Projection(schema, found.spec.output, f"store {found.store.name!r}")
-        self._keys: pa.Array | None = None
-        self._partition: int | None = None
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - PySpark's name
-        """Take notice of values of the whole key; Spark checks them on the rows all the same."""
-        values = _values(filters)
-        self._keys = message_keys(self._table.spec, values, _MOST_VALUES)
-        self._partition = partition_of(self._table.spec, values, len(self._table.store.spans))
-        return filters
+        self._keys = None if keys is None else WantedKeys(found.spec, keys)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the changelog's partitions hold by now."""
-        wanted = [span.partition for span in self._table.store.spans]
-        if self._partition is not None:
-            wanted = [partition for partition in wanted if partition.partition == self._partition]
+        spans = self._table.store.spans
+        some = None if self._keys is None else self._keys.partitions(self._table.spec, len(spans))
+        wanted = [span.partition for span in spans if some is None or span.partition.partition in some]
         with Cluster(self._settings) as cluster:
-            spans = cluster.spans(wanted)
-        return [SpanPartition(span) for span in spans]
+            return [SpanPartition(span) for span in cluster.spans(wanted)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         assert isinstance(partition, SpanPartition)
+        spec, keys = self._table.spec, self._keys
         with BoundedFetcher(self._settings) as fetcher:
-            yield from self._projection.of(changelog_rows(fetcher, self._table.spec, partition.span, self._keys))
+            rows = changelog_rows(fetcher, spec, partition.span, None if keys is None else keys.encoded)
+            yield from self._projection.of(rows if keys is None else keys.of(rows))
 
 
 class _LivePartition(InputPartition):
@@ -159,15 +146,10 @@ class _LivePartition(InputPartition):
 
 
 class _LiveReader(DataSourceReader):
-    def __init__(self, store: LiveStore, schema: StructType) -> None:
+    def __init__(self, store: LiveStore, schema: StructType, keys: Sequence[str] | None) -> None:
         self._store = store
         self._projection = Projection(schema, store.schema, f"store {store.name!r}")
-        self._keys: list[str] | None = None
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - PySpark's name
-        """Take notice of values of the whole key; Spark checks them on the rows all the same."""
-        self._keys = key_texts(self._store, _values(filters), _MOST_QUESTIONS)
-        return filters
+        self._keys = keys
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the store's partitions, or one for all keys that are wanted."""
@@ -178,7 +160,6 @@ class _LiveReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         assert isinstance(partition, _LivePartition)
-        if partition.keys is not None:
-            yield from self._projection.of(map(self._store.row, partition.keys))
-        else:
-            yield from self._projection.of(self._store.rows(partition.number))
+        store = self._store
+        rows = store.rows(partition.number) if partition.keys is None else store.rows_of(partition.keys)
+        yield from self._projection.of(rows)

@@ -79,9 +79,8 @@ class TableReader:
             SerializationException: a record is none of such a store; names topic, partition and offset.
         """
         spec, spans = found.spec, found.store.spans
-        values = {name: (value,) for name, value in (key or {}).items()}
-        keys = message_keys(spec, values, 1) if key else None
-        partition = partition_of(spec, values, len(spans)) if key else None
+        keys = message_keys(spec, key) if key else None
+        partition = partition_of(spec, key, len(spans)) if key else None
         for span in spans:
             if partition in {None, span.partition.partition}:
                 for batch in changelog_rows(self._fetcher, spec, span, keys):

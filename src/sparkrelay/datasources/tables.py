@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -128,7 +128,7 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
             f"{application_id!r} that can be read: {_listed(readable)}"
         )
     require_rows(found.spec)
-    return StoredTable(store, found.spec)
+    return StoredTable(store, replace(found.spec, store=store.name))
 
 
 def described(cluster: Cluster, fetcher: Fetcher, store: Store) -> tuple[Store, StoreDescription | None]:

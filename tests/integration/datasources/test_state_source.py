@@ -1,6 +1,7 @@
 """A store as a DataFrame of any Spark application: beside Spark batch over the input, with and without an instance."""
 
 import datetime as dt
+import json
 import random
 
 import pytest
@@ -51,6 +52,10 @@ def batch_of(session, rows):
     return frame.withColumn("time", F.col("time").cast("timestamp"))
 
 
+def utc(time):
+    return time.astimezone(dt.UTC).isoformat()
+
+
 def in_order(frame):
     return sorted(map(tuple, frame.collect()), key=repr)
 
@@ -95,15 +100,33 @@ def test_tables_are_what_spark_makes_of_the_input(session, kafka, instance, make
     check()
     assert streams.stop(60)
     check()
-    # Behind a repartition topic a key's partition is known.
-    one = state("shops").where("shop = 'north'")
+    # A DataFrame is what it was, whatever was derived from it: with this on, Spark's own sources in Python are not.
+    assert session.conf.get("spark.sql.python.filterPushdown.enabled") == "false"
+    shops = state("shops")
+    assert in_order(shops.where("shop = 'north'")) == in_order(expected_shops.where("shop = 'north'"))
+    assert in_order(shops) == in_order(expected_shops)
+    both = shops.where("shop = 'north'").union(shops.where("shop = 'south'"))
+    assert in_order(both) == in_order(expected_shops.where("shop in ('north', 'south')"))
+    # The partition of a key is known after a repartition topic.
+    one = state("shops", key="north")
     assert one.rdd.getNumPartitions() == 1
     assert in_order(one) == in_order(expected_shops.where("shop = 'north'"))
-    assert state("shops").rdd.getNumPartitions() == 3
+    assert shops.rdd.getNumPartitions() == 3
     # Producers partition the users' topic in their own ways.
-    ada = state("users").where("user = 'user-7'").select("user", "count")
-    assert ada.rdd.getNumPartitions() == 3
-    assert in_order(ada) == in_order(expected_users.where("user = 'user-7'").select("user", "count"))
+    users = state("users", keys='["user-7", "user-9", "user-7", "nobody"]').select("user", "count")
+    assert users.rdd.getNumPartitions() == 3
+    assert in_order(users) == in_order(expected_users.where("user in ('user-7', 'user-9')").select("user", "count"))
+    window = expected_minutes.where("shop = 'north'").orderBy("window").first()["window"]
+    key = json.dumps([{"start": utc(window.start), "end": utc(window.end)}, "north"])
+    wanted = expected_minutes.where(F.col("window.start") == F.lit(window.start)).where("shop = 'north'")
+    assert in_order(state("minutes", key=key)) == in_order(wanted)
+    for options, words in (
+        ({"key": '["north", 1]', "storeName": "minutes"}, "no key of store 'minutes', which has the columns window"),
+        ({"key": "a", "keys": '["a"]'}, "not both"),
+        ({"keys": "a"}, 'keys=.a. must be a JSON array of 1 to 1,000 keys, such as ..ada", "bob".'),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            state(options.pop("storeName", "users"), **options).collect()
     some = state("users", schema="count long, user string")
     assert some.columns == ["count", "user"]
     assert in_order(some) == in_order(expected_users.select("count", "user"))

@@ -176,12 +176,13 @@ def test_any_application_reads_the_tables_of_instances_that_run(pair, spark):
     assert totals.schema.simpleString() == "struct<user:string,total:bigint>"
     assert sorted(map(tuple, totals.collect())) == [(user, n) for n, user in enumerate(USERS)]
     assert totals.rdd.getNumPartitions() == PARTITIONS
-    some = totals.where("user in ('u03', 'u05', 'nobody')")
-    # The source's producers may place keys as they like: only behind a repartition topic is one asked for alone.
-    assert some.rdd.getNumPartitions() == PARTITIONS
+    some = live("totals", keys='["u03", "u05", "nobody", "u03"]')
+    assert some.rdd.getNumPartitions() == 1
     assert sorted(map(tuple, some.collect())) == [("u03", 3), ("u05", 5)]
+    assert totals.where("user = 'u03'").count() == 1
+    assert totals.count() == len(USERS), "what was derived from a DataFrame does not change it"
     assert live("minutes").where("window.start = '2026-01-01T00:00:00Z'").count() == len(USERS)
-    assert live("shops").where("shop = 'A' and user = 'u03'").first()["count"] == 1
+    assert live("shops", key='["A", "u03"]').first()["count"] == 1
     gone = f"127.0.0.1:{own_port()}"
     either = {"application.server": f"{gone}, 127.0.0.1:{ports[1]}"}
     assert live("totals", **either).count() == len(USERS)

@@ -1,10 +1,14 @@
-"""Which keys and partitions values of columns are of."""
+"""Which keys and partitions values of columns are of, and which keys options name."""
+
+import json
 
 import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec
 
-from sparkrelay.datasources.key_values import message_keys, partition_of
+from sparkrelay.datasources.key_values import WantedKeys, key_texts, message_keys, partition_of
+from sparkrelay.datasources.options import Options
+from sparkrelay.errors import ConfigException, SerializationException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
 
@@ -15,26 +19,63 @@ def spec_of(keys=KEYS, repartitioned_by=()):
     return state_spec(keys, [], [("sum", pa.int64())], (), repartitioned_by=repartitioned_by)
 
 
-def test_keys_are_all_combinations_of_the_values():
-    found = message_keys(spec_of(), {"shop": ["a", "b"], "n": [1], "sum": [9]}, 10)
-    assert found.equals(key_bytes([pa.array(["a", "b"]), pa.array([1, 1], pa.int32())]).cast(pa.binary()))
-    assert message_keys(spec_of(), {"shop": ["a"]}, 10) is None
-    assert message_keys(spec_of(), {"shop": ["a", "b"], "n": [1, 2]}, 3) is None
-    assert message_keys(spec_of(), {"shop": [None], "n": [1]}, 10).to_pylist() == []
+def texts(columns, **options):
+    return key_texts(Options(options, "sparkrelay-state", ("key", "keys")), columns)
 
 
-@pytest.mark.parametrize("value", [1 << 40, "x", 1.5])
-def test_values_of_another_type_are_left_to_spark(value):
-    assert message_keys(spec_of(), {"shop": ["a"], "n": [value]}, 10) is None
+def test_values_of_the_whole_key_make_a_message_key():
+    found = message_keys(spec_of(), {"shop": "a", "n": 1, "sum": 9})
+    assert found.equals(key_bytes([pa.array(["a"]), pa.array([1], pa.int32())]).cast(pa.binary()))
+    assert message_keys(spec_of(), {"shop": "a"}) is None
 
 
-def test_types_that_may_be_spelt_in_several_ways_are_left_to_spark():
-    assert message_keys(spec_of([("x", pa.float64())]), {"x": [0.0]}, 10) is None
+def test_types_that_may_be_spelt_in_several_ways_make_none():
+    assert message_keys(spec_of([("x", pa.float64())]), {"x": 0.0}) is None
 
 
-def test_a_partition_is_known_behind_a_repartition_topic_alone():
-    values = {"shop": ["a"], "n": [1]}
+def test_a_partition_is_known_after_a_repartition_topic_alone():
+    values = {"shop": "a", "n": 1}
     assert partition_of(spec_of(), values, 7) is None
     assert partition_of(spec_of(repartitioned_by=("shop",)), values, 7) == murmur2_partitions(pa.array([b"a"]), 7)[0]
-    assert partition_of(spec_of(repartitioned_by=("shop",)), {"shop": ["a", "b"]}, 7) is None
-    assert partition_of(spec_of(repartitioned_by=("user",)), {"user": ["a"]}, 7) is None
+    assert partition_of(spec_of(repartitioned_by=("user",)), {"user": "a"}, 7) is None
+
+
+def test_keys_are_named_as_paths_of_stores_spell_them():
+    assert texts(["user"]) is None
+    assert texts(["user"], key="[1]") == ["[1]"]
+    assert texts(["user"], keys='["ada", "1"]') == ["ada", "1"]
+    assert texts(["n"], keys="[1, -2]") == ["1", "-2"]
+    assert texts(["shop", "n"], keys='[["a", 1], {"n": 2, "shop": "b"}]') == ['["a", 1]', '{"n": 2, "shop": "b"}']
+
+
+@pytest.mark.parametrize("keys", ["", "ada", "{}", "[]", "[" * 100_000, json.dumps([0] * 1001)])
+def test_what_is_no_list_of_keys_is_refused(keys):
+    with pytest.raises(ConfigException, match=r"must be a JSON array of 1 to 1,000 keys.*this key has shop, n"):
+        texts(["shop", "n"], keys=keys)
+
+
+def test_one_key_and_several_are_not_both_named():
+    with pytest.raises(ConfigException, match="not both"):
+        texts(["user"], key="a", keys='["b"]')
+
+
+def test_other_rows_are_left_out():
+    wanted = WantedKeys(spec_of(), ['["a", 1]', '["b", 2]', '["a", 1]'])
+    rows = pa.record_batch([["a", "a", "b", None], [1, 2, 2, 1], [7, 8, 9, 10]], ["shop", "n", "sum"])
+    rows = rows.cast(pa.schema([*KEYS, ("sum", pa.int64())]))
+    assert [batch.column("sum").to_pylist() for batch in wanted.of(iter([rows]))] == [[7, 9]]
+
+
+def test_the_partitions_of_wanted_keys():
+    some = ['["a", 1]', '["b", 2]', '["a", 3]']
+    spec = spec_of(repartitioned_by=("shop",))
+    assert WantedKeys(spec, some).partitions(spec, 7) == set(murmur2_partitions(pa.array([b"a", b"b"]), 7).tolist())
+    assert WantedKeys(spec, ["[null, 1]"]).partitions(spec, 7) is None, "a null is in any"
+    assert WantedKeys(spec_of(), some).partitions(spec_of(), 7) is None
+
+
+def test_a_key_of_other_columns_is_refused():
+    with pytest.raises(
+        SerializationException, match=r"no key of store 'counts', which has the columns shop \(string\)"
+    ):
+        WantedKeys(spec_of(), ['["a"]'])

@@ -8,7 +8,7 @@ import pytest
 from tests.ports import own_port
 from tests.waiting import AVOIDED, within
 
-from sparkrelay.datasources.live_store import Instances, LiveStore, find_store, key_texts
+from sparkrelay.datasources.live_store import Instances, LiveStore, find_store
 from sparkrelay.errors import InvalidStateStoreException, StateStoreNotAvailableException, UnknownStateStoreException
 from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
@@ -115,44 +115,27 @@ def test_a_refusal_is_said_at_once(server):
 
 
 @pytest.mark.parametrize(
-    ("said", "keys"),
+    ("said", "question"),
     [
-        ({"repartitioned": True, "global": False}, ["ada"]),
-        ({"repartitioned": False, "global": True}, ["ada"]),
-        ({"repartitioned": False, "global": False}, None),
-        ({"global": False}, None),
+        ({"repartitioned": True, "global": False}, ""),
+        ({"repartitioned": False, "global": True}, ""),
+        ({"repartitioned": False, "global": False}, "partition=0%2C1"),
+        ({"global": False}, "partition=0%2C1"),
     ],
 )
-def test_keys_are_asked_for_alone_only_where_instances_know_where_they_are(server, application, said, keys):
+def test_a_key_is_asked_of_every_partition_where_producers_may_put_it_anywhere(server, application, said, question):
     """A producer of a user's topic may have another partitioner; and an older instance says nothing of it."""
     application.said = said
     found = find_store(Instances((server,), "secret", 30.0), "counts")
-    assert key_texts(found, {"user": ["ada"]}, 100) == keys
+    application.asked.clear()
+    assert found.row("user-0-1").num_rows == 1
+    assert application.asked == [("/stores/counts/user-0-1", question)]
 
 
-def store(*fields):
-    keys = tuple(field[0] for field in fields[:-1])
-    return LiveStore(Instances((), "", 1.0), "counts", pa.schema(fields), keys, 2, keyed=True)
-
-
-N = ("n", pa.int64())
-
-
-@pytest.mark.parametrize(
-    ("fields", "values", "texts"),
-    [
-        ([("user", pa.string())], {"user": ["ada", None, 'b"ä']}, ["ada", 'b"ä']),
-        ([("user", pa.string())], {"n": [1]}, None),
-        ([("user", pa.string())], {"user": [str(number) for number in range(101)]}, None),
-        ([("id", pa.int32())], {"id": [1, -2]}, ["1", "-2"]),
-        ([("id", pa.int32())], {"id": [True]}, None),
-        ([("x", pa.float64())], {"x": [1.0]}, None),
-        ([("a", pa.string()), ("b", pa.bool_())], {"a": ["x", "y"], "b": [True]}, ['["x", true]', '["y", true]']),
-        ([("a", pa.string()), ("b", pa.bool_())], {"a": ["x"]}, None),
-    ],
-)
-def test_the_keys_that_values_make(fields, values, texts):
-    assert key_texts(store(*fields, N), values, 100) == texts
+def test_keys_that_are_named_twice_have_one_row(server):
+    found = find_store(Instances((server,), "secret", 30.0), "counts")
+    rows_of = list(found.rows_of(["user-0-1", "nobody", "user-1-2", "user-0-1"]))
+    assert pa.Table.from_batches(rows_of).column("user").to_pylist() == ["user-0-1", "user-1-2"]
 
 
 def test_one_that_goes_round_in_a_circle_is_noticed():
