@@ -1,6 +1,7 @@
 """What the driver knows of a slot on another host."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,8 @@ KEPT, GONE, OTHER = (TaskId(0, number) for number in range(3))
 
 
 class ExecutorTarget:
+    """An executor whose jobs the test runs."""
+
     description = "executor 1 on node"
 
     def __init__(self):
@@ -25,6 +28,10 @@ class ExecutorTarget:
 
     def require_alive(self):
         pass
+
+    def source(self, spark_partitions):
+        assert spark_partitions == 1, "one Spark task does it"
+        return SimpleNamespace(mapInArrow=lambda step, schema: None)
 
     def job_group(self, name):
         return name
@@ -56,7 +63,7 @@ def test_giving_the_slot_back_does_not_wait_for_ever(slot, monkeypatch):
         target.cancelled.wait()
         raise JobFailed("cancelled")
 
-    monkeypatch.setattr(executor_slot, "_run", run)
+    monkeypatch.setattr(executor_slot, "run_job", run)
     monkeypatch.setattr(executor_slot, "_RELEASE_SECONDS", 0.01)
     slot.release()
     assert slot._target.cancelled.is_set()
@@ -69,7 +76,7 @@ def test_a_slot_that_cannot_be_given_back_holds_up_nobody(slot, monkeypatch, cap
     def run(*_, **__):
         raise ConnectionError("the JVM is gone")
 
-    monkeypatch.setattr(executor_slot, "_run", run)
+    monkeypatch.setattr(executor_slot, "run_job", run)
     slot.release()
     assert caplog.messages == ["slot /state/app/0 is given back when its executor ends: the JVM is gone"]
 
@@ -80,7 +87,7 @@ def clean(slot, monkeypatch, answer, kept=(KEPT,)):
             raise answer
         return answer
 
-    monkeypatch.setattr(executor_slot, "_run", run)
+    monkeypatch.setattr(executor_slot, "run_job", run)
     return slot.remove_obsolete(frozenset(kept), 1000.0, 1000.0)
 
 
