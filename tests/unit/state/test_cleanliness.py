@@ -1,10 +1,13 @@
 """Which stores are trusted after the machine has been started anew."""
 
+import os
+import stat
+
 import pytest
 
 from sparkrelay import host
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
-from sparkrelay.state import TaskStore, cleanliness
+from sparkrelay.state import TaskStore
 from sparkrelay.state.removal import wipe
 
 CLOSE_CLEANLY = """
@@ -40,15 +43,21 @@ def test_what_a_removal_that_was_cut_short_says_is_taken_back_for_good(path, mon
     if left:
         TaskStore.open(path).close(clean=True)
         (path / "data.mdb").unlink()
-    mark, marks = cleanliness.mark, []
+    boot, fsync, files, safe = path / "boot", os.fsync, set(), []
 
-    def noted(path, *, clean, durable=True):
-        marks.append((clean, durable))
-        mark(path, clean=clean, durable=durable)
+    def noted(descriptor):
+        fsync(descriptor)
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            files.add(status.st_ino)
+        elif os.path.samestat(status, path.stat()) and boot.stat().st_ino in files:
+            safe.append((boot.read_text().split()[1], (path / "data.mdb").exists()))
 
-    monkeypatch.setattr(cleanliness, "mark", noted)
+    monkeypatch.setattr(os, "fsync", noted)
     TaskStore.open(path).close(clean=False)
-    assert marks == [(False, left)]
+    assert boot.read_text().split()[1] == "dirty"
+    # It is on the disk before there is any state. Where nothing was left, nothing waits for the disk.
+    assert (bool(files), safe) == (left, [("dirty", False)] if left else [])
 
 
 def test_a_clean_store_survives_boots_until_it_is_written(path, make_driver, reboot, read_all):
