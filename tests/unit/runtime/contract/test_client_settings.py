@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import types
-
 import pytest
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.runtime.contract.client_settings import flush_seconds
-from sparkrelay.runtime.worker import connections, publish
 
 
 @pytest.mark.parametrize(
@@ -24,12 +21,3 @@ from sparkrelay.runtime.worker import connections, publish
 def test_a_batch_waits_for_its_writes_as_long_as_its_transaction_and_the_producer_may(settings, seconds):
     config = StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "localhost:1"} | settings)
     assert flush_seconds(config) == seconds
-
-
-def test_workers_wait_as_long_as_settings_say(monkeypatch):
-    waited = []
-    flushed = types.SimpleNamespace(failed={})
-    producer = types.SimpleNamespace(flush_each=lambda timeout: waited.append(timeout) or flushed)
-    monkeypatch.setattr(connections, "producer", lambda _: producer)
-    publish._publish(types.SimpleNamespace(client={}, flush_seconds=7.5), ())
-    assert waited == [7.5]

@@ -1,5 +1,6 @@
 """The last step of a leg: what becomes of its rows, where they are more than one takes into memory at once."""
 
+import dataclasses
 import gc
 import weakref
 
@@ -115,3 +116,15 @@ def test_a_task_whose_records_are_refused_says_so_and_the_others_go_on(spec, tmp
     assert reports[TaskId(0, 1)].error is None
     assert reports[TaskId(0, 1)].rows_out == 2
     assert written(tmp_path, TASKS[1:]) == [b'{"n":2}', b'{"n":4}']
+
+
+def test_workers_wait_as_long_as_settings_say(spec, monkeypatch):
+    waited, flush_each = [], FileProducer.flush_each
+
+    def noted(self, timeout):
+        waited.append(timeout)
+        return flush_each(self, timeout)
+
+    monkeypatch.setattr(FileProducer, "flush_each", noted)
+    published(dataclasses.replace(spec, flush_seconds=7.5), iter([rows(0, 1)]))
+    assert waited == [7.5]
