@@ -9,7 +9,7 @@ from tests.unit.consumer.silent_group import LeavingCore
 from tests.waiting import wait_until
 
 from sparkrelay.consumer import AsyncConsumer, Consumer
-from sparkrelay.consumer.api.session import Session
+from sparkrelay.consumer.api import session
 from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.consumer.base.events import AdoptNeeded, ErrorRaised, Hold, JoinNeeded
 from sparkrelay.errors import DisconnectException
@@ -76,7 +76,7 @@ class Program:
 
 @pytest.fixture(params=[Consumer, AsyncConsumer], ids=["blocking", "awaiting"])
 def program(request, monkeypatch):
-    monkeypatch.setattr(Session, "_make_core", lambda *_: LeavingCore())
+    monkeypatch.setattr(session, "ConsumerCore", lambda *_, **__: LeavingCore())
     with asyncio.Runner() as runner:
         program = Program(request.param, runner)
         yield program

@@ -11,7 +11,7 @@ from tests.unit.consumer.silent_group import LeavingCore
 from tests.waiting import LONG
 
 from sparkrelay.consumer import AsyncConsumer, Consumer
-from sparkrelay.consumer.api.session import Session
+from sparkrelay.consumer.api import session
 from sparkrelay.consumer.base.events import Hold, JoinNeeded
 from sparkrelay.errors import AccessKeyError, ConcurrentModificationError, ConfigException
 from sparkrelay.types import TopicPartition
@@ -22,7 +22,7 @@ SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.co
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch):
-    monkeypatch.setattr(Session, "_make_core", lambda *_: LeavingCore())
+    monkeypatch.setattr(session, "ConsumerCore", lambda *_, **__: LeavingCore())
 
 
 def hold(consumer):
