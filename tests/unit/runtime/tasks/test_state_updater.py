@@ -1,9 +1,11 @@
 """The state updater without Spark: what it does with failures, and when it lets go of a task."""
 
 import dataclasses
+import itertools
 import sys
 import threading
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from tests.doubles.jobs import Jobs
@@ -348,11 +350,12 @@ def test_the_end_waits_for_no_core(state_updater_of):
 
 
 def test_a_slice_that_cannot_be_cancelled_is_named(state_updater_of, monkeypatch):
-    monkeypatch.setattr(
-        "sparkrelay.runtime.tasks.state_updater.cancel_until", lambda ended, cancel: cancel() or ended(0.0)
-    )
+    # At each look at it, it is a minute later.
+    late = SimpleNamespace(monotonic=itertools.count(0.0, 60.0).__next__)
+    monkeypatch.setattr("sparkrelay.runtime.spark.cancelling.time", late)
+    monkeypatch.setattr("sparkrelay.runtime.spark.cancelling._AGAIN_SECONDS", 0.01)
     jobs = Jobs()
-    jobs.deaf = 1
+    jobs.deaf = 1000
     state_updater = lagging(state_updater_of, jobs)
     with pytest.raises(StreamsException, match="restoring tasks 0_1 neither ended, nor could Spark cancel it"):
         state_updater.release([OTHER])
