@@ -117,20 +117,28 @@ def test_a_deletion_goes_on_to_a_table_whatever_it_finds():
     assert len(joined(spec_of(rows, table, 1), table, rows)) == 2
 
 
-def test_a_worker_keeps_one_version_of_a_dataframe(monkeypatch):
-    monkeypatch.setattr(collected_joins, "_indexes", type(collected_joins._indexes)())
+def test_a_worker_keeps_one_version_of_a_dataframe():
     rows = pa.record_batch({"k": ["a"]})
     first, other = (
-        spec_of(rows, pa.table({"k": ["a"], "m": [m]}), 1, version=version) for m, version in ((1, b"1"), (2, b"2"))
+        spec_of(rows, pa.table({"k": ["a"], "m": [m]}), 1, frame=2, version=version)
+        for m, version in ((1, b"1"), (2, b"2"))
     )
     for spec, found, asked in ((first, 1, 1), (first, 1, 1), (other, 2, 1), (first, 1, 2)):
         (batch,) = collected_leg(spec, [rows])
         assert batch.column("m").to_pylist() == [found]
         assert spec.rows.asked == asked
-    assert len(collected_joins._indexes) == 1
-    for number in range(2, 40):
-        list(collected_leg(spec_of(rows, pa.table({"k": ["a"], "m": [1]}), 1, frame=number), []))
-    assert len(collected_joins._indexes) == collected_joins._MOST_FRAMES
+
+
+def test_a_worker_keeps_the_dataframes_that_were_used_last(monkeypatch):
+    monkeypatch.setattr(collected_joins, "_MOST_FRAMES", 16)
+    rows = pa.record_batch({"k": ["a"]})
+    specs = [spec_of(rows, pa.table({"k": ["a"], "m": [1]}), 1, frame=number) for number in range(100, 140)]
+    for spec in specs:
+        list(collected_leg(spec, []))
+        list(collected_leg(specs[0], []))
+    for spec in reversed(specs[1:]):
+        list(collected_leg(spec, []))
+    assert [spec.rows.asked for spec in specs] == [1] + [2] * 24 + [1] * 15
 
 
 def test_sliced_rows_are_joined_as_they_are():
