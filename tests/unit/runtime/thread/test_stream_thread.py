@@ -193,15 +193,21 @@ def test_who_may_not_purge_is_reported(bench):
         bench.turn()
 
 
-def test_who_was_expelled_does_not_run_until_the_group_has_answered_again(bench, monkeypatch):
+def test_who_was_expelled_does_not_run_until_the_group_has_answered_again(bench, wait_until):
     """It has no tasks then, and all of none are in service."""
-    monkeypatch.setattr(bench.thread, "_thread", threading.current_thread())
-    seen = []
-    for stable in (True, False, True):
-        bench.membership.stable = stable
-        bench.turn()
+    seen, answers = [], iter([True, False, True])
+
+    def poll():
+        # What the turn before has come to.
         seen.append((bench.thread.running, bench.thread.state))
-    assert seen == [(True, "RUNNING"), (False, "PARTITIONS_REVOKED"), (True, "RUNNING")]
+        bench.membership.stable = next(answers, None)
+        if bench.membership.stable is None:
+            bench.thread.stop()
+
+    bench.membership.at_poll = poll
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "the thread did not end")
+    assert seen[1:] == [(True, "RUNNING"), (False, "PARTITIONS_REVOKED"), (True, "RUNNING")]
 
 
 def test_a_member_without_an_assignment_opens_nothing(bench):
@@ -213,21 +219,21 @@ def test_a_member_without_an_assignment_opens_nothing(bench):
     assert bench.turn() == [TASK]
 
 
-def test_it_is_reported_that_tasks_are_not_up_while_the_broker_hinders_them(bench, monkeypatch):
-    monkeypatch.setattr(bench.thread, "_thread", threading.current_thread())
-    bench.turn()
+def test_it_is_reported_that_tasks_are_not_up_while_the_broker_hinders_them(bench, wait_until):
     seen = []
 
     def bring_up():
-        if not seen:
-            seen.append(bench.thread.state)
+        seen.append(bench.thread.state)
+        if len(seen) == 2:
             bench.tasks.all_up = False
             raise TimeoutException("a partition has no leader")
-        seen.append(bench.thread.state)
+        if len(seen) == 3:
+            bench.thread.stop()
 
     bench.tasks.bring_up = bring_up
-    bench.turn()
-    assert seen == ["RUNNING", "PARTITIONS_ASSIGNED"]
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "the thread did not end")
+    assert seen[1:] == ["RUNNING", "PARTITIONS_ASSIGNED"]
 
 
 def test_a_fenced_owner_initializes_nothing_before_a_heartbeat_sent_since_was_answered(bench):
