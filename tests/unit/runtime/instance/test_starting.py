@@ -6,14 +6,16 @@ import os
 import random
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 from tests.waiting import LONG, wait_until
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder
 from sparkrelay.errors import StreamsException, WakeupException
-from sparkrelay.runtime.instance import kafka_streams
+from sparkrelay.runtime.instance import kafka_streams, parts
 from sparkrelay.runtime.instance.starting import Beginning
+from sparkrelay.runtime.process.context import RuntimeContext
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,11 +23,11 @@ pytestmark = pytest.mark.timeout(300)
 class Processes:
     """An instance's processes without Spark: their thread ends when it is stopped, if it has been started."""
 
-    def __init__(self):
+    def __init__(self, on_change):
         self.all, self.blocked, self.trouble = [], "", ""
         self.held = self.started = self.stopping = self.unstartable = False
         self.ended = threading.Event()
-        self.on_change = None
+        self.on_change = on_change
 
     def build(self):
         self.held = True
@@ -59,20 +61,49 @@ class Processes:
         self.ended.set()
 
 
+class Broker:
+    """A broker in good order, and every client of it.
+
+    Attributes:
+        at_connect: called by who connects.
+        interrupted: set once a client's waiting is to end.
+        clients: how many are open.
+    """
+
+    def __init__(self):
+        self.at_connect = lambda: None
+        self.interrupted, self.clients = threading.Event(), 0
+        self.interrupt = self.interrupted.set
+
+    def open(self):
+        self.clients += 1
+        return self
+
+    def close(self):
+        self.clients -= 1
+
+
 @pytest.fixture
-def make_streams(monkeypatch):
+def broker(monkeypatch):
+    broker = Broker()
+    topics = SimpleNamespace(check_broker=lambda: None, layout=lambda: None, check_source_changelogs=lambda: None)
+    monkeypatch.setattr(RuntimeContext, "client", lambda *_: broker.open())
+    monkeypatch.setattr(RuntimeContext, "connect", lambda *_, **__: broker.at_connect())
+    monkeypatch.setattr(RuntimeContext, "topics", lambda *_: topics)
+    return broker
+
+
+@pytest.fixture
+def make_streams(monkeypatch, broker):
     """`make_streams()` makes an instance whose broker and Spark are always in order."""
     monkeypatch.setattr(kafka_streams, "check_session", lambda spark: None)
-    monkeypatch.setattr(KafkaStreams, "_make_processes", lambda self, spark: Processes())
-    monkeypatch.setattr(KafkaStreams, "_look_at_broker", lambda self, *beginning: None)
+    monkeypatch.setattr(parts, "make_processes", lambda *_, on_change, on_failure: Processes(on_change))
 
     def make():
         builder = StreamsBuilder()
         builder.stream("texts", value=Json("text string")).to("copies")
         config = {"application.id": "signalled", "bootstrap.servers": "broker:9092"}
-        streams = KafkaStreams(builder.build(), config, spark=None, quiet=True)
-        streams._processes.on_change = streams._changed
-        return streams
+        return KafkaStreams(builder.build(), config, spark=None, quiet=True)
 
     return make
 
@@ -82,7 +113,7 @@ STEPS = {
     "begin": ("_life", "begin"),
     "console": ("_console", "start"),
     "endpoint": (None, "_open_endpoint"),
-    "broker": (None, "_look_at_broker"),
+    "broker": ("_context", "connect"),
     "build": ("_processes", "build"),
     "begun": ("_life", "begun"),
     "start": ("_processes", "start"),
@@ -95,10 +126,10 @@ def patch(monkeypatch, streams, step, where, signalled):
     real = getattr(owner, name)
 
     @functools.wraps(real)
-    def patched(*args):
+    def patched(*args, **more):
         if where == "before":
             signalled()
-        answer = real(*args)
+        answer = real(*args, **more)
         if where == "after":
             signalled()
         return answer
@@ -179,32 +210,22 @@ def test_an_exception_of_any_handler_at_any_moment_ends_the_start(make_streams):
         check_ended(streams)
 
 
-def test_a_signal_breaks_the_wait_for_the_broker_off(make_streams, monkeypatch):
-    streams, waiting, interrupted = make_streams(), threading.Event(), threading.Event()
-
-    def wait(beginning):
-        with beginning.breakable(interrupted.set):
-            waiting.set()
-            interrupted.wait()
-
-    monkeypatch.setattr(streams, "_look_at_broker", wait)
+def test_a_signal_breaks_the_wait_for_the_broker_off(make_streams, broker):
+    streams, waiting = make_streams(), threading.Event()
+    broker.at_connect = lambda: (waiting.set(), broker.interrupted.wait())
     threading.Thread(target=lambda: (waiting.wait(), os.kill(os.getpid(), signal.SIGTERM))).start()
     with pytest.raises(SystemExit):
         streams.start()
     check_ended(streams)
+    assert not broker.clients
 
 
-def test_a_stop_breaks_a_start_off_and_start_returns(make_streams, monkeypatch):
-    streams, interrupted = make_streams(), threading.Event()
-
-    def wait(beginning):
-        with beginning.breakable(interrupted.set):
-            threading.Thread(target=streams.stop).start()
-            interrupted.wait()
-
-    monkeypatch.setattr(streams, "_look_at_broker", wait)
+def test_a_stop_breaks_a_start_off_and_start_returns(make_streams, broker):
+    streams = make_streams()
+    broker.at_connect = lambda: (threading.Thread(target=streams.stop).start(), broker.interrupted.wait())
     streams.start()
     check_ended(streams)
+    assert not broker.clients
 
 
 def test_a_second_ctrl_c_does_not_wait_for_what_cannot_be_broken_off(make_streams, monkeypatch):
