@@ -40,7 +40,7 @@
     │   └── StoreCorruptedException             the store cannot be trusted; rebuild it from the changelog
     ├── WakeupException                     wakeup() was called on the consumer
     ├── ConcurrentModificationError         two threads use one consumer
-    ├── AccessKeyError                      a thread access key was misused (KIP-944)
+    │   └── AccessKeyError                      a thread access key was misused (KIP-944)
     ├── IllegalTransitionException          an event came that its state machine does not allow: a fault of SparkRelay
     ├── JavaException                       Java is missing or too old
     └── DevKafkaException                   the development broker cannot start or stop
@@ -404,8 +404,8 @@ class ConcurrentModificationError(SparkRelayError, RuntimeError):
     """Two threads use one consumer without handing it over; the message names both."""
 
 
-class AccessKeyError(SparkRelayError, RuntimeError):
-    """A thread access key was misused. See KIP-944."""
+class AccessKeyError(ConcurrentModificationError):
+    """A thread access key was misused, or a callback has returned before those whom it let in. See KIP-944."""
 
 
 class IllegalTransitionException(SparkRelayError):

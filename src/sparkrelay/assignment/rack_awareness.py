@@ -41,9 +41,9 @@ class Costs(TypedDict):
 
 
 def racks_known(states: Mapping[ProcessId, KafkaStreamsState], infos: Iterable[TaskInfo], *, changelogs: bool) -> bool:
-    """Return whether every process has a rack and every partition that is looked at has racks."""
+    """Return whether every process has a rack and every partition that is looked at has one at least."""
     return all(state.rack_id is not None for state in states.values()) and all(
-        partition.rack_ids is not None
+        bool(partition.rack_ids)
         for info in infos
         for partition in info.topic_partitions
         if partition.is_source or changelogs

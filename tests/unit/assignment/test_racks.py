@@ -64,13 +64,26 @@ def without_racks(info):
     )
 
 
+def with_no_rack(info):
+    partitions = info.input_topic_partitions
+    return TaskInfo.of(
+        info.id,
+        inputs=partitions,
+        changelogs=info.changelog_topic_partitions,
+        stores=info.state_store_names,
+        racks=dict.fromkeys((*partitions, *info.changelog_topic_partitions), ()),
+    )
+
+
 def test_unknown_racks_switch_it_off(groups, aware):
+    """So does a partition all of whose brokers have no `broker.rack`."""
     known = groups.tasks("0_0 0_1 0_2 0_3")
     unknown = [*known[:3], without_racks(known[3])]
+    none = [*known[:3], with_no_rack(known[3])]
     everywhere = [groups.client(n, threads=n) for n in (1, 2)]
     one_without = [everywhere[0], groups.client(2, threads=2, rack_id=None)]
     assign = HighAvailabilityTaskAssignor().assign
-    for tasks, clients in ((unknown, everywhere), (known, one_without)):
+    for tasks, clients in ((unknown, everywhere), (none, everywhere), (known, one_without)):
         state = groups.state(tasks, clients, strategy=aware)
         assert not racks_known(state.clients, state.all_tasks, changelogs=False)
         assert assign(state) == assign(groups.state(tasks, clients, strategy="none"))

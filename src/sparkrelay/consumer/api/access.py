@@ -17,6 +17,7 @@ its key is over, and lets nobody in any more.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -89,8 +90,8 @@ class Threads(threading.local):
 
     @staticmethod
     def has_ended(holder: int) -> bool:
-        """Whether a thread is no more."""
-        return all(thread.ident != holder for thread in threading.enumerate())
+        """Whether a thread is no more, however it was started: `threading` does not know those of `_thread`."""
+        return holder not in sys._current_frames()  # noqa: SLF001 - Python documents it
 
 
 class Tasks:
@@ -258,13 +259,19 @@ class AccessControl:
         """Let the caller in, for ``leave``.
 
         Raises:
-            AccessKeyError: the key is over.
+            AccessKeyError: the key is over, or somebody is in this block already.
         """
-        block.holder = me = self._me()
-        block.before = self._get(me)
+        me = self._me()
+        before = self._get(me)
         with self._lock:
+            if block in self._inside:
+                raise AccessKeyError(
+                    f"{_name(me)} may not enter what {_name(block.holder)} is in: call consumer.access(key) once for "
+                    "each 'with' block"
+                )
             if block.key not in self._stack:
                 raise AccessKeyError(f"{_name(me)} may not use the consumer: {_OVER}")
+            block.holder, block.before = me, before
             try:
                 self._inside.append(block)
                 self._put(me, block.key)
@@ -353,4 +360,4 @@ def _name(holder: Any) -> str:
     for thread in threading.enumerate():
         if thread.ident == holder:
             return f"thread {thread.name!r}"
-    return f"a thread that has ended ({holder})"
+    return f"a thread that has ended ({holder})" if Threads.has_ended(holder) else f"a thread without a name ({holder})"

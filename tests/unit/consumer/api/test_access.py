@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 
 import pytest
@@ -159,6 +160,48 @@ def test_a_callback_that_returns_while_a_thread_is_in_its_block_is_found_out(acc
     assert done == [None]
     call(access)
     assert access._inside == []
+
+
+def test_a_thread_that_threading_does_not_know_is_found_out_too(access):
+    inside, go, left = threading.Event(), threading.Event(), threading.Event()
+
+    def callback():
+        key = access.require_key()
+
+        def other():
+            with access.lend(key):
+                inside.set()
+                go.wait(LONG)
+            left.set()
+
+        _thread.start_new_thread(other, ())
+        assert inside.wait(LONG)
+
+    with pytest.raises(AccessKeyError, match=r"while a thread without a name \(\d+\) was still using"):
+        call(access, callback)
+    go.set()
+    assert left.wait(LONG)
+    call(access)
+
+
+def test_what_was_handed_over_is_for_one_block_at_a_time(access):
+    def callback():
+        block = access.lend(access.require_key())
+        with block:
+            with pytest.raises(AccessKeyError, match="thread 'MainThread' may not enter what thread 'MainThread' is"):
+                block.__enter__()
+            with pytest.raises(AccessKeyError, match="thread 'other' may not enter what thread 'MainThread' is in"):
+                on_thread(block.__enter__)
+            call(access)
+        with block:
+            call(access)
+        assert access._inside == []
+
+    call(access, callback)
+
+
+def test_a_misused_key_is_one_more_way_to_use_a_consumer_at_once():
+    assert issubclass(AccessKeyError, ConcurrentModificationError), "KIP-944 has one exception for both"
 
 
 def test_a_thread_that_ended_without_leaving_is_not_inside(access):
