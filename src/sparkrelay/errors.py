@@ -15,6 +15,7 @@
     │   ├── OffsetOutOfRangeException           a position outside the log, and no reset policy
     │   │   └── LogTruncationException              a new leader's log lacks records that were read (KIP-320)
     │   ├── CommitFailedException               the group moved on while we were committing
+    │   │   └── RebalanceInProgressException        it is rebalancing: poll, and commit again
     │   ├── RecordTooLargeException             a record batch is larger than a limit of ours or of the topic
     │   └── ProducerFencedException             somebody opened the same transactional id after us
     ├── RecordException                     bytes from or for a topic
@@ -73,6 +74,7 @@ __all__ = [
     "MissingSourceTopicException",
     "OffsetOutOfRangeException",
     "ProducerFencedException",
+    "RebalanceInProgressException",
     "RecordDeserializationException",
     "RecordException",
     "RecordTooLargeException",
@@ -226,6 +228,10 @@ def _rebuild_truncation(
 
 class CommitFailedException(KafkaException):
     """The group has rebalanced, so this member may no longer commit these offsets."""
+
+
+class RebalanceInProgressException(CommitFailedException):
+    """A commit came between two generations of the group: call ``poll()``, and commit again what is still assigned."""
 
 
 class RecordTooLargeException(KafkaException):

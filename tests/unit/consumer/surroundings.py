@@ -73,6 +73,8 @@ class Committing:
     def __init__(self, driver, cluster, make_state):
         self.place, self.fenced, self.coordinator = GroupMetadata("g", 5, "m"), [], Located()
         self.metadata, self.stale = cluster({"t": 2}), []
+        #: What the membership answers to a refused commit; False between two generations.
+        self.expelled = True
         self.manager = self.another(make_state)
         self.driver = driver(self.manager)
 
@@ -84,7 +86,7 @@ class Committing:
             metadata=self.metadata,
             stale=self.stale.append,
             place=lambda: self.place,
-            fenced=self.fenced.append,
+            fenced=lambda code: self.fenced.append(code) or self.expelled,
             make_state=make_state,
             **settings,
         )

@@ -128,7 +128,7 @@ def committing(driver, cluster, make_state):
                 metadata=self.metadata,
                 stale=self.stale.append,
                 place=lambda: None,
-                fenced=lambda code: None,
+                fenced=lambda code: True,
                 make_state=make_state,
             )
             self.driver = driver(self.manager)

@@ -212,13 +212,13 @@ class ClassicMembership(Membership):
         else:
             self.refused(refusal(code, f"heartbeat of member {self.metadata.member_id!r}", self._settings))
 
-    def fenced(self, code: int) -> None:
-        """Join again without claims, unless JoinGroup is under way."""
+    def fenced(self, code: int) -> bool:
+        """Join again without claims, unless JoinGroup is under way: then return False."""
         if not self.active or self.metadata.generation < 0:
-            return
+            return True
         if self.state is MemberState.JOINING and self._retry.in_flight:
             # The group may have begun the generation that we are joining; the answer to JoinGroup says.
-            return
+            return False
         # While the application is to give up partitions, the group waits for it, but for no longer than this.
         busy = self.state is MemberState.PREPARING
         limit = "max.poll.interval.ms" if busy else "session.timeout.ms"
@@ -233,6 +233,7 @@ class ClassicMembership(Membership):
         # A step of preparation goes on; its answer says whether there is anything to lose.
         if self.state is not MemberState.PREPARING:
             self._prepare(Hold.LOSE, "the member was expelled")
+        return True
 
     def refused(self, error: Exception) -> None:
         """Give up: joining again would not help. Others need not wait for the end of our session."""

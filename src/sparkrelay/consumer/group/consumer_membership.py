@@ -182,10 +182,10 @@ class ConsumerMembership(Membership):
 
     # -- news from the coordinator -----------------------------------------------------------------------------------
 
-    def fenced(self, code: int) -> None:
-        """Have the application drop what it holds, then join again."""
+    def fenced(self, code: int) -> bool:
+        """Have the application drop what it holds, then join again. Under KIP-848 a member always is in one epoch."""
         if self.state not in _INSIDE:
-            return
+            return True
         _log.warning(
             "group %s: member %s was expelled (%s): it was silent for longer than the broker's "
             "group.consumer.session.timeout.ms, or gave up partitions too slowly (max.poll.interval.ms=%d)",
@@ -195,6 +195,7 @@ class ConsumerMembership(Membership):
         self._machine.move(MemberState.FENCED, f"expelled ({error_name(code)})")
         self.reason = "the coordinator expelled the member"
         self._release()
+        return True
 
     def refused(self, error: Exception) -> None:
         """Leave for good: joining again would not help."""

@@ -203,8 +203,8 @@ class Membership(abc.ABC):
     # -- news from the coordinator -----------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def fenced(self, code: int) -> None:
-        """Take it that the group goes on without us: what we hold is lost."""
+    def fenced(self, code: int) -> bool:
+        """Take it that the group expelled us: what we hold is lost. Return False if we are only between generations."""
 
     @abc.abstractmethod
     def refused(self, error: Exception) -> None:

@@ -23,7 +23,7 @@ from sparkrelay.consumer.offsets.offset_requests import (
     sort_out,
     topic_names,
 )
-from sparkrelay.errors import CommitFailedException, KafkaException
+from sparkrelay.errors import CommitFailedException, KafkaException, RebalanceInProgressException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class CommitManager:
         metadata: which topics there are.
         stale: called with a topic that may be another one by now.
         place: returns the member's place in the group, None for a consumer that assigns by hand.
-        fenced: called with the code that says that the group goes on without us.
+        fenced: called with the code that says that the group goes on without us; returns False if the member only is
+            between two generations.
         member_reads: whether committed offsets are asked for as a member, so that they are none of an older epoch
             (KIP-848).
         make_state: returns pauses for one conversation.
@@ -70,7 +71,7 @@ class CommitManager:
         metadata: Metadata,
         stale: Callable[[str], None],
         place: Callable[[], GroupMetadata | None],
-        fenced: Callable[[int], None],
+        fenced: Callable[[int], bool],
         member_reads: bool = False,
         make_state: Callable[[], RequestState],
     ) -> None:
@@ -228,23 +229,33 @@ class CommitManager:
                         gone.add(partition)
                         continue
                 self._coordinator.moved(code)
+                if code == ErrorCode.STALE_MEMBER_EPOCH:
+                    return self._stale(commit)
+                if code == ErrorCode.REBALANCE_IN_PROGRESS or (code in _FENCED and not self._expelled(place, code)):
+                    return RebalanceInProgressException(
+                        f"{commit.call.what}: group {self._group_id!r} is rebalancing ({ErrorCode(code).name}); call "
+                        "poll() and commit again what this consumer still has"
+                    )
                 if code in _FENCED:
-                    if place is not None and place == self._place():
-                        # With a group that is gone its members are forgotten.
-                        self._fenced(ErrorCode.UNKNOWN_MEMBER_ID if code == ErrorCode.GROUP_ID_NOT_FOUND else code)
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} does not count this consumer as a member "
                         f"({ErrorCode(code).name}): it was silent or did not poll for too long, and its partitions "
                         "are others' now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
                     )
-                if code == ErrorCode.STALE_MEMBER_EPOCH:
-                    return self._stale(commit)
-                if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                    return CommitFailedException(
-                        f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
-                    )
                 return broker_error(code, where)
         return gone_error(commit.call.what, gone, commit.offsets) if gone else None
+
+    def _expelled(self, place: GroupMetadata | None, code: int) -> bool:
+        """Return whether the group expelled the member that has sent a commit; have it join again if so.
+
+        A consumer that reads on during a rebalance (cooperative) may commit under a generation that has just ended.
+        """
+        now = self._place()
+        if place is None or now is None or now.generation < 0:
+            return True
+        # With a group that is gone its members are forgotten.
+        known = ErrorCode.UNKNOWN_MEMBER_ID if code == ErrorCode.GROUP_ID_NOT_FOUND else code
+        return place == now and self._fenced(known)
 
     def _stale(self, commit: Commit) -> CommitFailedException:
         """The group is an epoch further: if we are still in it, a heartbeat brings it, and the commit is repeated."""

@@ -8,7 +8,13 @@ from tests.unit.consumer.broker_answers import committed
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import OffsetCommitResponse
 from sparkrelay.consumer.base.assignor import GroupMetadata
-from sparkrelay.errors import AuthorizationException, CommitFailedException, DisconnectException, UnknownTopicException
+from sparkrelay.errors import (
+    AuthorizationException,
+    CommitFailedException,
+    DisconnectException,
+    RebalanceInProgressException,
+    UnknownTopicException,
+)
 
 
 def test_commits_go_one_after_another_with_the_place_in_the_group(committing, make_call):
@@ -219,6 +225,28 @@ def test_a_late_refusal_does_not_fence_the_next_generation(committing, make_call
     committing.place = GroupMetadata("g", 6, "m")
     committing.driver.answer("OffsetCommit", committed(ErrorCode.ILLEGAL_GENERATION))
     assert committing.fenced == []
+
+
+@pytest.mark.parametrize("place", [GroupMetadata("g", 6, "m"), GroupMetadata("g", 5, "m")], ids=["joined", "joining"])
+def test_a_commit_between_two_generations_says_that_the_group_is_rebalancing(committing, make_call, place):
+    """A cooperative consumer reads on while others join; the error said that it had been silent for too long."""
+    call = make_call()
+    committing.commit(call)
+    committing.driver.poll()
+    committing.place, committing.expelled = place, False
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.ILLEGAL_GENERATION))
+    with pytest.raises(RebalanceInProgressException, match=r"is rebalancing \(ILLEGAL_GENERATION\); call poll\(\)"):
+        call.result()
+
+
+def test_a_member_that_was_expelled_meanwhile_gets_no_rebalance_error(committing, make_call):
+    call = make_call()
+    committing.commit(call)
+    committing.driver.poll()
+    committing.place = GroupMetadata("g")
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.ILLEGAL_GENERATION))
+    with pytest.raises(CommitFailedException, match=r"max\.poll\.interval\.ms"):
+        call.result()
 
 
 def test_no_commit_without_a_generation(committing, make_call):
