@@ -241,13 +241,26 @@ def test_writers_that_all_use_the_key_at_once_are_refused_but_one(settings, make
 
     async def main():
         async def revoked(consumer, partitions):
-            key = consumer.access_key()
+            key, inside, go = consumer.access_key(), asyncio.Event(), asyncio.Event()
+
+            async def first():
+                with consumer.access(key):
+                    # A call that lasts: an answer of the broker may come before the others have their turn.
+                    held = consumer._access.acquire()
+                    inside.set()
+                    await go.wait()
+                    consumer._access.release(held)
+                    await consumer.committed(partitions)
 
             async def writer():
+                await inside.wait()
                 with consumer.access(key):
                     await consumer.committed(partitions)
 
-            outcomes.extend(await asyncio.gather(*(writer() for _ in range(3)), return_exceptions=True))
+            one = asyncio.create_task(first())
+            refused = await asyncio.gather(*(writer() for _ in range(2)), return_exceptions=True)
+            go.set()
+            outcomes.extend([await one, *refused])
 
         async with AsyncConsumer(settings()) as consumer:
             await consumer.subscribe([topic], on_revoked=revoked)
@@ -263,7 +276,7 @@ def test_a_callback_that_leaves_a_writer_behind_is_an_error_and_no_record_is_los
     produce(topic, [("k", str(i)) for i in range(10)])
 
     async def main():
-        stragglers = []
+        stragglers, go = [], asyncio.Event()
 
         async def assigned(consumer, partitions):
             key = consumer.access_key()
@@ -271,6 +284,8 @@ def test_a_callback_that_leaves_a_writer_behind_is_an_error_and_no_record_is_los
             async def straggler():
                 with consumer.access(key):
                     await consumer.end_offsets(partitions)
+                    # On a busy machine the answer may be there before the callback goes on.
+                    await go.wait()
 
             stragglers.append(asyncio.create_task(straggler(), name="straggler"))
             await asyncio.sleep(0)
@@ -279,6 +294,7 @@ def test_a_callback_that_leaves_a_writer_behind_is_an_error_and_no_record_is_los
             await consumer.subscribe([topic], on_assigned=assigned)
             with pytest.raises(AccessKeyError, match="while task 'straggler' was still using the consumer"):
                 await until(lambda: False, lambda: consumer.poll(0.2))
+            go.set()
             await asyncio.gather(*stragglers)
             rows = await read(consumer, 10)
             assert [row["offset"] for row in rows] == list(range(10))
