@@ -58,9 +58,12 @@ def serve(
         raise ConfigException(
             f"setting 'metrics.host' has the value {host!r}: {reason}; name an address of this machine"
         ) from error
-    page = LivePage(read, details, local=all(ipaddress.ip_address(str(at)).is_loopback for at in addresses))
+    page = LivePage(read, details)
+    answer = _answering(read, page)
+    if all(ipaddress.ip_address(str(at)).is_loopback for at in addresses):
+        answer = _for_this_machine(answer)
     try:
-        return HttpServer(_answering(read, page), host=host, port=port, name="sparkrelay-metrics", on_close=page.close)
+        return HttpServer(answer, host=host, port=port, name="sparkrelay-metrics", on_close=page.close)
     except OSError as error:
         page.close()
         raise ConfigException(
@@ -96,6 +99,33 @@ def _answering(read: Callable[[], InstanceSnapshot], page: LivePage) -> Callable
         return [b"there are /, /api/instance, /api/group, /events, /metrics, /health and /ready\n"]
 
     return answer
+
+
+def _for_this_machine(answer: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """Refuse requests that name another host: a web page whose name was made to lead here could read the answers.
+
+    Browsers always name one, so who names none is no browser.
+    """
+
+    def checked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if not _names_this_machine(environ.get("HTTP_HOST", "localhost")):
+            start_response("403 Forbidden", [_PLAIN])
+            return [b"metrics.host is of this machine only: ask for localhost, or an address in digits\n"]
+        return answer(environ, start_response)
+
+    return checked
+
+
+def _names_this_machine(host: str) -> bool:
+    """Return whether a Host header has digits or localhost: no name that somebody else decides upon."""
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost" or name.lower().endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _say(text: str, start_response: Callable[..., Any], *, well: bool) -> Iterable[bytes]:

@@ -2,8 +2,11 @@
 
 Threads take turns to accept: who has accepted a connection serves it, and nothing is handed over between threads. One
 always waits for the next connection, so one client that hangs keeps nobody from asking; so many are open at a time and
-no more. A connection may ask again, but is closed after a few seconds of silence; and each request, from its first byte
-to the end of its answer, has so long and no longer, whoever drips bytes. Bodies of requests are not read.
+no more. A connection may ask again, but is closed after a few seconds of silence. A request has a few seconds to
+arrive, and a minute until the end of its answer, whoever drips bytes. Bodies of requests are not read.
+
+Probes decide about restarts, so there is room for them: one address gets three quarters of the connections at most, and
+a new connection takes the place of the one that has waited longest for a request.
 
 Refused: the standard library's server. It starts a thread a connection and reads headers with the parser of e-mails,
 and takes five times the processor time for a request.
@@ -36,6 +39,8 @@ log = logging.getLogger(__name__)
 #: Silence after which a connection is closed, in seconds; also the longest that closing waits for answers under way.
 _LONGEST_WAIT_S: Final = 5.0
 _SILENCE: Final = struct.pack("@ll", int(_LONGEST_WAIT_S), 0)
+#: From a request's first byte to the end of its headers, in seconds.
+_LONGEST_ARRIVAL_S: Final = 5.0
 #: From a request's first byte to the end of its answer, in seconds.
 _LONGEST_REQUEST_S: Final = 60.0
 _MOST_CONNECTIONS: Final = 64
@@ -75,7 +80,7 @@ class HttpServer:
             host: address to listen at.
             port: where to listen; 0 for any free port.
             name: what the threads are called.
-            most_connections: how many are open at a time; more are closed at once.
+            most_connections: how many are open at a time. Where all have an answer under way, more are closed at once.
             on_close: called before connections are closed, to end answers that go on and on.
 
         Raises:
@@ -84,9 +89,10 @@ class HttpServer:
         self._application = application
         self._on_close = on_close
         self._most = most_connections
+        self._most_of_one = max(1, most_connections * 3 // 4)
         self._changed = threading.Condition()
         self._closed = False
-        self._open: set[socket.socket] = set()
+        self._open: dict[socket.socket, _Visit] = {}
         #: Threads that wait for a connection, or are about to.
         self._waiting = 1
         self._threads: set[threading.Thread] = set()
@@ -154,7 +160,7 @@ class HttpServer:
     def _serves_next(self) -> bool:
         """Accept a connection and serve it; return whether this thread is to wait for another one."""
         try:
-            connection, _ = self._listening.accept()
+            connection, address = self._listening.accept()
         except OSError:
             with self._changed:
                 if self._closed:
@@ -163,9 +169,9 @@ class HttpServer:
             time.sleep(0.1)
             return True
         with self._changed:
-            full = self._closed or len(self._open) >= self._most
+            full = self._closed or not self._make_room(address[0])
             if not full:
-                self._open.add(connection)
+                visit = self._open[connection] = _Visit(address[0])
             wanted = not full and self._waiting == 1
             self._waiting -= not full and not wanted
         if full:
@@ -174,21 +180,40 @@ class HttpServer:
         if wanted:
             self._add_thread()
         try:
-            self._serve(connection)
+            self._serve(connection, visit)
         except OSError:
             pass  # the client has gone away, or has taken too long
         except Exception:
             log.exception("an answer has ended half way")
         finally:
             with self._changed:
-                self._open.discard(connection)
+                self._open.pop(connection, None)
                 self._changed.notify_all()
                 stays = not self._closed and self._waiting < _MOST_WAITING
                 self._waiting += stays
             connection.close()
         return stays
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _make_room(self, host: str) -> bool:
+        """Close a connection that waits for a request, if a new one of this host needs its place.
+
+        Returns:
+            Whether the new one has a place.
+        """
+        of_host = [(visit, connection) for connection, visit in self._open.items() if visit.host == host]
+        if len(of_host) < self._most_of_one:
+            if len(self._open) < self._most:
+                return True
+            of_host = [(visit, connection) for connection, visit in self._open.items()]
+        waiting = [(visit.since, connection) for visit, connection in of_host if visit.since is not None]
+        if not waiting:
+            return False
+        _, oldest = min(waiting, key=lambda one: one[0])
+        del self._open[oldest]
+        _shut(oldest, socket.SHUT_RDWR)  # its thread closes it
+        return True
+
+    def _serve(self, connection: socket.socket, visit: _Visit) -> None:
         """Answer what comes over a connection, one request after another."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel's own time-out: with Python's each wait is two system calls more, and after each of them this
@@ -198,6 +223,7 @@ class HttpServer:
         requests = _Requests()
         while True:
             until = 0.0
+            visit.since = time.monotonic()
             while not requests.whole:
                 piece = connection.recv(_PIECE)
                 if not piece:
@@ -205,11 +231,12 @@ class HttpServer:
                 now = time.monotonic()
                 until = until or now + _LONGEST_REQUEST_S
                 wrong = requests.feed(piece)
-                if wrong is None and now >= until:
+                if wrong is None and not requests.whole and now >= until - _LONGEST_REQUEST_S + _LONGEST_ARRIVAL_S:
                     wrong = "408 Request Timeout"
                 if wrong is not None:
                     _send(connection, _head(wrong, [("Content-Length", "0")], stays=False), now + _LONGEST_WAIT_S)
                     return
+            visit.since = None
             request = requests.whole.popleft()
             # With few connections left, nobody keeps one for what might come. No lock: who is wrong is so by one.
             stays = request.stays and not self._closed and len(self._open) < self._most * 3 // 4
@@ -247,6 +274,21 @@ class HttpServer:
         finally:
             if (close := getattr(body, "close", None)) is not None:
                 close()
+
+
+class _Visit:
+    """A connection that is open.
+
+    Attributes:
+        host: the client's address.
+        since: since when it waits for a request, by the monotonic clock; None while one is answered.
+    """
+
+    __slots__ = ("host", "since")
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.since: float | None = time.monotonic()
 
 
 class _Request:

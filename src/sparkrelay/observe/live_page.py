@@ -10,7 +10,6 @@ Starlette and uvicorn these five answers would not be fewer lines, and an event 
 from __future__ import annotations
 
 import importlib.resources
-import ipaddress
 import json
 import threading
 import zlib
@@ -58,8 +57,6 @@ class LivePage:
     Args:
         read: gives the instance as it is now.
         details: gives what a snapshot has not.
-        local: True if only this machine can ask: then requests that name another host are refused, for a web page
-            whose name was made to mean this machine could read the answers.
         every: seconds between two events.
     """
 
@@ -68,12 +65,10 @@ class LivePage:
         read: Callable[[], InstanceSnapshot],
         details: Callable[[], InstanceDetails],
         *,
-        local: bool,
         every: float = _EVERY_S,
     ) -> None:
         self._read = read
         self._details = details
-        self._local = local
         self._every = every
         self._history = History(read)
         self._group = GroupWatch(self._view)
@@ -95,9 +90,6 @@ class LivePage:
         if environ.get("REQUEST_METHOD") != "GET":
             start_response("405 Method Not Allowed", [_PLAIN, ("Allow", "GET"), *_HEADERS])
             return [b"the page is only read: GET\n"]
-        if self._local and not _names_this_machine(environ.get("HTTP_HOST", "")):
-            start_response("403 Forbidden", [_PLAIN, *_HEADERS])
-            return [b"metrics.host is of this machine only: ask for localhost, or an address in digits\n"]
         if path in _FILES:
             start_response("200 OK", [("Content-Type", _FILES[path][1]), *_HEADERS])
             return [self._files[path]]
@@ -149,15 +141,3 @@ class _Events:
         if self._open:
             self._open = False
             self._page.release()
-
-
-def _names_this_machine(host: str) -> bool:
-    """Return whether a Host header has digits or localhost: no name that somebody else decides upon."""
-    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-    if name.lower() == "localhost" or name.lower().endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

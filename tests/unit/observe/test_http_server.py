@@ -18,8 +18,8 @@ def hello(environ, start_response):
     return [environ["PATH_INFO"].encode()]
 
 
-def connected(server):
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=LONG)
+def connected(server, source="127.0.0.1"):
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=LONG, source_address=(source, 0))
     connection.settimeout(30)
     return connection
 
@@ -35,15 +35,35 @@ def answer(connection):
     return found
 
 
-def test_more_connections_than_allowed_are_closed_at_once():
-    with HttpServer(hello, host="127.0.0.1", port=0, name="test", most_connections=2) as server:
-        first, second = connected(server), connected(server)
-        wait_until(lambda: len(server._open) == 2, "they are not seen")
-        with connected(server) as third:
-            assert answer(third) == b""
-        for connection in (first, second):
-            connection.sendall(b"GET /x HTTP/1.0\r\n\r\n")
-            assert answer(connection).endswith(b"/x")
+class Held:
+    """An application whose answers wait until they may go."""
+
+    def __init__(self):
+        self.under_way, self.go = threading.Semaphore(0), threading.Event()
+
+    def __call__(self, environ, start_response):
+        if environ["PATH_INFO"] == "/slow":
+            self.under_way.release()
+            self.go.wait(LONG)
+        return hello(environ, start_response)
+
+
+def test_answers_under_way_are_not_given_up_for_more_connections():
+    held = Held()
+    with HttpServer(held, host="127.0.0.1", port=0, name="test", most_connections=4) as server:
+        # One address may have three of the four.
+        slow = [connected(server) for _ in range(3)]
+        for connection in slow:
+            connection.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
+            assert held.under_way.acquire(timeout=LONG)
+        with connected(server) as fourth:
+            assert answer(fourth) == b""
+        with connected(server, "127.0.0.2") as other:
+            other.sendall(b"GET /other HTTP/1.0\r\n\r\n")
+            assert answer(other).endswith(b"/other")
+        held.go.set()
+        for connection in slow:
+            assert answer(connection).endswith(b"/slow")
             connection.close()
         wait_until(lambda: not server._open, "they are not forgotten")
         with connected(server) as fourth:
@@ -51,8 +71,44 @@ def test_more_connections_than_allowed_are_closed_at_once():
             assert answer(fourth).endswith(b"/y")
 
 
+@pytest.mark.parametrize("probe", ["127.0.0.1", "127.0.0.2"])
+def test_who_drips_or_is_silent_takes_nobodys_place(probe):
+    """64 dripping connections took `/health` away, and pods were restarted by it."""
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test", most_connections=8) as server:
+        hosts = ["127.0.0.1"] * 6 + ["127.0.0.3"] * 6
+        silent = [connected(server, host) for host in hosts]
+        for connection in silent[::2]:
+            with contextlib.suppress(OSError):
+                connection.sendall(b"GET /")
+        for _ in range(20):
+            with connected(server, probe) as connection:
+                connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                assert answer(connection).endswith(b"/health")
+        assert len(server._open) <= 8
+        for connection in silent:
+            connection.close()
+
+
+def test_the_place_is_that_of_who_has_waited_longest():
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test", most_connections=4) as server:
+        connections = []
+        for number in (1, 2, 3):
+            connections.append(connected(server))
+            wait_until(lambda n=number: len(server._open) == n, "it is not seen")
+        first, second, third = connections
+        with connected(server) as fourth:
+            fourth.sendall(b"GET /b HTTP/1.0\r\n\r\n")
+            assert answer(fourth).endswith(b"/b")
+        assert answer(first) == b""
+        for connection in (third, second):
+            connection.sendall(b"GET /c HTTP/1.0\r\n\r\n")
+            assert answer(connection).endswith(b"/c")
+        for connection in (first, second, third):
+            connection.close()
+
+
 def test_who_drips_bytes_is_closed_in_the_end(monkeypatch):
-    monkeypatch.setattr(http_server, "_LONGEST_REQUEST_S", 0.5)
+    monkeypatch.setattr(http_server, "_LONGEST_ARRIVAL_S", 0.5)
     with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
         over = threading.Event()
 
@@ -272,7 +328,7 @@ def test_who_takes_no_answer_is_not_waited_for_to_say_what_is_wrong(request_, mo
 
             def serve():
                 with contextlib.suppress(TimeoutError):
-                    server._serve(connection)
+                    server._serve(connection, http_server._Visit("127.0.0.1"))
 
             serving = threading.Thread(target=serve, daemon=True)
             serving.start()

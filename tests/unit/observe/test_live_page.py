@@ -96,8 +96,14 @@ def test_it_only_reads(page, method):
     ],
 )
 def test_a_name_that_was_made_to_mean_this_machine_is_refused(page, host, status):
-    for path in ("/", "/api/group", "/api/instance"):
-        assert ask(page, path, headers={"Host": host})[0] == status
+    for path in ("/", "/api/group", "/api/instance", "/metrics", "/health", "/ready", "/nowhere"):
+        assert ask(page, path, headers={"Host": host})[0] == (404 if path == "/nowhere" and status == 200 else status)
+
+
+def test_who_names_no_host_is_no_browser(page):
+    with socket.create_connection(("127.0.0.1", page.port), timeout=LONG) as client, client.makefile("rb") as lines:
+        client.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert b" 200 " in lines.readline()
 
 
 def test_events_have_the_group(page):
