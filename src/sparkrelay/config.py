@@ -72,7 +72,13 @@ _PUBLIC_SECURITY: Final = frozenset(
 )
 #: Fields of settings that have a prefix, which is left out in them.
 PREFIXES: Final[Mapping[str, str]] = MappingProxyType(
-    {"client.tag.": "client_tags", "consumer.": "consumer", "producer.": "producer", "admin.": "admin"}
+    {
+        "client.tag.": "client_tags",
+        "consumer.": "consumer",
+        "producer.": "producer",
+        "admin.": "admin",
+        "task.assignor.": "task_assignor",
+    }
 )
 #: Kafka's limits, so that a subscription stays small.
 MOST_TAGS: Final = 5
@@ -221,6 +227,7 @@ class StreamsConfig:
         consumer: what goes to the group member, without its prefix.
         producer: what goes to workers' connections, without its prefix.
         admin: what goes to connections for questions and transactions, without its prefix.
+        task_assignor: settings of the task assignor's own, without the prefix ``task.assignor.``.
         security: what goes to every connection, as it is.
     """
 
@@ -470,6 +477,7 @@ class StreamsConfig:
     consumer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     producer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     admin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    task_assignor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     security: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -540,10 +548,11 @@ class StreamsConfig:
                 f"'localhost:9092'}}, not a {type(settings).__name__}"
             )
         own: dict[str, Any] = {}
+        known = {declared.key for declared in settings_of(cls).values()}
         groups: dict[str, Any] = {name: {} for name in (*PREFIXES.values(), "security")}
         for key, value in settings.items():
             text = key if isinstance(key, str) else ""
-            prefix = next((p for p in PREFIXES if text.startswith(p) and text != p), None)
+            prefix = next((p for p in PREFIXES if text.startswith(p) and text not in {p, *known}), None)
             if prefix is not None:
                 groups[PREFIXES[prefix]][text.removeprefix(prefix)] = value
             elif text.startswith(SECURITY_PREFIXES):

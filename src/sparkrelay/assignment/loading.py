@@ -6,27 +6,43 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
+from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, LegacyStickyTaskAssignor, StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import TaskAssignor
 from sparkrelay.errors import ConfigException
+from sparkrelay.settings import nearest, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["load_assignor"]
+__all__ = ["load_assignor", "require_known_settings"]
 
 _KEY = "task.assignor.class"
+_PREFIX = "task.assignor."
+#: Kafka Streams' own, as its users' settings name them.
+_JAVA_NAMES: Final[Mapping[str, type[TaskAssignor]]] = MappingProxyType(
+    {
+        f"org.apache.kafka.streams.processor.{package}.{name}": kind
+        for package, name, kind in (
+            ("assignment.assignors", "StickyTaskAssignor", StickyTaskAssignor),
+            ("internals.assignment", "HighAvailabilityTaskAssignor", HighAvailabilityTaskAssignor),
+            ("internals.assignment", "LegacyStickyTaskAssignor", LegacyStickyTaskAssignor),
+            ("internals.assignment", "FallbackPriorTaskAssignor", FallbackPriorTaskAssignor),
+        )
+    }
+)
 
 
 def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str, Any]) -> TaskAssignor:
     """Return a configured assignor.
 
     Args:
-        setting: ``package.module:Class``, ``package.module.Class``, ``path/to/file.py:Class`` or the class itself;
-            None or "" is the default, the high-availability assignor. A relative path is looked for in the current
-            folder and then in those of ``sys.path``.
+        setting: ``package.module:Class``, ``package.module.Class``, ``path/to/file.py:Class``, the class itself, or the
+            Java name of one of Kafka Streams'; None or "" is the default, the high-availability assignor. A relative
+            path is looked for in the current folder and then in those of ``sys.path``.
         configs: The application's settings, handed to its ``configure``.
 
     Raises:
@@ -45,7 +61,31 @@ def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str
     return assignor
 
 
+def require_known_settings(assignor: TaskAssignor, configs: Mapping[str, Any]) -> None:
+    """Check that an assignor knows all settings that are meant for one, if it says which it has.
+
+    Raises:
+        ConfigException: it has no such setting.
+    """
+    # Not what is inherited: who derives from an assignor of ours may have settings that it does not name.
+    known: frozenset[str] | None = vars(type(assignor)).get("settings")
+    if known is None:
+        return
+    for key, value in configs.items():
+        if key.startswith(_PREFIX) and key != _KEY and key not in known:
+            raise ConfigException(
+                f"{type(assignor).__name__} has no setting {shown(key, value)}{nearest(key, [_KEY, *known])}"
+            )
+
+
 def _import(path: str) -> object:
+    if path in _JAVA_NAMES:
+        return _JAVA_NAMES[path]
+    if path.startswith("org.apache.kafka."):
+        raise ConfigException(
+            f"{_KEY}={path!r} is a class of Java. Of Kafka Streams' own there are {', '.join(_JAVA_NAMES)}; write "
+            "others in Python: docs/assignors.md"
+        )
     if path.endswith(".py"):
         raise ConfigException(f"{_KEY}={path!r} names a file but no class in it; write {path}:Class")
     # The last colon: a path may have others.

@@ -6,7 +6,7 @@ import abc
 import enum
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["AssignmentError", "GroupAssignment", "GroupSubscription", "TaskAssignment", "TaskAssignor"]
+__all__ = ["NO_SETTINGS", "AssignmentError", "GroupAssignment", "GroupSubscription", "TaskAssignment", "TaskAssignor"]
 
 
 class AssignmentError(enum.Enum):
@@ -79,13 +79,23 @@ class GroupAssignment:
     group_assignment: Mapping[str, ConsumerAssignment] = field(hash=False)
 
 
+#: Of an assignor that has none of its own.
+NO_SETTINGS: Final[frozenset[str]] = frozenset()
+
+
 class TaskAssignor(abc.ABC):
     """Places tasks on processes; which consumer of a process runs a task is not its business.
 
     One instance lives as long as its member and is called only while that member leads the group, one call at a time,
     on a thread of its own. :meth:`assign` must not wait for other members. An answer that takes longer than half of
     ``max.poll.interval.ms`` is not waited for: every member gets an error, and gives up.
+
+    Attributes:
+        settings: the assignor's own settings, which begin with ``task.assignor.``: a class that names them has others
+            with that beginning refused. None: any are passed on to :meth:`configure`.
     """
+
+    settings: ClassVar[frozenset[str] | None] = None
 
     def configure(self, configs: Mapping[str, Any]) -> None:  # noqa: B027 - optional, KIP-924's Configurable
         """Take the application's settings; called once, before anything else."""

@@ -36,6 +36,8 @@ class ConsumerStickyTaskAssignor(TaskAssignor):
     Standbys are unknown to a consumer; they come from ``task_assignment_utils.default_standby_task_assignment``.
     """
 
+    settings = frozenset()
+
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task."""
         states = application_state.kafka_streams_states(compute_task_lags=False)

@@ -22,22 +22,56 @@ are, and those change meanwhile, each rebalance could find another task to hand 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparkrelay.assignment import TaskAssignment, TaskAssignor
+from sparkrelay.assignment import TaskAssignment, TaskAssignor, number_setting
 from sparkrelay.assignors.cruise_control_goals import Action, Cluster, EvenCounts, Goal, RackAwareness, limits
+from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from fractions import Fraction
 
     from sparkrelay.assignment import ApplicationState, TaskId
 
 __all__ = ["CruiseControlTaskAssignor"]
 
-_REPLICA_PERCENT = 9
-_TOPIC_PERCENT = 180
-_TOPIC_GAPS = (2, 40)
-_LEADER_PERCENT = 9
+_PREFIX: Final = "task.assignor.cruise.control."
+_REPLICAS: Final = f"{_PREFIX}replica.count.balance.threshold"
+_TOPIC: Final = f"{_PREFIX}topic.replica.count.balance.threshold"
+_TOPIC_MIN_GAP: Final = f"{_PREFIX}topic.replica.count.balance.min.gap"
+_TOPIC_MAX_GAP: Final = f"{_PREFIX}topic.replica.count.balance.max.gap"
+_LEADERS: Final = f"{_PREFIX}leader.replica.count.balance.threshold"
+
+
+class _Limits(NamedTuple):
+    """How far from its share a process may be, in percent, and in copies."""
+
+    replicas: Fraction
+    topic: Fraction
+    topic_gaps: tuple[int, int]
+    leaders: Fraction
+
+    @classmethod
+    def of(cls, configs: Mapping[str, Any]) -> _Limits:
+        """Read Cruise Control's thresholds, of which nine tenths are used.
+
+        Raises:
+            ConfigException: one is no such number.
+        """
+
+        def percent(key: str, default: str) -> Fraction:
+            return (number_setting(configs, key, default, least=1) - 1) * 90
+
+        gaps = (
+            number_setting(configs, _TOPIC_MIN_GAP, "2", least=0),
+            number_setting(configs, _TOPIC_MAX_GAP, "40", least=0),
+        )
+        if gaps[0] > gaps[1]:
+            raise ConfigException(f"{_TOPIC_MIN_GAP}={gaps[0]} is more than {_TOPIC_MAX_GAP}={gaps[1]}")
+        return cls(
+            percent(_REPLICAS, "1.10"), percent(_TOPIC, "3.00"), (int(gaps[0]), int(gaps[1])), percent(_LEADERS, "1.10")
+        )
 
 
 class CruiseControlTaskAssignor(TaskAssignor):
@@ -60,31 +94,40 @@ class CruiseControlTaskAssignor(TaskAssignor):
     so here it is met as far as there are racks.
     """
 
+    settings = frozenset({_REPLICAS, _TOPIC, _TOPIC_MIN_GAP, _TOPIC_MAX_GAP, _LEADERS})
+
+    def __init__(self) -> None:
+        self._limits = _Limits.of({})
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Take the goals' thresholds."""
+        self._limits = _Limits.of(configs)
+
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task."""
         cluster = Cluster(application_state)
         if cluster.processes:
-            _place_leaders(cluster)
-            _place_followers(cluster)
+            _place_leaders(cluster, self._limits)
+            _place_followers(cluster, self._limits)
         return TaskAssignment(cluster.to_assignments())
 
 
-def _place_leaders(cluster: Cluster) -> None:
+def _place_leaders(cluster: Cluster, near: _Limits) -> None:
     """Decide who runs what, without a look at standbys but as copies that could take over."""
-    _elect(cluster)
+    _elect(cluster, near)
     for task, nodes in cluster.origin.items():
         for node in sorted(nodes - set(cluster.holders[task])):
             cluster.add(task, node)
     goals: list[Goal] = [
-        EvenCounts(cluster, lambda _task: 0, percent=_LEADER_PERCENT, leaders_only=True),
-        EvenCounts(cluster, _subtopology, percent=_TOPIC_PERCENT, gaps=_TOPIC_GAPS, leaders_only=True),
+        EvenCounts(cluster, lambda _task: 0, percent=near.leaders, leaders_only=True),
+        EvenCounts(cluster, _subtopology, percent=near.topic, gaps=near.topic_gaps, leaders_only=True),
     ]
     _optimize(cluster, goals, lambda action: not cluster.interrupts(action))
     _optimize(cluster, goals, lambda _action: True)
     cluster.drop_followers()
 
 
-def _elect(cluster: Cluster) -> None:
+def _elect(cluster: Cluster, near: _Limits) -> None:
     """Leave tasks with who runs them, and give the others a leader."""
     led = [0] * len(cluster.processes)
 
@@ -95,7 +138,7 @@ def _elect(cluster: Cluster) -> None:
     for task, node in cluster.runner.items():
         lead(task, node)
     tasks, threads = len(cluster.wanted), sum(cluster.threads)
-    fewest = [limits(tasks * count, threads, _LEADER_PERCENT)[0] for count in cluster.threads]
+    fewest = [limits(tasks * count, threads, near.leaders)[0] for count in cluster.threads]
     waiting = [task for task in cluster.wanted if task not in cluster.runner]
     for done, task in enumerate(waiting):
         poor = [node for node in cluster.nodes if led[node] < fewest[node]]
@@ -105,7 +148,7 @@ def _elect(cluster: Cluster) -> None:
         lead(task, min(with_copy or choice, key=lambda node: (node not in poor, led[node] / cluster.threads[node])))
 
 
-def _place_followers(cluster: Cluster) -> None:
+def _place_followers(cluster: Cluster, near: _Limits) -> None:
     """Keep as many copies as are wanted, make those that are missing, and move them as the goals wish."""
     racks = RackAwareness(cluster)
     for make in (False, True):
@@ -117,8 +160,8 @@ def _place_followers(cluster: Cluster) -> None:
                 cluster.add(task, min(free, key=lambda node: (not racks.has_room(task, node), cluster.load(node))))
     goals: list[Goal] = [
         racks,
-        EvenCounts(cluster, lambda _task: 0, percent=_REPLICA_PERCENT),
-        EvenCounts(cluster, _subtopology, percent=_TOPIC_PERCENT, gaps=_TOPIC_GAPS),
+        EvenCounts(cluster, lambda _task: 0, percent=near.replicas),
+        EvenCounts(cluster, _subtopology, percent=near.topic, gaps=near.topic_gaps),
     ]
     _optimize(cluster, goals, lambda action: not cluster.is_leader(action.task, action.source))
 

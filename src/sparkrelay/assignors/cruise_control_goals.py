@@ -12,6 +12,7 @@ from sparkrelay.assignment import AssignedTask, KafkaStreamsAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from fractions import Fraction
 
     from sparkrelay.assignment import ApplicationState, ProcessId, TaskId
 
@@ -182,7 +183,7 @@ class EvenCounts:
         cluster: Cluster,
         kind: Callable[[TaskId], int],
         *,
-        percent: int,
+        percent: Fraction,
         gaps: tuple[int, int] | None = None,
         leaders_only: bool = False,
     ) -> None:
@@ -284,7 +285,7 @@ class EvenCounts:
         return lambda node: counts[node] / threads[node]
 
 
-def limits(share: int, parts: int, percent: int, gaps: tuple[int, int] | None = None) -> tuple[int, int]:
+def limits(share: int, parts: int, percent: Fraction, gaps: tuple[int, int] | None = None) -> tuple[int, int]:
     """Return the least and the most that is near ``share / parts``, rounded outwards."""
     lower = max(0, share * (100 - percent) // (100 * parts))
     upper = -(-share * (100 + percent) // (100 * parts))

@@ -10,31 +10,56 @@ over has none in the middle of it, and where Elasticsearch remembers the target 
 old place, where there is a copy, is where it begins again. It must be the one that moves on, and not another in its
 stead, or the two would take turns for ever.
 
-Weights of two nodes are only ever compared for the same index, so both averages cancel out, and with the usual factors
-(0.45, 0.55, threshold 1.0) everything is a whole number of twentieths: no rounding decides an assignment here.
+Weights of two nodes are only ever compared for the same index, so both averages cancel out. Factors and threshold
+become whole numbers of one unit (a twentieth for the usual 0.45, 0.55 and 1.0): no rounding decides an assignment here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from math import lcm
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparkrelay.assignment import AssignedTask, KafkaStreamsAssignment, TaskAssignment, TaskAssignor
+from sparkrelay.assignment import AssignedTask, KafkaStreamsAssignment, TaskAssignment, TaskAssignor, number_setting
+from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.assignment import ApplicationState, ProcessId, TaskId
 
 __all__ = ["ElasticsearchTaskAssignor"]
 
-# In twentieths: cluster.routing.allocation.balance.shard, .index and .threshold.
-_SHARD_BALANCE = 9
-_INDEX_BALANCE = 11
-_THRESHOLD = 20
+_SHARD: Final = "task.assignor.elasticsearch.balance.shard"
+_INDEX: Final = "task.assignor.elasticsearch.balance.index"
+_THRESHOLD: Final = "task.assignor.elasticsearch.balance.threshold"
 
 _ACTIVE = AssignedTask.Type.ACTIVE
 _STANDBY = AssignedTask.Type.STANDBY
+
+
+class _Balance(NamedTuple):
+    """What weights are made of, as whole numbers of one unit."""
+
+    of_all: int
+    of_index: int
+    threshold: int
+
+    @classmethod
+    def of(cls, configs: Mapping[str, Any]) -> _Balance:
+        """Read ``cluster.routing.allocation.balance.shard``, ``.index`` and ``.threshold``.
+
+        Raises:
+            ConfigException: one is no such number, or both factors are 0.
+        """
+        shard = number_setting(configs, _SHARD, "0.45", least=0)
+        index = number_setting(configs, _INDEX, "0.55", least=0)
+        # Below 1 a shard that moves would make as large a difference the other way round.
+        threshold = number_setting(configs, _THRESHOLD, "1.0", least=1)
+        if not shard + index:
+            raise ConfigException(f"{_SHARD} and {_INDEX} are both 0: then nothing is ever uneven")
+        unit = lcm(shard.denominator, index.denominator, (threshold * (shard + index)).denominator)
+        return cls(int(shard * unit), int(index * unit), int(threshold * (shard + index) * unit))
 
 
 class ElasticsearchTaskAssignor(TaskAssignor):
@@ -54,9 +79,18 @@ class ElasticsearchTaskAssignor(TaskAssignor):
     over stops, so those that run move only if moving the others is not enough.
     """
 
+    settings = frozenset({_SHARD, _INDEX, _THRESHOLD})
+
+    def __init__(self) -> None:
+        self._balance = _Balance.of({})
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Take the factors and the threshold."""
+        self._balance = _Balance.of(configs)
+
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task."""
-        cluster = _Cluster(application_state)
+        cluster = _Cluster(application_state, self._balance)
         if cluster.processes:
             cluster.keep()
             cluster.allocate()
@@ -69,7 +103,8 @@ class ElasticsearchTaskAssignor(TaskAssignor):
 class _Cluster:
     """Shards on nodes; a node is a position in ``processes``, an index a subtopology."""
 
-    def __init__(self, state: ApplicationState) -> None:
+    def __init__(self, state: ApplicationState, balance: _Balance) -> None:
+        self._balance = balance
         self._states = state.kafka_streams_states(compute_task_lags=False)
         self.processes: list[ProcessId] = sorted(self._states)
         self._nodes = range(len(self.processes))
@@ -167,7 +202,7 @@ class _Cluster:
         self._total[node] += 1
 
     def _weight(self, index: int, node: int) -> int:
-        return _SHARD_BALANCE * self._total[node] + _INDEX_BALANCE * len(self._shards[index][node])
+        return self._balance.of_all * self._total[node] + self._balance.of_index * len(self._shards[index][node])
 
     def _spread(self, index: int) -> int:
         weights = [self._weight(index, node) for node in self._nodes]
@@ -184,7 +219,7 @@ class _Cluster:
         for node in self._nodes:
             if task in shards[node]:
                 continue
-            weight = _SHARD_BALANCE * self._total[node] + _INDEX_BALANCE * len(shards[node])
+            weight = self._weight(task.subtopology, node)
             if best is None or weight < best_weight or (weight == best_weight and self._comes_next(task, node, best)):
                 best, best_weight = node, weight
         return best
@@ -208,9 +243,9 @@ class _Cluster:
         while low < high:
             lightest, heaviest = order[low], order[high]
             if self._shards[index][heaviest]:
-                if self._weight(index, heaviest) - self._weight(index, lightest) <= _THRESHOLD:
+                if self._weight(index, heaviest) - self._weight(index, lightest) <= self._balance.threshold:
                     second = self._weight(index, order[high - 1]) - self._weight(index, order[0])
-                    if not (low > 0 and high > 1 and second > _THRESHOLD):
+                    if not (low > 0 and high > 1 and second > self._balance.threshold):
                         break
                 elif self._relocate(index, heaviest, lightest, may_stop=may_stop):
                     moved = True

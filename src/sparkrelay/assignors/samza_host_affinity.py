@@ -41,6 +41,8 @@ class SamzaHostAffinityTaskAssignor(TaskAssignor):
     ``task_assignment_utils.default_standby_task_assignment``, which keeps to the same rule.
     """
 
+    settings = frozenset()
+
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task."""
         states = application_state.kafka_streams_states(compute_task_lags=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sparkrelay.cli.assignor_settings import AssignorSettings, read_assignor_settings
 from sparkrelay.cli.command_config import CommandConfig, read_properties
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ConfigException, SparkRelayError
@@ -86,6 +87,7 @@ def plan(
     assignor: Annotated[
         str | None, Parameter(help="Who decides: package.module:Class or file.py:Class; left out, the group's own.")
     ] = None,
+    assignor_setting: AssignorSettings = (),
     restore_rate: Annotated[float, Parameter(help="Records a second that one instance restores.")] = _RESTORE_RATE,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:
@@ -121,6 +123,7 @@ def plan(
             remove=remove or [],
             threads=threads,
             assignor=assignor,
+            settings=read_assignor_settings(assignor_setting),
             restore_rate=restore_rate,
             as_json=as_json,
         )
@@ -194,12 +197,13 @@ def _answer(
     remove: list[str],
     threads: int,
     assignor: str | None,
+    settings: Mapping[str, str],
     restore_rate: float,
     as_json: bool,
 ) -> None:
     from rich.console import Console  # noqa: PLC0415
 
-    from sparkrelay.assignment import load_assignor  # noqa: PLC0415
+    from sparkrelay.assignment import load_assignor, require_known_settings  # noqa: PLC0415
     from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
     from sparkrelay.planning.report import Report  # noqa: PLC0415
     from sparkrelay.planning.what_if import moves_by_place, what_if  # noqa: PLC0415
@@ -207,11 +211,12 @@ def _answer(
     if "" not in sys.path:
         sys.path.append("")  # an installed command does not look in the current folder
     try:
-        decides = load_assignor(assignor or group.assignor, {})
+        decides = load_assignor(assignor or group.assignor, settings)
     except ConfigException as error:
         if assignor is not None:
             raise
         raise ConfigException(f"the group's own assignor is not here ({error}); name it by --assignor") from error
+    require_known_settings(decides, settings)
     leaving = {find_process(group.state, name) for name in remove}
     present = group.state.clients.keys() - leaving
     joining = new_process_ids(present, add)

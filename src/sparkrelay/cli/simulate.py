@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from sparkrelay.cli.assignor_settings import AssignorSettings, read_assignor_settings
 from sparkrelay.errors import ConfigException
 from sparkrelay.simulate.contestants import Contestant, contestants
 from sparkrelay.simulate.picture import check_picture, write_picture
@@ -56,6 +57,7 @@ def simulate(
         list[str] | None,
         Parameter(help="package.module:Class or ./file.py:Class; may be repeated (all of ours).", negative=""),
     ] = None,
+    assignor_setting: AssignorSettings = (),
     and_ours: Annotated[bool, Parameter(help="With --assignor: compare with ours too.", negative="")] = False,
     churn: Annotated[
         list[Churn] | None, Parameter(help="Only this kind of churn; may be repeated (all).", negative="")
@@ -75,7 +77,8 @@ def simulate(
     _check_outputs(scenarios, cores, json_file, (csv, parquet), picture)
     if "" not in sys.path:
         sys.path.append("")  # an installed command does not look in the current folder
-    chosen = _chosen(assignor, and_ours)
+    settings = read_assignor_settings(assignor_setting)
+    chosen = _chosen(assignor, and_ours, settings)
     # Nothing heavy is imported until the wishes are known to be good.
     from sparkrelay import spark_session  # noqa: PLC0415
     from sparkrelay.simulate.study import run_study, summarize, watched  # noqa: PLC0415
@@ -105,7 +108,7 @@ def simulate(
     try:
         began = time.monotonic()
         groups = mixed_scenarios(scenarios, seed=seed, kinds=[kind.value for kind in churn] if churn else None)
-        results = run_study(spark, groups, [contestant.kind for contestant in chosen]).persist()
+        results = run_study(spark, groups, [contestant.kind for contestant in chosen], settings=settings).persist()
         with _progress(errors) as show, watched(spark, show):
             results.count()
         took_s = time.monotonic() - began
@@ -136,14 +139,14 @@ def simulate(
     return 0
 
 
-def _chosen(assignor: Sequence[str] | None, and_ours: bool) -> Sequence[Contestant]:
+def _chosen(assignor: Sequence[str] | None, and_ours: bool, settings: Mapping[str, str]) -> Sequence[Contestant]:
     if not assignor:
-        return contestants()
-    asked = contestants(assignor)
+        return contestants(settings=settings)
+    asked = contestants(assignor, settings)
     if not and_ours:
         return asked
     ours = [contestant.kind for contestant in contestants()]
-    return contestants([*(contestant.kind for contestant in asked if contestant.kind not in ours), *ours])
+    return contestants([*(contestant.kind for contestant in asked if contestant.kind not in ours), *ours], settings)
 
 
 def _in_order(summary: list[dict[str, Any]], chosen: Sequence[Contestant]) -> list[dict[str, Any]]:

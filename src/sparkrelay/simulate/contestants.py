@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkrelay.assignment import TaskAssignor, load_assignor
+from sparkrelay.assignment import TaskAssignor, load_assignor, require_known_settings
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["OURS", "Contestant", "contestants"]
 
@@ -33,29 +33,36 @@ class Contestant(NamedTuple):
     Attributes:
         name: What its rows are called.
         kind: The class; each simulation makes a new one.
+        settings: What each is configured with.
     """
 
     name: str
     kind: type[TaskAssignor]
+    settings: Mapping[str, str]
 
     def make(self) -> TaskAssignor:
         """Return a new, configured assignor."""
-        return load_assignor(self.kind, {})
+        return load_assignor(self.kind, self.settings)
 
 
-def contestants(settings: Iterable[str | type[TaskAssignor]] | None = None) -> tuple[Contestant, ...]:
+def contestants(
+    named: Iterable[str | type[TaskAssignor]] | None = None, settings: Mapping[str, str] | None = None
+) -> tuple[Contestant, ...]:
     """Load the assignors of a study.
 
     Args:
-        settings: Import paths, paths of files, or classes; None for ours, without those that this installation lacks.
+        named: Import paths, paths of files, or classes; None for ours, without those that this installation lacks.
+        settings: What each is configured with, such as ``task.assignor.elasticsearch.balance.index``.
 
     Raises:
-        ConfigException: one that was asked for cannot be loaded, or is asked for twice.
+        ConfigException: one that was asked for cannot be loaded, or is asked for twice; or none has such a setting.
     """
-    if settings is None:
+    given = dict(settings or {})
+    if named is None:
         found = [kind for kind in map(_if_installed, OURS) if kind is not None]
     else:
-        found = [type(load_assignor(setting, {})) for setting in settings]
+        found = [type(load_assignor(one, given)) for one in named]
+    _require_known(found, given)
     if not found:
         raise ConfigException("a study needs at least one assignor; give --assignor package.module:Class")
     names = [_short(kind) for kind in found]
@@ -63,7 +70,25 @@ def contestants(settings: Iterable[str | type[TaskAssignor]] | None = None) -> t
         names = [f"{kind.__module__}:{kind.__qualname__}" for kind in found]
     if len(set(names)) < len(names):
         raise ConfigException(f"an assignor is named twice: {', '.join(sorted(names))}; name each once")
-    return tuple(map(Contestant, names, found))
+    return tuple(Contestant(name, kind, given) for name, kind in zip(names, found, strict=True))
+
+
+def _require_known(kinds: Iterable[type[TaskAssignor]], settings: dict[str, str]) -> None:
+    """Refuse a setting that no assignor of the study has."""
+    refusals = {}
+    for key, value in settings.items():
+        if not key.startswith("task.assignor."):
+            raise ConfigException(f"{key}={value}: settings of assignors begin with task.assignor.")
+        for kind in kinds:
+            try:
+                require_known_settings(kind(), {key: value})
+            except ConfigException as error:
+                refusals[key] = error
+            else:
+                refusals.pop(key, None)
+                break
+    if refusals:
+        raise next(iter(refusals.values()))
 
 
 def _if_installed(path: str) -> type[TaskAssignor] | None:

@@ -26,7 +26,7 @@ from sparkrelay.simulate.scenario import Scenario
 from sparkrelay.simulate.simulation import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -69,6 +69,7 @@ def run_study(
     scenarios: DataFrame | Iterable[Scenario],
     assignors: Iterable[str | type[TaskAssignor]] | None = None,
     *,
+    settings: Mapping[str, str] | None = None,
     limit_s: float = 10.0,
 ) -> DataFrame:
     """Simulate every scenario with every assignor.
@@ -78,6 +79,7 @@ def run_study(
         scenarios: Scenarios, or a DataFrame with columns named as the fields of :class:`Scenario`; columns that are
             left out have the field's default.
         assignors: Import paths, paths of files (``./mine.py:Mine``), or classes; None for all of ours.
+        settings: What each assignor is configured with: ``task.assignor.`` and more.
         limit_s: Wall-clock seconds after which one simulation is given up, its assignor having failed: some loop for
             ever. The usual simulation takes milliseconds.
 
@@ -88,7 +90,7 @@ def run_study(
     Raises:
         ConfigException: an assignor cannot be loaded, a column is unknown, or there is no scenario.
     """
-    chosen = contestants(assignors)
+    chosen = contestants(assignors, settings)
     for contestant in chosen:
         _ship(contestant.kind)
     if isinstance(scenarios, DataFrame):

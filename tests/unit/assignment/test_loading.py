@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sparkrelay.assignment import HighAvailabilityTaskAssignor, StickyTaskAssignor, load_assignor
+from sparkrelay.assignment import (
+    HighAvailabilityTaskAssignor,
+    StickyTaskAssignor,
+    load_assignor,
+    require_known_settings,
+)
 from sparkrelay.errors import ConfigException
 
 SOURCE = """
@@ -125,3 +130,33 @@ def test_an_assignor_that_needs_arguments_is_refused():
 def test_a_module_that_is_not_found_is_reported_with_the_remedy():
     with pytest.raises(ConfigException, match=r"'not_here:Mine' cannot be imported.*PYTHONPATH, or name the file"):
         load_assignor("not_here:Mine", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("org.apache.kafka.streams.processor.assignment.assignors.StickyTaskAssignor", StickyTaskAssignor),
+        (
+            "org.apache.kafka.streams.processor.internals.assignment.HighAvailabilityTaskAssignor",
+            HighAvailabilityTaskAssignor,
+        ),
+    ],
+)
+def test_by_javas_name(name, kind):
+    assert type(load_assignor(name, {})) is kind
+
+
+def test_another_class_of_java_is_refused_with_those_that_there_are():
+    with pytest.raises(ConfigException, match=r"Nothing' is a class of Java.*assignors\.StickyTaskAssignor"):
+        load_assignor("org.apache.kafka.streams.Nothing", {})
+
+
+def test_an_assignor_that_names_its_settings_has_no_others(file):
+    assignor = load_assignor(None, {})
+    require_known_settings(assignor, {"task.assignor.class": "", "application.id": "app"})
+    with pytest.raises(ConfigException, match=r"has no setting task.assignor.clas='x'; did you mean 'task.ass"):
+        require_known_settings(assignor, {"task.assignor.clas": "x"})
+    # Mine derives from one that has none.
+    mine = load_assignor(f"{file}:Mine", {"task.assignor.mine": 3})
+    require_known_settings(mine, {"task.assignor.mine": 3})
+    assert mine.seen["task.assignor.mine"] == 3

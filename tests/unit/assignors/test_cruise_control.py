@@ -3,6 +3,7 @@
 import pytest
 
 from sparkrelay.assignors import CruiseControlTaskAssignor
+from sparkrelay.errors import ConfigException
 
 # Before, partitions of each subtopology, standbys, racks: after.
 EXAMPLES = {
@@ -101,3 +102,30 @@ def test_processes_without_a_rack_are_racks_of_their_own(group, table):
     # Racks: a, and process 3 and 4 for themselves; the standby of 0_0 goes to 3, its leader being in a.
     state = group({1: "0_0", 2: "/ 0_0", 3: "", 4: ""}, [1], replicas=1, racks={1: "a", 2: "a"})
     assert table(CruiseControlTaskAssignor().assign(state)) == {1: "0_0", 2: "", 3: "/ 0_0", 4: ""}
+
+
+def configured(**settings):
+    assignor = CruiseControlTaskAssignor()
+    assignor.configure({f"task.assignor.cruise.control.{key.replace('_', '.')}": of for key, of in settings.items()})
+    return assignor
+
+
+def test_limits_are_settings(group, table):
+    # A share of 4: nine tenths of 100 % allow 1 to 8 leaders, and the usual limits 3 to 5.
+    before = {1: "0_0 0_1 0_2 0_3 0_4 0_5 0_6", 2: "0_7"}
+    state = group(before, [8])
+    assert table(CruiseControlTaskAssignor().assign(state)) != before
+    wide = configured(leader_replica_count_balance_threshold="2.0", replica_count_balance_threshold=2)
+    assert table(wide.assign(state)) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"replica_count_balance_threshold": 0.9}, "replica.count.balance.threshold=0.9 must be a number from 1 to"),
+        ({"topic_replica_count_balance_min_gap": 50}, r"min.gap=50 is more than .*max.gap=40"),
+    ],
+)
+def test_what_is_no_limit_is_refused(settings, message):
+    with pytest.raises(ConfigException, match=message):
+        configured(**settings)

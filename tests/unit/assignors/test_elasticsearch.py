@@ -3,6 +3,7 @@
 import pytest
 
 from sparkrelay.assignors import ElasticsearchTaskAssignor
+from sparkrelay.errors import ConfigException
 
 # Before, partitions of each subtopology, standbys: after.
 EXAMPLES = {
@@ -93,3 +94,39 @@ def test_the_window_shrinks_where_the_heaviest_has_nothing_to_give(group, table)
 def test_tasks_without_a_changelog_have_no_replicas(group, table):
     state = group({1: "", 2: ""}, [2, 2], replicas=1, stateless=[1])
     assert table(ElasticsearchTaskAssignor().assign(state)) == {1: "0_0 1_0 / 0_1", 2: "0_1 1_1 / 0_0"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "before", "partitions", "after"),
+    [
+        # Two shards more on one node are a difference of 2, in whatever unit.
+        ("threshold", "2", {1: "0_0 0_1", 2: ""}, [2], {1: "0_0 0_1", 2: ""}),
+        ("threshold", 1.99, {1: "0_0 0_1", 2: ""}, [2], {1: "0_1", 2: "0_0"}),
+        # Totals alone count: they are even.
+        ("index", 0, {1: "0_0 0_1", 2: "1_0 1_1"}, [2, 2], {1: "0_0 0_1", 2: "1_0 1_1"}),
+        # Of each index alone: for index 0 it is 2 against 0, for index 1 as well.
+        ("shard", "0", {1: "0_0 0_1 1_0 1_1", 2: ""}, [2, 2], {1: "0_1 1_1", 2: "0_0 1_0"}),
+    ],
+)
+def test_factors_and_threshold_are_settings(group, table, name, value, before, partitions, after):
+    assignor = ElasticsearchTaskAssignor()
+    assignor.configure({f"task.assignor.elasticsearch.balance.{name}": value})
+    assert table(assignor.assign(group(before, partitions))) == after
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": "0.5"}, "balance.threshold='0.5' must be a number from 1 to 1000000, such as 1.0"),
+        ({"shard": "much"}, "balance.shard='much' must be a number from 0"),
+        ({"index": True}, "balance.index=True must be a number"),
+        ({"index": float("nan")}, "balance.index=nan must be a number"),
+        ({"index": "1" * 100_000}, "must be a number"),
+        ({"index": "1e999999999"}, "must be a number"),
+        ({"shard": 0, "index": 0}, "are both 0"),
+    ],
+)
+def test_what_is_no_factor_is_refused(settings, message):
+    given = {f"task.assignor.elasticsearch.balance.{name}": value for name, value in settings.items()}
+    with pytest.raises(ConfigException, match=message):
+        ElasticsearchTaskAssignor().configure(given)

@@ -2,13 +2,21 @@
 
 import re
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 import sparkrelay.assignment
 import sparkrelay.assignors
-from sparkrelay.assignment import AssignmentError, load_assignor, task_assignment_utils, validate
+from sparkrelay.assignment import (
+    AssignmentError,
+    load_assignor,
+    require_known_settings,
+    task_assignment_utils,
+    validate,
+)
+from sparkrelay.errors import ConfigException
 
 PAGE = (Path(__file__).parents[3] / "docs" / "assignors.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -39,6 +47,16 @@ def test_the_example_is_short():
 )
 def test_the_example_can_be_named_in_all_ways_of_the_page(folder, setting):
     assert type(load_assignor(setting, {})).__name__ == "MyAssignor"
+
+
+def test_the_page_s_assignor_with_a_setting_gets_it():
+    names = {}
+    exec(block("class WithSlack"), names)
+    assignor = load_assignor(names["WithSlack"], {"task.assignor.mine.slack": "0.2"})
+    assert assignor.slack == Fraction(1, 5)
+    assert load_assignor(names["WithSlack"], {}).slack == Fraction(1, 10)
+    with pytest.raises(ConfigException, match="has no setting task.assignor.mine.slak='1'; did you mean"):
+        require_known_settings(assignor, {"task.assignor.mine.slak": "1"})
 
 
 def test_the_pages_own_test_passes(folder):

@@ -34,7 +34,7 @@ def test_an_assignor_in_the_current_folder_is_found_by_its_module(tmp_path):
     script = (
         "import sys; sys.path.remove('')\n"  # as an installed command has it
         "from sparkrelay.cli import app, simulate\n"
-        "simulate._chosen = lambda names, _: sys.exit(f'{simulate.contestants(names)[0].name} is found')\n"
+        "simulate._chosen = lambda names, *_: sys.exit(f'{simulate.contestants(names)[0].name} is found')\n"
         "app.run(['simulate', '--assignor', 'mine_here:Mine'])"
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)

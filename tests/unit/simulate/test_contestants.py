@@ -51,3 +51,13 @@ def test_a_class_called_assignor_keeps_a_name():
     kind = type("Assignor", (StickyTaskAssignor,), {})
     assert issubclass(kind, TaskAssignor)
     assert contestants([kind])[0].name == "Assignor"
+
+
+def test_settings_are_for_those_that_have_them():
+    index = "task.assignor.elasticsearch.balance.index"
+    both = ["sparkrelay.assignors:ElasticsearchTaskAssignor", StickyTaskAssignor]
+    assert [contestant.settings for contestant in contestants(both, {index: "0"})] == [{index: "0"}] * 2
+    with pytest.raises(ConfigException, match="StickyTaskAssignor has no setting task.assignor.elasticsearch"):
+        contestants([StickyTaskAssignor], {index: "0"})
+    with pytest.raises(ConfigException, match="must be a number"):
+        contestants(both, {index: "little"})

@@ -78,6 +78,8 @@ class KafkaStreams(Queryable):
         parts.check_client_settings(self._config)
         load = functools.partial(parts.load_assignor, configs=MaskedSettings(config))
         assignor = load(self._config.task_assignor_class)
+        # Not of others' assignors, which this one loads where it leads a group whose members differ.
+        parts.require_known_settings(assignor, config)
         check_session(spark)
         self._console = Console(self._config.application_id, quiet=quiet, read=self.snapshot)
         self._life = Life(self._config.application_id, self._console.on_state)

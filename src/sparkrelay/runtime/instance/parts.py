@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment import load_assignor
+from sparkrelay.assignment import load_assignor, require_known_settings
 from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.instance.page_details import page_address, page_details
@@ -37,6 +37,7 @@ __all__ = [
     "make_processes",
     "page_address",
     "page_details",
+    "require_known_settings",
     "serve_queries",
 ]
 

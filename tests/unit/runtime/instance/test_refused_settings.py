@@ -19,6 +19,15 @@ CONFIG = {"application.id": "app", "bootstrap.servers": "localhost:1"}
         ({"application.id": "no/slash"}, "application.id='no/slash': use 1 to 200"),
         ({"bootstrap.servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
         ({"task.assignor.class": "no.such:Assignor"}, "no.such:Assignor"),
+        (
+            {"task.assignor.clas": "mine"},
+            "HighAvailabilityTaskAssignor has no setting.*did you mean 'task.assignor.class'",
+        ),
+        (
+            {"task.assignor.class": "sparkrelay.assignors:ElasticsearchTaskAssignor"}
+            | {"task.assignor.elasticsearch.balance.indx": 1},
+            "did you mean 'task.assignor.elasticsearch.balance.index'",
+        ),
         ({"consumer.fetch.min.byte": 1}, "fetch.min.byte=1.*did you mean 'fetch.min.bytes'"),
         ({"consumer.group.id": "mine"}, "'consumer.group.id'.*set 'application.id' instead"),
         ({"consumer.isolation.level": "read_uncommitted"}, "'consumer.isolation.level'.*needs 'read_committed'"),
