@@ -11,7 +11,7 @@ from sparkrelay.errors import ConfigException
 __all__ = ["AssignorSettings", "read_assignor_settings"]
 
 AssignorSettings = Annotated[
-    tuple[str, ...],
+    list[str] | None,
     Parameter(
         name="--assignor-setting",
         negative="",
@@ -20,14 +20,14 @@ AssignorSettings = Annotated[
 ]
 
 
-def read_assignor_settings(words: tuple[str, ...]) -> dict[str, str]:
+def read_assignor_settings(words: list[str] | None) -> dict[str, str]:
     """Return the settings by key.
 
     Raises:
         ConfigException: a word is none.
     """
     found = {}
-    for word in words:
+    for word in words or ():
         key, equals, value = word.partition("=")
         if not (key.startswith("task.assignor.") and equals):
             raise ConfigException(f"--assignor-setting {word}: give KEY=VALUE, of which KEY begins with task.assignor.")

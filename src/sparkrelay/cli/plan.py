@@ -87,7 +87,7 @@ def plan(
     assignor: Annotated[
         str | None, Parameter(help="Who decides: package.module:Class or file.py:Class; left out, the group's own.")
     ] = None,
-    assignor_setting: AssignorSettings = (),
+    assignor_setting: AssignorSettings = None,
     restore_rate: Annotated[float, Parameter(help="Records a second that one instance restores.")] = _RESTORE_RATE,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:

@@ -57,7 +57,7 @@ def simulate(
         list[str] | None,
         Parameter(help="package.module:Class or ./file.py:Class; may be repeated (all of ours).", negative=""),
     ] = None,
-    assignor_setting: AssignorSettings = (),
+    assignor_setting: AssignorSettings = None,
     and_ours: Annotated[bool, Parameter(help="With --assignor: compare with ours too.", negative="")] = False,
     churn: Annotated[
         list[Churn] | None, Parameter(help="Only this kind of churn; may be repeated (all).", negative="")

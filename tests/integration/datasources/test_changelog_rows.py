@@ -62,7 +62,7 @@ def check_partitions(driver, name):
     spec, known = description(fetcher, store).spec, 0
     for span in store.spans:
         for row in (row for batch in changelog_rows(fetcher, spec, span) for row in batch.to_pylist()):
-            partition = partition_of(spec, {key: (row[key],) for key in spec.keys}, PARTITIONS)
+            partition = partition_of(spec, {key: row[key] for key in spec.keys}, PARTITIONS)
             assert partition in {None, span.partition.partition}, row
             known += partition is not None
     return known
