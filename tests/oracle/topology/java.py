@@ -34,7 +34,7 @@ class KafkaStreamsOracle:
         """Return what Kafka Streams says to a case."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        self._child.stdin.write(json.dumps({"spec": case["spec"], "input": case["input"]}) + "\n")
+        self._child.stdin.write(json.dumps(case) + "\n")
         self._child.stdin.flush()
         line = self._child.stdout.readline()
         if not line:

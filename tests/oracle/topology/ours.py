@@ -8,32 +8,30 @@ import shutil
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from pyspark.sql import functions as F
-from tests.oracle.topology.specs import FUNCTIONS, RIGHT, ROW, TABLES, VALUE
+from tests.oracle.topology.build import FIELDS, RIGHT_AT, RIGHT_FIELDS, any_before, built, stands_before
+from tests.oracle.topology.specs import FUNCTIONS, TABLES
 
-from sparkrelay import GlobalKTable, Json, KTable, StreamsBuilder, String
+from sparkrelay import String
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.batch import residency
 from sparkrelay.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from sparkrelay import KStream, Topology
+    from sparkrelay import Topology
     from sparkrelay.testing import TestRecord
 
 __all__ = ["FUNCTIONS", "differences", "differences_together"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIELDS = ("a", "b", "c", "s")
-_RIGHT_AT = f"{RIGHT}at"
-_RIGHT = (*(f"{RIGHT}{name}" for name in _FIELDS), _RIGHT_AT)
 
 #: How many of the records a micro-batch ends behind.
 _CUTS = 0.4
 _EVER = 1 << 62
+_ONE, _ALL = "one record a micro-batch", "in one micro-batch"
 
 #: Fields that say whose row it is.
 _GROUP = frozenset({"key", "s", "start", "end"})
@@ -52,11 +50,15 @@ def differences(case: Case, spark: SparkSession) -> list[str]:
     Of a join of two streams the pairs must come with the same record, in the same order. Rows that find nothing go out
     there when the newest record of both topics is far enough, and here when each topic is; so these are compared over
     the whole run, as often as they come and with their times. What :func:`_settled` says is left out of theirs.
+
+    A case with ``batches`` is also answered with each of them as one micro-batch. One with ``exact`` is compared as
+    specs.py says, and its stores after each record.
     """
     try:
         return [
             *_as_they_come(case, spark),
-            *_in_the_end([case], spark, "in one micro-batch", random.Random(0), cuts=0.0),
+            *(_as_they_come(case, spark, case["batches"]) if "batches" in case else ()),
+            *_in_the_end([case], spark, _ALL, random.Random(0), cuts=0.0),
             *_in_the_end([case], spark, "cut at random", random.Random(case["name"]), cuts=_CUTS),
         ]
     except SparkRelayError as error:
@@ -93,40 +95,42 @@ def _renamed(case: Case, prefix: str) -> Case:
     }
 
 
-def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
-    """Compare after each record what it has brought out."""
-    topology = _built(case)
-    with TopologyTestDriver(topology, spark=spark) as driver:
+def _as_they_come(case: Case, spark: SparkSession, batches: Sequence[int] = ()) -> Iterator[str]:
+    """Compare after each record, or each batch of so many records, what it has brought out."""
+    topology = built(case)
+    outputs, states = case["expected"]["outputs"], case["expected"].get("states", ())
+    with TopologyTestDriver(topology, spark=spark, batch="all" if batches else "record") as driver:
         reads = _Reads(case, driver)
         joined: dict[str, tuple[list[Row], list[Row]]] = {topic: ([], []) for topic in reads.joined}
-        for index, expected in enumerate(case["expected"]["outputs"]):
-            reads.pipe_next()
+        end = 0
+        for size in batches or [1] * len(outputs):
+            for _ in range(size):
+                reads.pipe_next()
+            came = outputs[end : end + size]
+            end += size
+            where = f"{case['name']}, {f'batch to record {end}' if batches else f'record {end - 1}'}"
             for topic, rows in reads.taken().items():
-                found, wanted = rows, [_comparable(row, reads.windowed[topic]) for row in expected.get(topic, ())]
-                if topic in reads.gaps:
-                    wanted = _moved(wanted)
-                if topic in reads.joined_tables:
-                    # A record that finds several, or has several go on, makes as many updates there, and one here.
-                    wanted, found = (list({row[0]: row for row in rows}.values()) for rows in (wanted, found))
-                if topic in reads.foreign:
-                    wanted, found = _timeless(wanted), _timeless(found)
-                if topic in reads.newest:
-                    wanted, found = reads.changes("theirs", topic, wanted), reads.changes("ours", topic, found)
-                if topic in joined:
+                raw = [row for written in came for row in written.get(topic, ())]
+                wanted = [_comparable(row, reads.windowed[topic]) for row in raw]
+                if batches and reads.tables[topic]:
+                    # Which key comes first is nobody's business then.
+                    found, wanted = _sorted(rows), _sorted([*{row[0]: row for row in wanted}.values()])
+                else:
+                    found, wanted = reads.compared(topic, rows, wanted)
+                if topic in joined and not reads.exact:
                     joined[topic][0].extend(wanted)
                     joined[topic][1].extend(found)
                     wanted, found = _pairs(wanted), _pairs(found)
-                # Which of several windows that end at once comes first is nobody's business, nor is which of several
-                # groups that one record's pairs go into, or which of two groups that a row goes from one to the other
-                # of: they need not even be of one task.
-                said = _sorted if reads.windowed[topic] or topic in reads.joined_tables | reads.groups else list
-                if said(found) != said(wanted):
-                    yield f"{case['name']}, record {index}, {topic}: Kafka Streams {wanted}, ours {found}"
+                if found != wanted:
+                    yield f"{where}, {topic}: Kafka Streams {wanted}, ours {found}"
+            if states:
+                yield from _stores(case, driver, topology, where, states[end - 1], newest=reads.newest_time)
         for topic, (wanted, found) in joined.items():
             if _sorted(found) != _sorted(_settled(wanted)):
                 whole, got = _sorted(_settled(wanted)), _sorted(found)
                 yield f"{case['name']}, over all records, {topic}: Kafka Streams {whole}, ours {got}"
-        yield from _stores(case, driver, topology, "one record a micro-batch")
+        if not states:
+            yield from _stores(case, driver, topology, f"{case['name']}, {_ONE}", case["expected"]["stores"])
 
 
 def _in_the_end(
@@ -137,7 +141,7 @@ def _in_the_end(
     cases = [case for case in cases if not any(_comes_late(case, node.get("history", _EVER)) for node in case["spec"])]
     if not cases:
         return
-    topology = _built(*cases)
+    topology = built(*cases)
     with TopologyTestDriver(topology, spark=spark, batch="all") as driver:
         reads = [_Reads(case, driver) for case in cases]
         standby = _Standby(driver)
@@ -155,7 +159,8 @@ def _in_the_end(
                         standby.promote()
         for case, read in zip(cases, reads, strict=True):
             yield from _said_in_the_end(case, read, how)
-            yield from _stores(case, driver, topology, how)
+            wanted = case["expected"]["stores"]
+            yield from _stores(case, driver, topology, f"{case['name']}, {how}", wanted, cut=True)
 
 
 def _interleaved(lengths: Sequence[int], chosen: random.Random) -> list[int]:
@@ -187,33 +192,55 @@ def _said_in_the_end(case: Case, reads: _Reads, how: str) -> Iterator[str]:
         if topic in reads.newest:
             # What was there for a moment only, or is again what it was, nobody has seen.
             wanted, found = _left(wanted), _left(found)
+        if topic in reads.gaps and reads.exact is not None and how == _ALL:
+            # Ours says each session once.
+            wanted, found = _sorted([*_last(wanted).values()]), _sorted(found)
+            if found != wanted:
+                yield f"{case['name']}, {how}, {topic}: Kafka Streams {wanted}, ours {found}"
+            continue
         said = _last if reads.tables[topic] else _sorted if free else list
         if said(found) != said(wanted):
             yield f"{case['name']}, {how}, {topic}: Kafka Streams {said(wanted)}, ours {said(found)}"
 
 
-def _stores(case: Case, driver: TopologyTestDriver, topology: Topology, how: str) -> Iterator[str]:
+def _stores(
+    case: Case,
+    driver: TopologyTestDriver,
+    topology: Topology,
+    where: str,
+    expected: Case,
+    *,
+    cut: bool = False,
+    newest: int | None = None,
+) -> Iterator[str]:
+    """Compare what stores hold; of sessions all those that are open, if the newest time is given."""
     ended = {node["store"]: node for node in case["spec"] if "store" in node and "grace" in node}
     looked_up = {
-        node["store"] for node in case["spec"] if node["op"] == "aggregate" and _stands_before(case, node, "lookup")
+        node["store"] for node in case["spec"] if node["op"] == "aggregate" and stands_before(case, node, "lookup")
     }
     # Tables that are only looked into or joined behind steps are kept as they are there.
     kept = {leg.store for leg in (*topology.legs, *topology.global_tables)}
     gaps = {node["store"]: node["gap"] for node in case["spec"] if "gap" in node}
-    for name, wanted in case["expected"]["stores"].items():
-        if name not in kept:
+    # What is joined by a foreign key has a store whose name nobody chooses.
+    foreign = [node for node in case["spec"] if {"foreign", "store"} <= node.keys()]
+    own = {node["store"]: name for node in foreign for name in kept if "-join-" in str(name)}
+    for name, rows in expected.items():
+        if name not in kept and name not in own:
             continue
-        if name in looked_up and how != "one record a micro-batch" and _ambiguous(case):
+        if name in looked_up and cut and _ambiguous(case):
             continue
-        found = sorted((_plain(row, gaps.get(name)) for row in driver.store(name)), key=repr)
-        expected = sorted((_plain(row) for row in wanted), key=repr)
+        found = sorted((_plain(row, gaps.get(name)) for row in driver.store(own.get(name, name))), key=repr)
+        wanted = sorted((_plain(row) for row in rows), key=repr)
         # Kafka Streams keeps windows that are over until a whole segment of them is.
-        if name in ended and how != "one record a micro-batch" and _some_late(case, ended[name]):
+        if name in ended and cut and _some_late(case, ended[name]):
             continue
-        if name in ended:
-            expected = [row for row in expected if row in found]
-        if found != expected:
-            yield f"{case['name']}, {how}, store {name}: Kafka Streams {expected}, ours {found}"
+        if name in ended and newest is not None:
+            reach = ended[name]["gap"] + ended[name]["grace"]
+            wanted = [row for row in wanted if dict(row)["end"] + reach >= newest]
+        elif name in ended:
+            wanted = [row for row in wanted if row in found]
+        if found != wanted:
+            yield f"{where}, store {name}: Kafka Streams {wanted}, ours {found}"
 
 
 class _Reads:
@@ -223,6 +250,10 @@ class _Reads:
         nodes = {node["id"]: node for node in case["spec"]}
         self._driver = driver
         self._input = iter(case["input"])
+        #: Of a case of Kafka's own: whether ours must say what Kafka Streams says, or leave out what changes nothing.
+        self.exact: bool | None = case.get("exact")
+        #: Of the records so far that are in a group.
+        self.newest_time = 0
         self._sources = {node["topic"] for node in case["spec"] if node["op"] in {"stream", "table", "global_table"}}
         ends = {node["topic"]: nodes[node["of"]] for node in case["spec"] if node["op"] == "to"}
         self.tables = {
@@ -234,16 +265,22 @@ class _Reads:
             topic for topic, node in ends.items() if node["op"] in {*TABLES, "having", "table_join", "regroup"}
         }
         #: Topics of what is joined by a foreign key: when its right row changes, Java gives it the time of that alone.
-        self.foreign = {
-            topic for topic, node in ends.items() if _any_before(case, node, lambda step: "foreign" in step)
+        self.foreign = {topic for topic, node in ends.items() if any_before(case, node, lambda step: "foreign" in step)}
+        self.looked_up = {topic for topic, node in ends.items() if stands_before(case, node, "lookup")}
+        self.groups = {topic for topic, node in ends.items() if stands_before(case, node, "regroup")}
+        behind_joins = {topic for topic, node in ends.items() if stands_before(case, node, "stream_join")}
+        waited = {topic for topic, node in ends.items() if any_before(case, node, _waits)}
+        # A left row reaches a further join before what the join by its foreign key makes of it.
+        again = {
+            topic
+            for topic, node in ends.items()
+            if topic in self.foreign and node["op"] == "table_join" and "foreign" not in node
         }
-        self.looked_up = {topic for topic, node in ends.items() if _stands_before(case, node, "lookup")}
-        self.groups = {topic for topic, node in ends.items() if _stands_before(case, node, "regroup")}
-        behind_joins = {topic for topic, node in ends.items() if _stands_before(case, node, "stream_join")}
-        waited = {topic for topic, node in ends.items() if _any_before(case, node, _waits)}
-        self.joined_tables = {topic for topic in behind_joins | waited if self.tables[topic]}
+        self.joined_tables = {topic for topic in behind_joins | waited | again if self.tables[topic]}
         self.joined = behind_joins - self.joined_tables
-        self._rows: dict[tuple[str, str, Any], Any] = {}
+        #: Topics of tables as they are.
+        self.kept = {topic for topic, node in ends.items() if node["op"] == "table"}
+        self._rows: dict[tuple[str, str, Any], tuple[Any, int]] = {}
         self.ending = {topic: node for topic, node in ends.items() if node["op"] == "aggregate" and "grace" in node}
         self.windowed = {topic: bool({"window", "gap"} & node.keys()) for topic, node in ends.items()}
         #: Topic to the gap of the sessions that it has, in milliseconds.
@@ -258,17 +295,45 @@ class _Reads:
     def pipe_next(self) -> None:
         """Pipe the next record in, if anything of what is left of the case reads its topic."""
         record = next(self._input)
+        if record["key"] is not None and record["value"] is not None:
+            self.newest_time = max(self.newest_time, record["ts"])
         if record["topic"] in self._sources:
             topic = self._driver.create_input_topic(record["topic"])
             topic.pipe_input(record["key"], record["value"], record["ts"])
 
-    def changes(self, whose: str, topic: str, rows: list[Row]) -> list[Row]:
-        """Leave out what changes no row of a table; Kafka Streams writes it all the same."""
+    def compared(self, topic: str, found: list[Row], wanted: list[Row]) -> tuple[list[Row], list[Row]]:
+        """Return what is compared of our rows and Kafka Streams' after a record."""
+        if topic in self.foreign:
+            found, wanted = _timeless(found), _timeless(wanted)
+        if self.exact:
+            return found, wanted
+        if topic in self.gaps:
+            wanted = _moved(wanted)
+        if topic in self.joined_tables:
+            # A record that finds several, or has several go on, makes as many updates there, and one here.
+            found, wanted = (list({row[0]: row for row in rows}.values()) for rows in (found, wanted))
+        if topic in self.newest:
+            wanted = self.changes("theirs", topic, wanted, older=self.exact is False and topic in self.kept)
+            if self.exact is None:
+                found = self.changes("ours", topic, found)
+        # Which of several windows that end at once comes first is nobody's business, nor is which of several
+        # groups that one record's pairs go into, or which of two groups that a row goes from one to the other
+        # of: they need not even be of one task.
+        if self.windowed[topic] or topic in self.joined_tables | self.groups:
+            return _sorted(found), _sorted(wanted)
+        return found, wanted
+
+    def changes(self, whose: str, topic: str, rows: list[Row], *, older: bool = False) -> list[Row]:
+        """Leave out what changes no row of a table; Kafka Streams writes it all the same.
+
+        With ``older``, a row that comes again with an older time is a change (KIP-557).
+        """
         left = []
         for key, value, timestamp in rows:
-            if value != self._rows.get((whose, topic, key)):
+            was, at = self._rows.get((whose, topic, key), (None, 0))
+            if value != was or (older and value is not None and timestamp < at):
                 left.append((key, value, timestamp))
-            self._rows[whose, topic, key] = value
+                self._rows[whose, topic, key] = value, timestamp
         return left
 
     def taken(self) -> dict[str, list[Row]]:
@@ -314,18 +379,6 @@ class _Standby:
             self._copy.rename(self._state)
         newer.rename(self._copy)
         self._driver._tasks.open()
-
-
-def _stands_before(case: Case, node: Case, op: str) -> bool:
-    """Return whether such a step stands before what a node gives, or is it."""
-    return _any_before(case, node, lambda step: step["op"] == op)
-
-
-def _any_before(case: Case, node: Case, passes: Callable[[Case], bool]) -> bool:
-    """Return whether a step that passes stands before what a node gives, or is it."""
-    nodes = {other["id"]: other for other in case["spec"]}
-    before = [nodes[node[name]] for name in ("of", "with") if name in node]
-    return passes(node) or any(_any_before(case, other, passes) for other in before)
 
 
 def _is_by_foreign_key(step: Case) -> bool:
@@ -377,12 +430,12 @@ def _comparable(row: Any, windowed: bool) -> Row:
 
 
 def _plain(row: dict[str, Any], gap: int | None = None) -> Fields:
-    """Return the fields that are not null, by name.
+    """Return the fields that are not null, by name, but for what a foreign key names.
 
     A window is its start, in milliseconds. A session, of a gap, is its start and its last record's time, as in Kafka
     Streams: here it ends a gap later.
     """
-    fields = {name: value for name, value in row.items() if value is not None and name != "window"}
+    fields = {name: value for name, value in row.items() if value is not None and name not in {"window", "named"}}
     if (window := row.get("window")) is not None:
         fields["start"] = _millis(window["start"])
         if gap is not None:
@@ -412,7 +465,7 @@ def _group(row: Row) -> tuple[Any, ...]:
 
 def _pairs(rows: list[Row]) -> list[Row]:
     """Return the rows of a join that have both sides."""
-    return [row for row in rows if row[1] is not None and {"at", _RIGHT_AT} <= dict(row[1]).keys()]
+    return [row for row in rows if row[1] is not None and {"at", RIGHT_AT} <= dict(row[1]).keys()]
 
 
 def _settled(rows: list[Row]) -> list[Row]:
@@ -429,9 +482,9 @@ def _settled(rows: list[Row]) -> list[Row]:
 def _sides(row: Row) -> list[tuple[tuple[str, Any], ...]]:
     """Return the fields of each side that a row of a join has."""
     own = (dict(row[1]) if row[1] is not None else {}).items()
-    left = tuple((name, value) for name, value in own if name in {*_FIELDS, "at"})
-    right = tuple((name, value) for name, value in own if name in _RIGHT)
-    return [side for side, time in ((left, "at"), (right, _RIGHT_AT)) if time in dict(side)]
+    left = tuple((name, value) for name, value in own if name in {*FIELDS, "at"})
+    right = tuple((name, value) for name, value in own if name in RIGHT_FIELDS)
+    return [side for side, time in ((left, "at"), (right, RIGHT_AT)) if time in dict(side)]
 
 
 def _sorted(rows: list[Row]) -> list[Row]:
@@ -446,112 +499,3 @@ def _last(rows: list[Row]) -> dict[Any, Row]:
 def _left(rows: list[Row]) -> list[Row]:
     """Return the row that each key has in the end, without its time."""
     return [(key, value, 0) for key, value in sorted({row[0]: row[1] for row in rows}.items()) if value is not None]
-
-
-def _built(*cases: Case) -> Topology:
-    builder = StreamsBuilder()
-    for case in cases:
-        _add(case, builder)
-    return builder.build()
-
-
-def _add(case: Case, builder: StreamsBuilder) -> None:
-    made: dict[int, Any] = {}
-    tables = {"aggregate", "having", "table_join", "regroup", *TABLES}
-    grouped = {node["id"] for node in case["spec"] if node["op"] in tables}
-    more = {
-        node["id"]: (*columns,)
-        for op, columns in (("lookup", ("p", "q")), ("stream_join", ("at", *_RIGHT)))
-        for node in case["spec"]
-        if _stands_before(case, node, op)
-    }
-    for node in case["spec"]:
-        if node["op"] == "merge":
-            made[node["id"]] = made[node["of"]].unionByName(made[node["with"]])
-        elif node["op"] == "stream_join":
-            made[node["id"]] = _joined(node, made[node["of"]], made[node["with"]])
-        elif node["op"] == "table_join":
-            key = "named" if "foreign" in node else "key"
-            fields = (f"{name} AS {node['as']}{name}" for name in ("p", "q"))
-            right = made[node["with"]].selectExpr(f"key AS {key}", *fields)
-            left = made[node["of"]]
-            if "foreign" in node:
-                left = left.withColumn(key, F.expr(f"translate({node['foreign']}, 'xyz', 'klm')"))
-            joined = left.join(right, key, node["how"])
-            made[node["id"]] = joined.drop(key) if "foreign" in node else joined
-        else:
-            table = made.get(node.get("table"))
-            of = node.get("of")
-            fields = () if of in grouped else (*_FIELDS, *more.get(of, ()))
-            made[node["id"]] = _made(node, builder, made.get(of), fields=fields, table=table)
-
-
-def _joined(node: Case, left: KStream, right: KStream) -> KStream:
-    """Join two streams by the key, each by the times of its records; with both times in milliseconds."""
-    time = F.col("kafka.timestamp")
-    renamed = (F.col(name).alias(f"{RIGHT}{name}") for name in _FIELDS)
-    grace = f"{node['grace']} milliseconds"
-    sides = (
-        left.select("key", *_FIELDS, time.alias("at")).withWatermark("at", grace),
-        right.select("key", *renamed, time.alias(_RIGHT_AT)).withWatermark(_RIGHT_AT, grace),
-    )
-    both = sides[0].join(sides[1], "key", node["how"], within=f"{node['within']} milliseconds")
-    return both.withColumn("at", F.unix_millis("at")).withColumn(_RIGHT_AT, F.unix_millis(_RIGHT_AT))
-
-
-def _made(
-    node: Case, builder: StreamsBuilder, of: Any, *, fields: tuple[str, ...], table: Any
-) -> KStream | KTable | GlobalKTable:
-    match node["op"]:
-        case "table":
-            history = _interval(node, "history")
-            return builder.table(node["topic"], key=String("key"), value=Json(ROW), name=node["store"], history=history)
-        case "regroup":
-            columns = [_aggregate(name, *field).alias(f"n{at}") for at, (name, *field) in enumerate(node["aggs"])]
-            groups: KTable = of.groupBy(node["by"]).agg(*columns, name=node["store"])
-            return groups
-        case "to_table":
-            rows = of.selectExpr("key", "a AS p", "s AS q")
-            kept: KTable = rows.to_table(name=node["store"], history=_interval(node, "history"))
-            return kept
-        case "lookup":
-            grace = _interval(node, "grace")
-            joined: KStream = of.join(table, node.get("on", "key"), node["how"], grace=grace)
-            return joined
-        case "global_table":
-            return builder.global_table(node["topic"], key=String(node["on"]), value=Json(ROW), name=node["store"])
-        case "stream":
-            return builder.stream(node["topic"], key=String("key"), value=Json(VALUE))
-        case "filter" | "having":
-            stream: KStream = of.where(f"{node['field']} {node['is']} {node['than']}")
-        case "map":
-            stream = of.withColumn(node["field"], F.expr(f"{node['left']} {node['by']} {node['right']}"))
-        case "aggregate":
-            groups = [node["by"]]
-            if {"window", "gap"} & node.keys():
-                # The struct of Kafka's own columns does not go through a repartition topic.
-                of = of.select("key", *_FIELDS, F.col("kafka.timestamp").alias("at"))
-            if "window" in node:
-                groups.insert(0, F.window("at", f"{node['window']} milliseconds"))
-            if "gap" in node:
-                groups.insert(0, F.session_window("at", f"{node['gap']} milliseconds").alias("window"))
-            if "grace" in node:
-                # A session is over for Kafka Streams when the newest time is later than its last record by more than
-                # gap and grace, here when it is so by as much.
-                grace = node["grace"] + ("gap" in node)
-                of = of.withWatermark("at", f"{grace} milliseconds")
-            columns = [_aggregate(name, *field).alias(f"n{at}") for at, (name, *field) in enumerate(node["aggs"])]
-            table: KTable = of.groupBy(*groups).agg(*columns, name=node["store"])
-            return table.outputMode("append") if node.get("final") else table
-        case _:
-            stream = of
-            (of.select(*fields) if fields else of).to(node["topic"], value=Json())
-    return stream
-
-
-def _interval(node: Case, name: str) -> str | None:
-    return f"{node[name]} milliseconds" if name in node else None
-
-
-def _aggregate(function: str, field: str = "*") -> Any:
-    return getattr(F, function)(field)

@@ -26,7 +26,8 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
     {"op": "table_join", "with": ID, "how": "inner", "left" or "outer", "as": PREFIX}
                                                             by the key; the right table's fields have PREFIX in front.
                                                             With "foreign", a field of the left one: by that foreign
-                                                            key, whose x, y and z name the right keys k, l and m
+                                                            key, whose x, y and z name the right keys k, l and m;
+                                                            with "store": S, what is joined is compared, too
     {"op": "regroup", "by": F, "aggs": [["count"], ["sum", F]...], "store": S}
                                                             a table's rows by a field; a group without any is deleted
     {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted
@@ -37,6 +38,13 @@ input, topic -> what came out of it: ``[key, value, timestamp]`` each. ``stores`
 Fields that are null are left out, and rows of windows have their ``start``. Those of sessions have the times of their
 first and their last record, ``start`` and ``end``; one that is no more, because it has become a part of another, has
 nothing else but its group and ``gone``.
+
+Cases of Kafka Streams' own tests (``kafkas_own``) have two more fields. ``batches``, the numbers of records that come
+together, is there where each batch is also to be one micro-batch. ``exact`` says whether we write what Kafka Streams
+writes, row by row and in its order. Where it is false, Kafka Streams also writes rows that change nothing, and we must
+not: a row of a table that stays as it was, and a session's deletion that its next row makes up for; and of joins of
+streams, rows that find nothing are compared over the whole run. Their ``expected`` has also ``states``, which are the
+stores after each record.
 
 No record could be in a session for one of both and not for the other: see :func:`_disputed`.
 
