@@ -1,7 +1,8 @@
-"""Draw random topologies and write them down with Kafka Streams' answers.
+"""Write random topologies, or those of Kafka Streams' own tests, with Kafka Streams' answers.
 
     python -m tests.oracle.topology.record --seed 1 --count 100 > cases.jsonl
     python -m tests.oracle.topology.record --seed 1 --count 100 --with gap > sessions.jsonl
+    python -m tests.oracle.topology.record --kafkas-own > kafkas_own.jsonl
 
 Needs a JDK; the jars are fetched the first time.
 """
@@ -13,6 +14,7 @@ import itertools
 import json
 import sys
 
+from tests.oracle.topology import kafkas_own
 from tests.oracle.topology.java import KafkaStreamsOracle
 from tests.oracle.topology.specs import random_case
 
@@ -29,15 +31,17 @@ def main() -> None:
         default=(),
         help="only cases that have a node with one of these, such as gap: sessions; or of such an op",
     )
+    parser.add_argument("--kafkas-own", action="store_true", help="the cases of kafkas_own.py, in place of random ones")
     options = parser.parse_args()
-    cases = (random_case(seed) for seed in itertools.count(options.seed))
+    random_ones = (random_case(seed) for seed in itertools.count(options.seed))
     wanted = (
         case
-        for case in cases
+        for case in random_ones
         if not options.fields or any(not {*node, node["op"]}.isdisjoint(options.fields) for node in case["spec"])
     )
+    cases = kafkas_own.cases() if options.kafkas_own else itertools.islice(wanted, options.count)
     with KafkaStreamsOracle() as oracle:
-        for case in itertools.islice(wanted, options.count):
+        for case in cases:
             sys.stdout.write(json.dumps({**case, "expected": oracle.answer(case)}, separators=(",", ":")) + "\n")
 
 
