@@ -122,10 +122,9 @@ def _named(partition: TopicPartition, offsets: pa.Array, index: int) -> str:
 
 def _own_keys(spec: StateSpec, keys: pa.Array, message_keys: pa.Array) -> pa.Array | None:
     """Return which of the store's keys are of those message keys; None where that is not seen from their bytes."""
-    if lie_apart(spec) or spec.merges:
+    if lie_apart(spec) or spec.merges or spec.watermark is not None:
         return None
-    encoded = keys if spec.watermark is None else pc.binary_slice(keys, 8)
-    return pc.is_in(encoded, value_set=message_keys)
+    return pc.is_in(keys, value_set=message_keys)
 
 
 class _LastOfEachKey:

@@ -65,7 +65,7 @@ class WantedKeys:
         keys = StoreKeys(spec)
         (self._rows,) = pa.Table.from_batches([keys.from_text(text) for text in texts]).combine_chunks().to_batches()
         self._columns = keys.schema.names
-        #: As message keys of the changelog have them, after what a windowed store puts first.
+        #: As message keys of the changelog have them, if it has no windows.
         self.encoded = _encoded(self._rows, self._columns)
 
     def partitions(self, spec: StateSpec, count: int) -> set[int] | None:
