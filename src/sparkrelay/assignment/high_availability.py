@@ -13,7 +13,7 @@ from sparkrelay.assignment.placement import Placement
 from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor
 from sparkrelay.assignment.tag_standbys import place_standbys
-from sparkrelay.assignment.task_assignor import NO_SETTINGS, TaskAssignment, TaskAssignor
+from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 from sparkrelay.errors import TaskAssignmentException
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
     As in Java, who ran a task before does not shape the target; it only decides who can run it now.
     """
 
-    settings = NO_SETTINGS
+    settings = frozenset()
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task; ask for a probing rebalance while movements are outstanding."""

@@ -21,7 +21,7 @@ from sparkrelay.assignment.least_movement_target import (
     choose_runners,
     place_unlogged,
 )
-from sparkrelay.assignment.task_assignor import NO_SETTINGS, TaskAssignment, TaskAssignor
+from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 
@@ -49,7 +49,7 @@ class LeastMovementTaskAssignor(TaskAssignor):
     A group that is balanced is left as it is. Racks and client tags are not looked at.
     """
 
-    settings = NO_SETTINGS
+    settings = frozenset()
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task; ask for a probing rebalance while movements are outstanding."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["number_setting"]
 
 _MOST: Final = 1_000_000
-#: Without an exponent, and not longer: numbers of a million digits would take hours.
+#: No exponent, and few digits: to compute with a million of them would take hours.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
@@ -29,7 +29,7 @@ def number_setting(configs: Mapping[str, Any], key: str, default: str, *, least:
         least: the smallest value.
 
     Raises:
-        ConfigException: it is no number, or too small.
+        ConfigException: it is not a number, too small or too large.
     """
     value = configs.get(key, default)
     # A float is what its shortest text says: 0.45 is 9/20.

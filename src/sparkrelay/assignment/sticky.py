@@ -14,7 +14,7 @@ from sparkrelay.assignment.hash_order import process_hash_order, task_hash_order
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.placement import Placement
 from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
-from sparkrelay.assignment.task_assignor import NO_SETTINGS, TaskAssignment, TaskAssignor
+from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ class StickyTaskAssignor(TaskAssignor):
             rebalance at once, so that it does not stay so.
     """
 
-    settings = NO_SETTINGS
+    settings = frozenset()
 
     def __init__(self, *, must_preserve_active_task_assignment: bool = False) -> None:
         self._preserve = must_preserve_active_task_assignment

@@ -6,7 +6,7 @@ import abc
 import enum
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["NO_SETTINGS", "AssignmentError", "GroupAssignment", "GroupSubscription", "TaskAssignment", "TaskAssignor"]
+__all__ = ["AssignmentError", "GroupAssignment", "GroupSubscription", "TaskAssignment", "TaskAssignor"]
 
 
 class AssignmentError(enum.Enum):
@@ -77,10 +77,6 @@ class GroupAssignment:
     """What the members are sent, by consumer id; empty if the answer could not be used."""
 
     group_assignment: Mapping[str, ConsumerAssignment] = field(hash=False)
-
-
-#: Of an assignor that has none of its own.
-NO_SETTINGS: Final[frozenset[str]] = frozenset()
 
 
 class TaskAssignor(abc.ABC):

@@ -54,7 +54,7 @@ class _Limits(NamedTuple):
 
     @classmethod
     def of(cls, configs: Mapping[str, Any]) -> _Limits:
-        """Read Cruise Control's thresholds, of which nine tenths are used.
+        """Read Cruise Control's thresholds; of what is above 1, nine tenths are the limit.
 
         Raises:
             ConfigException: one is no such number.

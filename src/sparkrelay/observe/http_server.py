@@ -200,12 +200,12 @@ class HttpServer:
         Returns:
             Whether the new one has a place.
         """
-        of_host = [(visit, connection) for connection, visit in self._open.items() if visit.host == host]
-        if len(of_host) < self._most_of_one:
+        rivals = {connection: visit for connection, visit in self._open.items() if visit.host == host}
+        if len(rivals) < self._most_of_one:
             if len(self._open) < self._most:
                 return True
-            of_host = [(visit, connection) for connection, visit in self._open.items()]
-        waiting = [(visit.since, connection) for visit, connection in of_host if visit.since is not None]
+            rivals = self._open
+        waiting = [(visit.since, connection) for connection, visit in rivals.items() if visit.since is not None]
         if not waiting:
             return False
         _, oldest = min(waiting, key=lambda one: one[0])
@@ -222,16 +222,16 @@ class HttpServer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SILENCE)
         requests = _Requests()
         while True:
-            until = 0.0
+            began = 0.0
             visit.since = time.monotonic()
             while not requests.whole:
                 piece = connection.recv(_PIECE)
                 if not piece:
                     return
                 now = time.monotonic()
-                until = until or now + _LONGEST_REQUEST_S
+                began = began or now
                 wrong = requests.feed(piece)
-                if wrong is None and not requests.whole and now >= until - _LONGEST_REQUEST_S + _LONGEST_ARRIVAL_S:
+                if wrong is None and not requests.whole and now >= began + _LONGEST_ARRIVAL_S:
                     wrong = "408 Request Timeout"
                 if wrong is not None:
                     _send(connection, _head(wrong, [("Content-Length", "0")], stays=False), now + _LONGEST_WAIT_S)
@@ -241,7 +241,7 @@ class HttpServer:
             # With few connections left, nobody keeps one for what might come. No lock: who is wrong is so by one.
             stays = request.stays and not self._closed and len(self._open) < self._most * 3 // 4
             # What came together with the request before begins now.
-            until = until or time.monotonic() + _LONGEST_REQUEST_S
+            until = (began or time.monotonic()) + _LONGEST_REQUEST_S
             if not self._answer(connection, request, until, stays=stays):
                 return
 

@@ -11,7 +11,7 @@ from sparkrelay.assignment import TaskAssignor, load_assignor, require_known_set
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["OURS", "Contestant", "contestants"]
 
@@ -73,22 +73,22 @@ def contestants(
     return tuple(Contestant(name, kind, given) for name, kind in zip(names, found, strict=True))
 
 
-def _require_known(kinds: Iterable[type[TaskAssignor]], settings: dict[str, str]) -> None:
+def _require_known(kinds: Sequence[type[TaskAssignor]], settings: dict[str, str]) -> None:
     """Refuse a setting that no assignor of the study has."""
-    refusals = {}
     for key, value in settings.items():
         if not key.startswith("task.assignor."):
             raise ConfigException(f"{key}={value}: settings of assignors begin with task.assignor.")
-        for kind in kinds:
-            try:
-                require_known_settings(kind(), {key: value})
-            except ConfigException as error:
-                refusals[key] = error
-            else:
-                refusals.pop(key, None)
-                break
-    if refusals:
-        raise next(iter(refusals.values()))
+        refusals = [error for kind in kinds if (error := _refusal(kind, {key: value})) is not None]
+        if refusals and len(refusals) == len(kinds):
+            raise refusals[0]
+
+
+def _refusal(kind: type[TaskAssignor], settings: dict[str, str]) -> ConfigException | None:
+    try:
+        require_known_settings(kind(), settings)
+    except ConfigException as error:
+        return error
+    return None
 
 
 def _if_installed(path: str) -> type[TaskAssignor] | None:

@@ -31,7 +31,7 @@ def main() -> None:
         default=(),
         help="only cases that have a node with one of these, such as gap: sessions; or of such an op",
     )
-    parser.add_argument("--kafkas-own", action="store_true", help="the cases of kafkas_own.py, in place of random ones")
+    parser.add_argument("--kafkas-own", action="store_true", help="the cases of kafkas_own, in place of random ones")
     options = parser.parse_args()
     random_ones = (random_case(seed) for seed in itertools.count(options.seed))
     wanted = (

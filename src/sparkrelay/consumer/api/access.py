@@ -90,7 +90,7 @@ class Threads(threading.local):
 
     @staticmethod
     def has_ended(holder: int) -> bool:
-        """Whether a thread is no more, however it was started: `threading` does not know those of `_thread`."""
+        """Whether a thread has ended, however it was started: `threading` does not list those of `_thread`."""
         return holder not in sys._current_frames()  # noqa: SLF001 - Python documents it
 
 

@@ -56,8 +56,8 @@ class CommitManager:
         metadata: which topics there are.
         stale: called with a topic that may be another one by now.
         place: returns the member's place in the group, None for a consumer that assigns by hand.
-        fenced: called with the code that says that the group goes on without us; returns False if the member only is
-            between two generations.
+        fenced: called with the code by which the group refuses a member; returns False if the member is only between
+            two generations.
         member_reads: whether committed offsets are asked for as a member, so that they are none of an older epoch
             (KIP-848).
         make_state: returns pauses for one conversation.
