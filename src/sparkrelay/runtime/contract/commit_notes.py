@@ -3,6 +3,7 @@
 ``event_times``, on a task's first input: how far it has come with repartition topics (``tasks.event_times``).
 ``batch``, there too: which micro-batch of a task with ``foreachBatch`` it is (``tasks.batch_notes``).
 ``source_changelog``: that the topic is a table's changelog as well.
+``set_by_hand``: the id of the topic that ``sparkrelay offsets set`` set the offset for.
 
 It comes from a broker, where others can write, too: whatever does not fit is nothing.
 """
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["MOST_CHARACTERS", "SOURCE_CHANGELOG", "note_parts", "note_text"]
+__all__ = ["MOST_CHARACTERS", "SOURCE_CHANGELOG", "note_parts", "note_text", "set_by_hand", "set_by_hand_note"]
 
 #: Brokers take 4,096 bytes unless ``offset.metadata.max.bytes`` says something else; the text is ASCII.
 MOST_CHARACTERS: Final = 4000
 #: The part of a topic that is a table's changelog as well. Nothing else says so once the setting is taken back.
 SOURCE_CHANGELOG: Final[Mapping[str, Any]] = MappingProxyType({"source_changelog": True})
+_SET_BY_HAND: Final = "set_by_hand"
 
 
 def note_text(task: TaskId, parts: Mapping[str, Any]) -> str:
@@ -52,3 +54,14 @@ def note_parts(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def set_by_hand_note(topic_id: str) -> str:
+    """Return the note of an offset that an operator sets for the topic with this id."""
+    return json.dumps({_SET_BY_HAND: topic_id}, separators=(",", ":"))
+
+
+def set_by_hand(text: str) -> str | None:
+    """Return the id of the topic that an operator has set the offset for; None if a task has committed it."""
+    topic_id = note_parts(text).get(_SET_BY_HAND)
+    return topic_id if isinstance(topic_id, str) else None
