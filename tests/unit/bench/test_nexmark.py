@@ -93,7 +93,7 @@ def test_closing_events_are_later_than_all_and_reach_every_column():
 def test_every_query_has_words_and_sql():
     assert list(QUERIES) == [f"q{number}" for number in range(24)]
     for query in QUERIES.values():
-        assert query.words.endswith((".", "\n    "))
+        assert len(query.words.split()) > 5
         assert "SELECT" in query.truth
 
 

@@ -60,8 +60,9 @@ class NetworkThread:
     """
 
     def __init__(self, name: str = "consumer-network") -> None:
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._started = False
+        self._name = name
+        #: Made when it starts: Python 3.13 takes one that was made before a fork for one that has run.
+        self._thread: threading.Thread | None = None
         #: The process that it runs in; None before it is started.
         self._process: int | None = None
         self._lock = threading.Lock()
@@ -120,10 +121,10 @@ class NetworkThread:
             return
         with self._lock:
             self._stopping = True
-            started = self._started
-        if started:
+            thread = self._thread
+        if thread is not None:
             self.wake()
-            self._thread.join(timeout)
+            thread.join(timeout)
 
     def _start(self) -> None:
         if self._process is None:
@@ -133,9 +134,10 @@ class NetworkThread:
         with self._lock:
             if self._ended or self._stopping:
                 raise self._closed_error()
-            if not self._started:
-                self._thread.start()
-                self._started = True
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
         self._door.wait_for(Wait(lambda: self._loop is not None or self._ended, math.inf))
         if self._ended:
             raise self._closed_error()
@@ -159,7 +161,7 @@ class NetworkThread:
     def _run(self) -> None:
         may_not_wait()
         try:
-            loop = self._loop = Loop(self._thread.name)
+            loop = self._loop = Loop(self._name)
             self._door.notify()
             while not self._stopping:
                 loop.turn(self._look_after(time.monotonic()))
