@@ -33,6 +33,7 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 * plan: show what would move if instances joined or left
 * dead-letters: look at the records that an application has left out, and write them back
 * state: look into the tables of an application
+* offsets: show and set where an application is in the topics that it reads
 * reset: start an application over; without --execute it only shows what it would do
 * simulate: study task assignors in simulated groups
 * assign: answer assignment requests, one JSON object a line
@@ -55,6 +56,7 @@ app.command("sparkrelay.cli.new:new", name="new")
 app.command("sparkrelay.cli.plan:plan", name="plan")
 app.command("sparkrelay.cli.state:state", name="state")
 app.command("sparkrelay.cli.reset:reset", name="reset")
+app.command("sparkrelay.cli.offsets:offsets", name="offsets")
 app.command("sparkrelay.cli.dead_letters:dead_letters", name="dead-letters")
 app.command("sparkrelay.cli.prepare:prepare", name="prepare")
 app.command("sparkrelay.cli.top:top", name="top")

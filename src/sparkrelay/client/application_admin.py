@@ -59,14 +59,20 @@ class ApplicationAdmin:
             if part.committed_offset >= 0
         }
 
-    def set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def set_offsets(
+        self, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str] | None = None
+    ) -> None:
         """Commit offsets for the group, which must have no members.
+
+        Args:
+            offsets: by partition.
+            notes: partition -> what is noted with its offset.
 
         Raises:
             BrokerResponseException: it has some (UNKNOWN_MEMBER_ID).
         """
         if offsets:
-            self._run("setting offsets", _commit_request(self._group, offsets), _topic_codes)
+            self._run("setting offsets", _commit_request(self._group, offsets, notes or {}), _topic_codes)
 
     def delete_offsets(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the group's offsets of partitions; those without one, or of topics that are gone, are no error."""
@@ -130,7 +136,7 @@ def _fetch_codes(answer: Any) -> Iterable[int]:
         yield from (part.error_code for topic in group.topics for part in topic.partitions)
 
 
-def _commit_request(group: str, offsets: Mapping[TopicPartition, int]) -> object:
+def _commit_request(group: str, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]) -> object:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     part = topic.OffsetCommitRequestPartition
     return OffsetCommitRequest(
@@ -146,7 +152,7 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, int]) -> object
                         partition_index=at.partition,
                         committed_offset=offsets[at],
                         committed_leader_epoch=-1,
-                        committed_metadata="",
+                        committed_metadata=notes.get(at, ""),
                     )
                     for at in parts
                 ],

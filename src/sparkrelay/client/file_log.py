@@ -135,9 +135,13 @@ class FileFetcher:
         self._log = FileLog(settings[LOG_DIRECTORY])
 
     def fetch(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]], *, columns: Collection[str] | None = None
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        columns: Collection[str] | None = None,
+        topic_ids: Mapping[str, str] | None = None,  # noqa: ARG002 - as BoundedFetcher has it
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        """Yield the records of ``[from, to)`` of each partition."""
+        """Yield the records of ``[from, to)`` of each partition; topics of files have no ids."""
         for partition, (start, stop) in ranges.items():
             yield partition, self._log.read(partition, start, stop, columns)
 

@@ -78,8 +78,8 @@ class ApplicationHome:
             for path in self.state():
                 remove_state(path)
 
-    def changelogs(self) -> dict[str, str]:
-        """Return the changelog topics that the state here was made with, and their ids.
+    def topics(self) -> dict[str, str]:
+        """Return the changelog and source topics that the state here was made with, and their ids.
 
         State that cannot be read is left out; that of a running process can be.
         """

@@ -33,6 +33,7 @@ class BatchStamp:
         contents: what the pipeline means the store to hold, in words.
         skipped: input partition -> where the state stood when the records behind it were found gone from the topic.
         tries: number of this attempt at the batch; it only grows.
+        topics: source topic of this leg -> the id of the topic that the positions belong to, as far as known.
     """
 
     task_epoch: int
@@ -44,6 +45,7 @@ class BatchStamp:
     contents: str = ""
     skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
     tries: int = 1
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class Marker:
         watermark: windows that end by then are over with it, in milliseconds since 1970.
         expired: windows that end by then are removed with it, in milliseconds since 1970; never beyond the watermark.
         sources: source topic -> the watermark of its rows alone, where that is kept.
+        topics: source topic -> the id of the topic that ``positions`` belong to, as far as known.
     """
 
     batch: int
@@ -61,6 +62,7 @@ class Marker:
     watermark: int = NO_TIME
     expired: int = NO_TIME
     sources: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
@@ -74,6 +76,9 @@ def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
     if more:
         record.i64(marker.expired)
         record.times(marker.sources)
+    if marker.topics:
+        # At the end, which earlier releases do not read.
+        record.texts(marker.topics)
     return MARKER_KEY, record.data()
 
 
@@ -87,9 +92,11 @@ def decode_marker(value: bytes) -> Marker:
     record = Unpacker(value, "a marker record of a changelog", versions=versions)
     batch, positions, contents = record.i64(), record.offsets(), record.text()
     watermark = NO_TIME if record.version == _WITHOUT_WATERMARK else record.i64()
-    if record.version != _MARKER_VERSION:
-        return Marker(batch, positions, contents, watermark, watermark)
-    return Marker(batch, positions, contents, watermark, record.i64_up_to(watermark), record.times(most=MOST_SOURCES))
+    expired, sources = watermark, {}
+    if record.version == _MARKER_VERSION:
+        expired, sources = record.i64_up_to(watermark), record.times(most=MOST_SOURCES)
+    topics = {} if record.at_end else record.texts()
+    return Marker(batch, positions, contents, watermark, expired, sources, topics)
 
 
 def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:

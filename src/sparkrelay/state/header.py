@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from sparkrelay.state.changelog import Marker
     from sparkrelay.types import TopicPartition
 
-__all__ = ["JournalEntry", "TaskHeader"]
+__all__ = ["JournalEntry", "TaskHeader", "replaced_topics"]
 
 _VERSION = 6
 #: Headers of this version are of stores whose windows expire as soon as they are over, and say nothing of sources.
 _WITHOUT_RETENTION = 5
+
+
+def replaced_topics(known: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+    """Return the topics that have another id now than the one that is known: they were deleted and created again."""
+    return frozenset(topic for topic, id_ in known.items() if now.get(topic, id_) != id_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,8 @@ class TaskHeader:
         next_journal: number of the next journal.
         application: application.id that the state belongs to; empty until the first owner.
         contents: store -> what it holds, in words; a pipeline that wants something else is refused.
-        topics: changelog topic -> its id. A topic made anew has another id, and offsets that mean other records.
+        topics: changelog and source topic -> its id. After a topic was deleted and created again its id is another
+            one, and its offsets mean other records. ``positions`` belong to the source topics with these ids.
         watermarks: store -> its watermark after ``batch``; windows that end by then are over, and take no further rows.
         expired: store -> by when windows have ended that are removed with ``batch``; never beyond its watermark.
         sources: store -> source topic -> the watermark of its rows alone after ``batch``, where that is kept.
@@ -125,7 +131,7 @@ class TaskHeader:
         With several stores, each changelog has markers of its own. Their numbers do not say which one is ahead: batches
         without a stateful leg leave none, and a new owner counts on from the last one it saw.
         """
-        ahead = {p: max(offset, self.positions.get(p, 0)) for p, offset in marker.positions.items()}
+        positions, topics = self._positions_following(marker)
         watermarks, expired, sources = dict(self.watermarks), dict(self.expired), dict(self.sources)
         if marker.watermark != NO_TIME:
             watermarks[store] = max(marker.watermark, watermarks.get(store, NO_TIME))
@@ -136,12 +142,35 @@ class TaskHeader:
         return replace(
             self,
             batch=max(self.batch, marker.batch),
-            positions={**self.positions, **ahead},
+            positions=positions,
+            topics=topics,
             contents={**self.contents, store: marker.contents},
             watermarks=watermarks,
             expired=expired,
             sources=sources,
         )
+
+    def reading(self, topics: Mapping[str, str]) -> TaskHeader:
+        """Return the header of a task that reads the source topics with these ids.
+
+        Positions in a topic that had another id mean nothing in this one.
+        """
+        replaced = replaced_topics(self.topics, topics)
+        positions = {p: offset for p, offset in self.positions.items() if p.topic not in replaced}
+        return replace(self, positions=positions, topics={**self.topics, **topics})
+
+    def _positions_following(self, marker: Marker) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+        """Return the positions after a marker, and the ids of the topics that they belong to.
+
+        If a source topic was replaced between two markers, the one with the higher batch number is the newer one: an
+        owner counts on from the highest number among all committed markers of the task.
+        """
+        held = self.reading(marker.topics) if marker.batch > self.batch else self
+        older = replaced_topics(marker.topics, held.topics)
+        ahead = {
+            p: max(offset, held.positions.get(p, 0)) for p, offset in marker.positions.items() if p.topic not in older
+        }
+        return {**held.positions, **ahead}, {**marker.topics, **held.topics}
 
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""
@@ -153,11 +182,8 @@ class TaskHeader:
         record.offsets(self.positions)
         record.offsets(self.changelog)
         record.text(self.application)
-        for texts in (self.contents, self.topics):
-            record.u32(len(texts))
-            for name, text in sorted(texts.items()):
-                record.text(name)
-                record.text(text)
+        record.texts(self.contents)
+        record.texts(self.topics)
         record.u32(len(self.watermarks))
         for store, watermark in sorted(self.watermarks.items()):
             record.text(store)
@@ -201,8 +227,7 @@ class TaskHeader:
         record = Unpacker(data, what, versions=frozenset({_WITHOUT_RETENTION, _VERSION}))
         task_epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
         positions, changelog, application = record.offsets(), record.offsets(), record.text()
-        contents = {record.text(): record.text() for _ in range(record.u32())}
-        topics = {record.text(): record.text() for _ in range(record.u32())}
+        contents, topics = record.texts(), record.texts()
         watermarks, expired = {}, {}
         for _ in range(record.u32()):
             store, watermark = record.text(), record.i64()

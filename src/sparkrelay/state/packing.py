@@ -63,6 +63,13 @@ class Packer:
             self.text(name)
             self.i64(milliseconds)
 
+    def texts(self, values: Mapping[str, str]) -> None:
+        """Append a count, then the name and the text of each, in order."""
+        self.u32(len(values))
+        for name, text in sorted(values.items()):
+            self.text(name)
+            self.text(text)
+
     def data(self) -> bytes:
         """Return the record."""
         return b"".join(self._parts)
@@ -126,6 +133,15 @@ class Unpacker:
             partition = TopicPartition(self.text(), self.u32())
             values[partition] = self.i64()
         return values
+
+    def texts(self) -> dict[str, str]:
+        """Read what :meth:`Packer.texts` wrote."""
+        return {self.text(): self.text() for _ in range(self.u32())}
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the whole record was read."""
+        return self._at == len(self._data)
 
     def i64_up_to(self, most: int) -> int:
         """Read a signed 64-bit integer that is ``most`` or less."""

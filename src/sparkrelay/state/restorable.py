@@ -153,7 +153,7 @@ class RestorableStore(StoreFile):
             return replace(
                 header,
                 changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
-                topics={t: id_ for t, id_ in header.topics.items() if t in {p.topic for p in wanted}},
+                topics={t: id_ for t, id_ in header.topics.items() if t not in {p.topic for p in foreign}},
                 contents={store: words for store, words in header.contents.items() if store not in stores},
                 watermarks={store: ms for store, ms in header.watermarks.items() if store not in stores},
                 expired={store: ms for store, ms in header.expired.items() if store not in stores},

@@ -117,6 +117,7 @@ class TaskStore(RestorableStore):
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
             header = self._begin(transaction, header, leg, batch)
             checks.require_contents(header, store, batch.contents)
+            header = header.reading(batch.topics)
             checks.require_positions(self.path, header, leg, batch)
             before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
             changes = operate(StoreView(transaction, table, header, store))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import uuid
+
 import pytest
 from tests.waiting import LONG
 
+from sparkrelay.client.admin import Admin
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.errors import (
@@ -88,6 +94,19 @@ def test_a_batch_larger_than_the_limits_is_read(kafka, make_topic, produce):
     ) as fetcher:
         rows = read(fetcher, {TopicPartition(topic, 0): (0, 2)})
     assert [len(value) for _, value in rows[TopicPartition(topic, 0)]] == [500_000, 1]
+
+
+def test_offsets_of_another_topic_of_that_name_are_refused(kafka, fetcher, make_topic, produce):
+    topic = make_topic("bounded")
+    produce(topic, [{"value": "a"}])
+    at = {TopicPartition(topic, 0): (0, 1)}
+    with KafkaClient(ClientConfig.from_dict({"bootstrap.servers": kafka.bootstrap_servers})) as client:
+        client.bootstrap(LONG)
+        own = Admin(client).topic_ids([topic])[topic]
+    for id_, right in [(own, True), (str(uuid.uuid4()), False)]:
+        refused = contextlib.nullcontext() if right else pytest.raises(UnknownTopicException, match="created again")
+        with refused:
+            assert sum(batch.num_rows for _, batch in fetcher.fetch(at, topic_ids={topic: id_})) == 1
 
 
 def test_the_same_fetcher_serves_many_batches_and_an_abandoned_one(fetcher, make_topic, produce):

@@ -1,13 +1,19 @@
 """Topics that are not what they were when the state was made: said aloud, never skipped in silence."""
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition as Theirs
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.client.admin import Admin
+from sparkrelay.client.application_admin import ApplicationAdmin
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka.topics import create_topic, delete_topic
 from sparkrelay.errors import BrokerResponseException, StateStoreException, StreamsException
+from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
+from sparkrelay.types import TopicPartition
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -42,8 +48,8 @@ def ran_before(instance, topics, produce, wait_for_table):
 def ends_with(instance, topics, wait_until):
     """`ends_with(words)`: a new instance goes to ERROR, saying so."""
 
-    def check(words, error=StreamsException):
-        streams = instance(counting(*topics))
+    def check(words, error=StreamsException, pipeline=lambda: counting(*topics)):
+        streams = instance(pipeline())
         streams.start()
         wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
         with pytest.raises(error, match=words):
@@ -52,11 +58,89 @@ def ends_with(instance, topics, wait_until):
     return check
 
 
-def test_a_source_topic_was_made_anew(ran_before, topics, kafka, produce, ends_with):
-    delete_topic(kafka.bootstrap_servers, topics[0])
-    create_topic(kafka.bootstrap_servers, topics[0], partitions=1)
-    produce(topics[0], [("a", {"n": 1})])
-    ends_with(rf"task 0_0 stands at offset 10 of {topics[0]}-0, but the log ends at 1: the topic was deleted")
+def created_again(kafka, topic, produce, records):
+    delete_topic(kafka.bootstrap_servers, topic)
+    create_topic(kafka.bootstrap_servers, topic, partitions=1)
+    produce(topic, records)
+
+
+@pytest.fixture
+def set_by_hand(kafka, application_id):
+    """`set_by_hand(topic, offset)`: as `sparkrelay offsets set` does."""
+
+    def set_(topic, offset):
+        with KafkaClient(ClientConfig.from_dict({"bootstrap.servers": kafka.bootstrap_servers})) as client:
+            client.bootstrap(LONG)
+            partition, note = TopicPartition(topic, 0), set_by_hand_note(Admin(client).topic_ids([topic])[topic])
+            ApplicationAdmin(client, application_id).set_offsets({partition: offset}, {partition: note})
+
+    return set_
+
+
+@pytest.mark.parametrize(
+    ("count", "keeps_disk"),
+    [(1, True), pytest.param(30, True, marks=pytest.mark.long), pytest.param(30, False, marks=pytest.mark.long)],
+    ids=["shorter", "longer", "longer, without local state"],
+)
+def test_a_source_topic_was_created_again(
+    ran_before, topics, kafka, produce, ends_with, set_by_hand, instance, wait_for_table, count, keeps_disk
+):
+    """By its offsets alone nobody could distinguish a longer one from the old one."""
+    created_again(kafka, topics[0], produce, [("b", {"n": n}) for n in range(count)])
+    wanted = rf"task 0_0: source topic '{topics[0]}' was deleted and created again. The state of the task has"
+    if not keeps_disk:
+        instance(counting(*topics)).clean_up()
+    ends_with(wanted)
+    ends_with(wanted)
+    set_by_hand(topics[0], 0)
+    for more in range(2):
+        if not keeps_disk:
+            instance(counting(*topics)).clean_up()
+        with instance(counting(*topics)) as streams:
+            streams.start()
+            wait_for_table(topics[1], counts(a=10, b=count + more), streams)
+        produce(topics[0], [("b", {"n": 0})])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stateful", [True, False])
+def test_a_source_topic_is_created_again_while_it_is_read(
+    instance, topics, kafka, produce, wait_for_table, wait_until, stateful
+):
+    builder = counting(*topics) if stateful else StreamsBuilder()
+    if not stateful:
+        builder.stream(topics[0], key=String("user"), value=Json("n int")).to(topics[1], key=String("user"))
+    produce(topics[0], [("a", {"n": n}) for n in range(10)])
+    streams = instance(builder)
+    streams.start()
+    wanted = counts(a=10) if stateful else {b"a": {"user": "a", "n": 9}}
+    wait_for_table(topics[1], wanted, streams)
+    created_again(kafka, topics[0], produce, [("b", {"n": n}) for n in range(30)])
+    wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+    with pytest.raises(StreamsException, match=f"source topic '{topics[0]}' was deleted and created again"):
+        streams.awaitTermination(LONG)
+
+
+@pytest.mark.long
+def test_the_topic_of_a_table_was_created_again(
+    instance, topics, make_topic, kafka, produce, wait_for_table, ends_with
+):
+    table = make_topic("users", 1)
+
+    def joined():
+        builder = StreamsBuilder()
+        users = builder.table(table, key=String("user"), value=Json("name string"))
+        orders = builder.stream(topics[0], key=String("user"), value=Json("n int"))
+        orders.join(users, "user", "left").select("user", "n", "name").to(topics[1], key=String("user"))
+        return builder
+
+    produce(table, [("x", {"name": "old"}), ("y", {"name": "old"})])
+    with instance(joined()) as streams:
+        streams.start()
+        produce(topics[0], [("x", {"n": 1})])
+        wait_for_table(topics[1], {b"x": {"user": "x", "n": 1, "name": "old"}}, streams)
+    created_again(kafka, table, produce, [("x", {"name": "new"}), ("z", {"name": "new"}), ("w", {"name": "new"})])
+    ends_with(rf"task 0_0: source topic '{table}' was deleted and created again", pipeline=joined)
 
 
 @pytest.mark.long
@@ -81,9 +165,9 @@ def test_the_groups_offset_is_the_way_out_where_records_are_gone(
 ):
     produce(topics[0], [("b", {"n": n}) for n in range(10)])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    (purged,) = admin.delete_records([TopicPartition(topics[0], 0, 15)]).values()
+    (purged,) = admin.delete_records([Theirs(topics[0], 0, 15)]).values()
     purged.result(LONG)
-    moved = ConsumerGroupTopicPartitions(application_id, [TopicPartition(topics[0], 0, 17)])
+    moved = ConsumerGroupTopicPartitions(application_id, [Theirs(topics[0], 0, 17)])
     (done,) = admin.alter_consumer_group_offsets([moved]).values()
     done.result(LONG)
     streams = instance(counting(*topics))

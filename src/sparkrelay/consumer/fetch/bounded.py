@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import uuid
 from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
@@ -34,7 +35,6 @@ from sparkrelay.records import batches
 from sparkrelay.records.decode import decode
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
@@ -92,6 +92,7 @@ class BoundedFetcher:
         *,
         columns: Collection[str] | None = None,
         max_batch_rows: int = _MOST_ROWS,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Yield the records of ``[from, to)`` of each partition, each partition's in order.
 
@@ -100,6 +101,7 @@ class BoundedFetcher:
                 read_committed, beyond its first open transaction) is waited for.
             columns: names from ``records.decode.KAFKA_SCHEMA``; None for all.
             max_batch_rows: most rows in one batch.
+            topic_ids: topic -> the id of the topic that the offsets belong to, as far as known.
 
         Raises:
             OffsetOutOfRangeException: records of a range were deleted, or its partition is shorter than thought.
@@ -107,7 +109,7 @@ class BoundedFetcher:
             UnknownTopicException: a topic does not exist, or was deleted and created again meanwhile.
             CorruptRecordException: a batch is damaged, or too large decompressed.
         """
-        run = _Run(self._client, self._config, ranges, self._record_bytes)
+        run = _Run(self._client, self._config, ranges, self._record_bytes, topic_ids or {})
         limit = self._config.default_api_timeout_ms / 1000
         deadline = time.monotonic() + limit
         while run.unfinished:
@@ -174,6 +176,7 @@ class _Run:
         config: ConsumerConfig,
         ranges: Mapping[TopicPartition, tuple[int, int]],
         record_bytes: dict[TopicPartition, float],
+        topic_ids: Mapping[str, str],
     ) -> None:
         self.ranges = {partition: span for partition, span in ranges.items() if span[0] < span[1]}
         self.ready: deque[Fetched] = deque()
@@ -181,7 +184,8 @@ class _Run:
         self._next = {partition: span[0] for partition, span in self.ranges.items()}
         self._behind: dict[tuple[TopicPartition, int], int] = {}
         self._errors: list[Exception] = []
-        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._given = frozenset(topic_ids)
+        self._topic_ids = {topic: uuid.UUID(id_) for topic, id_ in topic_ids.items()}
         self._last_error: KafkaException | None = None
         self._stale_topics: set[str] = set()
         self._metadata_asked: Response | None = None
@@ -250,7 +254,10 @@ class _Run:
     def _check_topic(self, partition: TopicPartition) -> None:
         topic_id = self._client.metadata.topic_id(partition.topic)
         if topic_id is not None and self._topic_ids.setdefault(partition.topic, topic_id) != topic_id:
-            self._errors.append(_recreated(self._asked(partition, self._next[partition])))
+            error = _recreated(self._asked(partition, self._next[partition]))
+            # A broker that has just come back may still know the topic that was there before.
+            error.retriable = partition.topic in self._given
+            self._errors.append(error)
 
     def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
         """Note where each partition goes on, so that the next request can leave before this response is decoded."""
@@ -376,7 +383,8 @@ def _error(part: Fetched, asked: str) -> KafkaException:
     if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OffsetOutOfRangeException(
             f"{asked}: the log does not have it. It may have been removed by retention or by deleting records; "
-            "reset the group's offsets to what is there"
+            "set the group's offset to one that is there: sparkrelay offsets set --topic "
+            f"{part.partition.topic} --partitions {part.partition.partition} --to earliest ..."
         )
     return broker_error(part.error_code, asked, needs="READ")
 

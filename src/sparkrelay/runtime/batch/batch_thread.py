@@ -24,7 +24,9 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.tasks.ranges import require_inputs
+from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
 from sparkrelay.runtime.topics.retention import RetentionWatch
+from sparkrelay.state.header import replaced_topics
 
 if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
@@ -177,7 +179,7 @@ class BatchThread:
         try:
             outcome = self._batch(tasks)
             if outcome is not None and outcome.again:
-                self._look_at_topics()
+                self._look_at_topics(tasks)
             elif outcome is not None:
                 self._without_topics = 0
             pause = self._await_input(tasks) if outcome is None else self._next_pause(tasks)
@@ -264,10 +266,11 @@ class BatchThread:
             return 0.0
         return min(outcome.cpu_seconds * 100 / self._config.batch_cpu_percent, _LONGEST_SPACING)
 
-    def _look_at_topics(self) -> None:
-        """See whether a batch failed because a topic is gone, or has fewer partitions than it had."""
+    def _look_at_topics(self, tasks: list[Task]) -> None:
+        """See whether a batch failed because a topic is gone, was replaced, or has fewer partitions than it had."""
         try:
             self._in_service.sink_partitions = self._topics.layout().sink_partitions
+            self._require_same_topics(tasks)
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a moment.
             self._without_topics += 1
@@ -276,6 +279,18 @@ class BatchThread:
             log.warning("%s: %s", self._name, error)
         else:
             self._without_topics = 0
+
+    def _require_same_topics(self, tasks: list[Task]) -> None:
+        """Make sure that the source topics are those that the tasks began with.
+
+        Raises:
+            StreamsException: one was deleted and created again.
+        """
+        ids = self._topics.ids({topic for task in tasks for topic in task.position.topic_ids})
+        for task in tasks:
+            if replaced := replaced_topics(task.position.topic_ids, ids):
+                application, stateful = self._config.application_id, task.directory is not None
+                raise replaced_topic(application, task.id, replaced, stateful=stateful)
 
     def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
@@ -297,7 +312,11 @@ class BatchThread:
                 raise
             raise TimeoutException(str(error)) from error
         self._longest_look = self._shortest_wait
-        require_inputs(positions, ends)
+        try:
+            require_inputs(positions, ends)
+        except StreamsException:
+            self._require_same_topics(tasks)
+            raise
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         limit = self._limit.records if self._failing is None else self._failing.limited(self._limit.records)
         clock_ms = int(time.time() * 1000)

@@ -18,7 +18,7 @@ from sparkrelay import errors
 from sparkrelay.errors import StreamsException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.types import TaskId, TopicPartition
@@ -92,6 +92,7 @@ class TaskCommand:
             the batch was chosen; None: the worker's own counts.
         left_out: records that the batch goes on without, by partition and offset.
         describe: the changelog topics that are to say again what their stores hold.
+        topic_ids: source topic -> the id of the topic that ``ranges`` and ``positions`` belong to, as far as known.
     """
 
     task: TaskId
@@ -115,6 +116,12 @@ class TaskCommand:
     now_ms: int | None = None
     left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = field(default_factory=dict)
     describe: frozenset[str] = frozenset()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def topic_ids_of(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+        """Return the known ids of the topics of partitions."""
+        topics = {partition.topic for partition in partitions}
+        return {topic: id_ for topic, id_ in self.topic_ids.items() if topic in topics}
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -301,6 +308,7 @@ class RestoreReport:
         started_at: changelog partition -> offset where the slice began.
         task_epoch: that of the command; None for a standby.
         disk_bytes: what the stores take on the disk.
+        topic_ids: source topic -> the id of the topic that ``positions`` belong to, as far as known.
     """
 
     task: TaskId
@@ -311,6 +319,7 @@ class RestoreReport:
     started_at: Mapping[TopicPartition, int] = field(default_factory=dict)
     task_epoch: int | None = None
     disk_bytes: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     error: Exception | None = None
 
 

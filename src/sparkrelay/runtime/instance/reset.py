@@ -21,6 +21,7 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import check_application_id
 from sparkrelay.errors import ConfigException, LockException, StreamsException, UnknownTopicException
+from sparkrelay.runtime.instance.stopped_group import members_of, require_stopped
 from sparkrelay.runtime.topics.ownership import doubtful_topics
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.application_home import ApplicationHome, remove_state
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sized
     from pathlib import Path
 
-    from sparkrelay.client.admin import GroupDescription
     from sparkrelay.client.kafka_client import KafkaClient
 
 __all__ = ["ResetPlan", "ResetRequest", "Resetter"]
@@ -131,8 +131,7 @@ class Resetter:
             UnknownTopicException: a topic that was named does not exist.
             ConfigException: a topic that was named is of the wrong kind.
         """
-        group = self._admin.describe_group(self._request.application_id)
-        _check_kind(group)
+        members = members_of(self._admin, self._request.application_id)
         topics = self._admin.list_topics()
         known = {at: offset for at, offset in self._application.offsets().items() if at.topic != self._seal.topic}
         internal = self._internal(topics, {at.topic for at in known})
@@ -147,7 +146,7 @@ class Resetter:
         # What is read again is what is decided: an open transaction of somebody else is not skipped over.
         ends = self._admin.list_offsets(partitions, read_committed=True) if partitions else {}
         return ResetPlan(
-            members=tuple(f"{member.member_id} on {member.host.lstrip('/')}" for member in group.members),
+            members=members,
             offsets={at: (known.get(at), end) for at, end in sorted(ends.items())},
             kept={at: known[at] for at in sorted(known.keys() - own) if at.topic not in sources},
             forgotten=frozenset(own),
@@ -168,12 +167,7 @@ class Resetter:
             ConfigException: it is not clear which topics are the application's own.
         """
         name = self._request.application_id
-        if plan.members:
-            raise StreamsException(
-                f"application {name!r} runs: group {name!r} has {len(plan.members)} members: "
-                f"{', '.join(plan.members[:5])}{', ...' if len(plan.members) > 5 else ''}. Stop every instance first; "
-                "one that was killed is gone after its session.timeout.ms"
-            )
+        require_stopped(name, plan.members)
         if plan.holders:
             holders = ", ".join(f"{slot} by {holder}" for slot, holder in plan.holders.items())
             raise LockException(f"application {name!r} runs on this host: {holders}. Stop it first")
@@ -254,10 +248,10 @@ class Resetter:
                 f"another sparkrelay reset of application {name!r} was begun while this one was under way, on this "
                 "host or another. This one ends here and leaves the rest to it; run it again once the other has ended"
             )
-        if members := self._admin.describe_group(name).members:
+        if members := members_of(self._admin, name):
             raise StreamsException(
-                f"an instance joined application {name!r} while it was being started over: {members[0].member_id} on "
-                f"{members[0].host.lstrip('/')}. Stop it and run sparkrelay reset again: until then topic {marker!r} "
+                f"an instance joined application {name!r} while it was being started over: {members[0]}. "
+                f"Stop it and run sparkrelay reset again: until then topic {marker!r} "
                 "keeps every instance from running"
             )
 
@@ -299,7 +293,7 @@ class Resetter:
         """Return topics whose names also fit another application's; ``known`` are those with offsets of the group."""
         if self._request.internal_topics is not None or not internal:
             return {}
-        made = self._home.changelogs() if self._home is not None else {}
+        made = self._home.topics() if self._home is not None else {}
         ids = self._admin.topic_ids(sorted(made.keys() & set(internal)))
         proven = {topic for topic in internal if topic in known or (topic in ids and ids[topic] == made[topic])}
         groups = self._application.other_groups()
@@ -311,11 +305,6 @@ class Resetter:
         except ValueError:
             return False
         return True
-
-
-def _check_kind(group: GroupDescription) -> None:
-    if group.protocol_type not in {"", "consumer"}:
-        raise StreamsException(f"group {group.group_id!r} is a group of {group.protocol_type!r}, not of an application")
 
 
 def _count(things: Sized, one: str, many: str = "") -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sparkrelay.types import TopicPartition
 
 __all__ = ["LocalCopy", "Position"]
@@ -20,12 +22,14 @@ class Position:
         skipped: input partition -> offset that the state has seen, where the records behind it are gone.
         batch: number of the last batch that was tried.
         committed: number of the last batch known as committed.
+        topic_ids: source topic -> the id of the topic that the offsets belong to, as far as known.
     """
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     skipped: dict[TopicPartition, int] = field(default_factory=dict)
     batch: int = 0
     committed: int = 0
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

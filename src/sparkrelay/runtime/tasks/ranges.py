@@ -56,7 +56,7 @@ def require_inputs(
                 raise StreamsException(
                     f"task {id_} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
                     "the topic was deleted and created again, or lost records. Start over with sparkrelay reset, or, "
-                    "for a pipeline without state, set the group's offsets to what is there"
+                    "for a pipeline without state, set the group's offset to one that is there: sparkrelay offsets set"
                 )
 
 

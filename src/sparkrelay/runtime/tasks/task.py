@@ -298,10 +298,22 @@ class Task:
             self.copy.wipe = False
 
     def positioned(
-        self, offsets: Mapping[TopicPartition, int], skipped: Mapping[TopicPartition, int], batch: int | None
+        self,
+        offsets: Mapping[TopicPartition, int],
+        skipped: Mapping[TopicPartition, int],
+        batch: int | None,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin at those offsets; ``batch`` is the last one that the store knows as committed, if there is a store."""
+        """Begin at those offsets.
+
+        Args:
+            offsets: of its inputs.
+            skipped: see :class:`Position`.
+            batch: the last one that the store knows as committed; None without a store.
+            topic_ids: source topic -> the id of the topic that the offsets belong to, as far as known.
+        """
         self.position.offsets, self.position.skipped = dict(offsets), dict(skipped)
+        self.position.topic_ids = topic_ids or {}
         # What the store knows: batches of ours that came to nothing must not count as committed.
         self.position.batch = max(self.position.batch, batch or 0)
         self.position.committed = self.position.batch if batch is None else batch
@@ -496,6 +508,7 @@ class Task:
             now_ms=self.attempt.now_ms,
             left_out=self.attempt.left_out,
             describe=self.attempt.describe,
+            topic_ids=self.position.topic_ids,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:

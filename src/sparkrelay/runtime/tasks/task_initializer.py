@@ -19,7 +19,9 @@ from sparkrelay.errors import (
     UnknownTopicException,
 )
 from sparkrelay.runtime.contract import fault_points
+from sparkrelay.runtime.contract.commit_notes import set_by_hand
 from sparkrelay.runtime.tasks.ranges import source_offsets
+from sparkrelay.runtime.tasks.replaced_topics import of_replaced_topics, replaced_topic
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.types import TopicPartition
@@ -27,6 +29,7 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.contract.commands import RestoreReport
@@ -113,6 +116,7 @@ class TaskInitializer:
         # Offsets and what was noted with them, as of one moment.
         commits = self._topics.commits(inputs, stable=True)
         committed = {partition: commit.offset for partition, commit in commits.items()}
+        topic_ids = self._topics.ids({partition.topic for partition in inputs})
         seen = {
             partition: offset
             for task, report in ready
@@ -126,7 +130,9 @@ class TaskInitializer:
         known = {partition: offset for task, _ in ready for partition, offset in task.position.offsets.items()}
         tasks = [task for task, _ in ready]
         first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
-        moved = self._moved_by_hand(committed, seen)
+        self._warn_of_forgotten(commits, seen)
+        moved = self._begun_anew(ready, seen, commits, topic_ids)
+        moved |= self._moved_by_hand(commits, {p: offset for p, offset in seen.items() if p not in moved}, topic_ids)
         positions = {**first, **committed, **seen, **moved}
         for task, report in ready:
             if report is not None and (
@@ -137,6 +143,7 @@ class TaskInitializer:
                 {partition: positions[partition] for partition in task.inputs},
                 skipped={partition: seen[partition] for partition in task.inputs if partition in moved},
                 batch=None if report is None else report.batch,
+                topic_ids={p.topic: topic_ids[p.topic] for p in task.inputs if p.topic in topic_ids},
             )
             task.goes_on_saying(commits)
             if task.foreach_batch and (lost := task.noted(commits, int(time.time() * 1000))):
@@ -186,20 +193,75 @@ class TaskInitializer:
             self.serve(ready)
         return works
 
+    def _warn_of_forgotten(
+        self, commits: Mapping[TopicPartition, CommittedOffset], seen: Mapping[TopicPartition, int]
+    ) -> None:
+        for partition, offset in sorted(seen.items()):
+            if offset and partition not in commits:
+                log.warning(
+                    "%s: the group has no offset, although the state has seen the records up to %d: the offset has "
+                    "expired or was deleted. The state decides",
+                    partition,
+                    offset,
+                )
+
+    def _begun_anew(
+        self,
+        ready: Sequence[tuple[Task, RestoreReport | None]],
+        seen: Mapping[TopicPartition, int],
+        commits: Mapping[TopicPartition, CommittedOffset],
+        topic_ids: Mapping[str, str],
+    ) -> dict[TopicPartition, int]:
+        """Return where tasks begin in topics that replace those that their state has seen: an operator has set it.
+
+        Raises:
+            StreamsException: nobody has.
+        """
+        begun = {}
+        for task, report in ready:
+            known = {} if report is None else report.topic_ids
+            replaced = of_replaced_topics((p for p in task.inputs if p in seen), known, topic_ids)
+            unset = {p.topic for p in replaced if p not in commits or not _set_by_hand(p, commits, topic_ids)}
+            if unset:
+                raise replaced_topic(self._config.application_id, task.id, unset, stateful=True)
+            for partition in sorted(replaced):
+                begun[partition] = commits[partition].offset
+                log.warning(
+                    "task %s: topic %r was deleted and created again. The state has seen %d offsets of the old one; it "
+                    "is kept, and the task reads the new one from offset %d",
+                    task.id,
+                    partition.topic,
+                    seen[partition],
+                    begun[partition],
+                )
+        return begun
+
     def _moved_by_hand(
-        self, committed: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int]
+        self,
+        commits: Mapping[TopicPartition, CommittedOffset],
+        seen: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, str],
     ) -> dict[TopicPartition, int]:
         """Return the group's offsets that are to win over what the state has seen.
 
-        Both are written in one transaction, so a difference means that somebody has set the group's offset. That is the
-        way out where the records that the state would go on with are gone; else it would lose or repeat some.
+        Both are written in one transaction, so a difference means that somebody has set the group's offset. It wins
+        where the records that the state would go on with are gone, or if ``sparkrelay offsets set`` has set it further
+        on; else the state would lose or repeat some.
         """
-        moved = {p: offset for p, offset in seen.items() if committed.get(p, offset) != offset}
+        moved = {p: offset for p, offset in seen.items() if p in commits and commits[p].offset != offset}
         earliest = self._offsets(dict.fromkeys(moved, EARLIEST))
         winning = {}
         for partition, offset in moved.items():
-            group_offset = committed[partition]
-            if offset < earliest[partition] <= group_offset:
+            group_offset = commits[partition].offset
+            if group_offset > offset and _set_by_hand(partition, commits, topic_ids):
+                winning[partition] = group_offset
+                log.warning(
+                    "%s: the group's offset was set to %d; records from %d on are not in the state",
+                    partition,
+                    group_offset,
+                    offset,
+                )
+            elif offset < earliest[partition] <= group_offset:
                 winning[partition] = group_offset
                 log.warning(
                     "%s: records %d to %d are gone from the topic and are not in the state; going on at the group's "
@@ -319,3 +381,11 @@ class TaskInitializer:
 
     def _transactional_id(self, id_: TaskId) -> str:
         return f"{self._config.application_id}-{id_}"
+
+
+def _set_by_hand(
+    partition: TopicPartition, commits: Mapping[TopicPartition, CommittedOffset], topic_ids: Mapping[str, str]
+) -> bool:
+    """Return whether an operator has set the group's offset of a partition, for the topic as it is now."""
+    topic_id = set_by_hand(commits[partition].metadata)
+    return topic_id is not None and topic_id == topic_ids.get(partition.topic)

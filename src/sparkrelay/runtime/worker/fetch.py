@@ -51,10 +51,11 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     }
     if not ranges:
         return
+    topic_ids = {topic: id_ for task in tasks for topic, id_ in task.topic_ids.items() if topic in spec.topics}
     times: dict[TopicPartition, int] = {}
     skipped = SkippedRecords(spec, tasks)
     try:
-        for partition, batch in _fetched(spec, ranges):
+        for partition, batch in _fetched(spec, ranges, topic_ids):
             batch = skipped.left_out(partition, batch)  # noqa: PLW2901 - from here on the others are not there
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
@@ -93,13 +94,13 @@ def decoded_rows(
 
 
 def _fetched(
-    spec: FetchSpec, ranges: Mapping[TopicPartition, tuple[int, int]]
+    spec: FetchSpec, ranges: Mapping[TopicPartition, tuple[int, int]], topic_ids: Mapping[str, str]
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     fetcher, columns = connections.fetcher(spec.client), raw_columns(spec)
     # Of several partitions, whichever broker answers first is first.
     parts = [{partition: ranges[partition]} for partition in sorted(ranges)] if spec.in_order else [ranges]
     for part in parts:
-        yield from fetcher.fetch(part, columns=columns)
+        yield from fetcher.fetch(part, columns=columns, topic_ids=topic_ids)
 
 
 def _with_partition_time(

@@ -261,7 +261,10 @@ def _send_changelog(transaction: LentTransaction, state: StoreSpec, command: Tas
     now_ms = int(time.time() * 1000)
     entry = applied.entry
     marker = encode_marker(
-        Marker(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired, entry.sources)
+        Marker(
+            *(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired, entry.sources),
+            topics=command.topic_ids_of(command.positions),
+        )
     )
     ends = [(SCHEMA_KEY, describe_store(state)), marker] if state.changelog in command.describe else [marker]
     keys, values = (

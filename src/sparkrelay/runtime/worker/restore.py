@@ -256,6 +256,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         started_at,
         task_epoch=command.task_epoch,
         disk_bytes=taken,
+        topic_ids={p.topic: header.topics[p.topic] for p in header.positions if p.topic in header.topics},
     )
 
 

@@ -35,7 +35,7 @@ def read():
 
     def run(stop, log):
         config = ConsumerConfig.from_dict(SETTINGS, defaults=bounded._DEFAULTS)
-        under_way = bounded._Run(SimpleNamespace(metadata=Metadata()), config, {ONE: (0, stop)}, {})
+        under_way = bounded._Run(SimpleNamespace(metadata=Metadata()), config, {ONE: (0, stop)}, {}, {})
         seen = []
         while under_way.unfinished:
             at = under_way._next[ONE]

@@ -41,6 +41,10 @@ class Topics:
         self.sources = {"orders": 2}
         self.awaited, self.answers = [], []
         self.news = threading.Event()
+        self.topic_ids = {}
+
+    def ids(self, topics):
+        return {topic: id_ for topic, id_ in self.topic_ids.items() if topic in topics}
 
     def await_records(self, positions, *, timeout, over):
         self.awaited.append((dict(positions), timeout))
@@ -241,6 +245,23 @@ def test_a_task_that_leaves_during_a_look_and_comes_back_further_on_is_looked_at
     bench.topics.slow.set()
     wait_until(lambda: bench.batches.ran or bench.failure(), "no batch ran")
     assert (bench.batches.ran, bench.failure()) == ([{ONE: {TopicPartition("orders", 0): (70, 75)}}], None)
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_a_source_topic_that_is_created_again_ends_the_thread(bench, wait_until, shorter):
+    """A shorter one ends before the position; in a longer one the workers do not find the topic that was asked for."""
+    bench.topics.topic_ids = {"orders": "new"}
+    for task in bench.tasks.values():
+        task.position.topic_ids = {"orders": "old"}
+    if shorter:
+        bench.tasks[ONE].position.offsets = {TopicPartition("orders", 0): 7}
+    else:
+        bench.batches.outcomes = [BatchOutcome(again={ONE: JobFailed("no such topic")})]
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(bench.failure, "the thread goes on")
+    assert "source topic 'orders' was deleted and created again while the task read it" in str(bench.failure())
+    assert len(bench.batches.ran) == (not shorter)
 
 
 @pytest.mark.parametrize("bench", [{"commit.interval.ms": 125}], ids=["125 ms"], indirect=True)

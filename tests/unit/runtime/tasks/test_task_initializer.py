@@ -15,7 +15,7 @@ from sparkrelay.errors import (
     UnknownTopicException,
 )
 from sparkrelay.runtime.contract.commands import LegReport, RestoreReport
-from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, note_text
+from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, note_text, set_by_hand_note
 from sparkrelay.runtime.tasks import task_initializer as module
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote
 from sparkrelay.runtime.tasks.in_service import InService
@@ -37,6 +37,10 @@ class Broker:
         self.missing = set()
         self.end, self.group, self.fails, self.epochs, self.ended = 100, {}, {}, 0, []
         self.notes = {}
+        self.topic_ids = {}
+
+    def ids(self, topics):
+        return {topic: id_ for topic, id_ in self.topic_ids.items() if topic in topics}
 
     def committed(self, partitions):
         return {p: offset for p, offset in self.group.items() if p in partitions}
@@ -157,6 +161,67 @@ def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, task_epoch=task.task_epoch))])
     assert (task.position.offsets, broker.ended) == ({A: 70}, [])
+
+
+@pytest.fixture
+def counting():
+    topics = frozenset({A.topic})
+    return Task(id=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=topics)
+
+
+@pytest.fixture
+def serve(made, broker, counting):
+    """`serve()`: serve a task whose state has seen 70 offsets of topic "old"."""
+
+    def serve(**ids):
+        initializer = made()
+        initializer.initialize([counting])
+        report = RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, task_epoch=counting.task_epoch, topic_ids=ids)
+        initializer.serve([(counting, report)])
+        return counting.position
+
+    return serve
+
+
+@pytest.mark.parametrize(("known", "now"), [({"orders": "old"}, "old"), ({}, "old"), ({"orders": "old"}, None)])
+def test_the_position_of_the_state_counts_where_the_topic_may_be_the_same(serve, broker, caplog, known, now):
+    broker.topic_ids = {"orders": now} if now else {}
+    position = serve(**known)
+    assert (position.offsets, position.skipped, position.topic_ids) == ({A: 70}, {}, broker.topic_ids)
+    assert "orders-0: the group has no offset, although the state has seen the records up to 70" in caplog.text
+
+
+@pytest.mark.parametrize("note", [None, "", set_by_hand_note("old"), '{"batch":1}'])
+def test_a_source_topic_that_was_created_again_is_refused(serve, broker, note):
+    """Kafka drops the group's offsets with the topic; one that is there says nothing unless an operator has set it."""
+    broker.topic_ids = {"orders": "new"}
+    if note is not None:
+        broker.group, broker.notes = {A: 70}, {A: note}
+    with pytest.raises(
+        StreamsException, match="task 0_0: source topic 'orders' was deleted and created again"
+    ) as error:
+        serve(orders="old")
+    assert "sparkrelay reset --application-id app" in str(error.value)
+    assert "sparkrelay offsets set --application-id app --topic orders --to earliest" in str(error.value)
+
+
+@pytest.mark.parametrize("offset", [0, 70, 90])
+def test_an_operator_says_where_a_task_begins_in_a_topic_that_was_created_again(serve, broker, caplog, offset):
+    broker.topic_ids = {"orders": "new"}
+    broker.group, broker.notes = {A: offset}, {A: set_by_hand_note("new")}
+    position = serve(orders="old")
+    assert (position.offsets, position.skipped, position.topic_ids) == ({A: offset}, {A: 70}, {"orders": "new"})
+    assert f"it is kept, and the task reads the new one from offset {offset}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("offset", "note", "begins"),
+    [(90, "same", 90), (90, None, 70), (90, "other", 70), (50, "same", 70)],
+)
+def test_an_offset_that_an_operator_sets_further_on_wins_over_the_state(serve, broker, offset, note, begins):
+    broker.topic_ids = {"orders": "same"}
+    broker.group, broker.notes = {A: offset}, {A: set_by_hand_note(note) if note else ""}
+    assert serve(orders="same").offsets == {A: begins}
 
 
 @pytest.mark.parametrize("reason", [ProducerFencedException("another owner"), TimeoutException("no answer")])

@@ -501,6 +501,7 @@ def batch_stamp(spec: StoreSpec, task: TaskCommand) -> BatchStamp:
         contents=spec.contents,
         skipped=task.skipped,
         tries=task.tries,
+        topics={topic: id_ for topic, id_ in task.topic_ids.items() if topic in topics},
     )
 
 

@@ -1,0 +1,123 @@
+"""``sparkrelay offsets``: where an application's group is in its topics, and how to set it elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import App, Parameter
+
+from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.errors import ConfigException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sparkrelay.runtime.instance.group_offsets import GroupOffsets, NewOffsets, PartitionOffsets
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["offsets"]
+
+offsets = App(name="offsets", help="Show and set where an application is in the topics that it reads.")
+
+ApplicationId: TypeAlias = Annotated[str, Parameter(help="The application.id of the application.")]
+BootstrapServers: TypeAlias = Annotated[
+    str, Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of its Kafka.")
+]
+
+_BOOTSTRAP_S = 15.0
+_AFTERWARDS = (
+    "The next start reads on from there. Tasks with state keep it, and skip the records in between. They take no "
+    "offset before the one that their state has reached, unless the topic was created again: use sparkrelay reset"
+)
+
+
+@offsets.command
+def show(
+    *, application_id: ApplicationId, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None
+) -> int:
+    """Show the group's offset of each partition, the first and last one of the log, and what is left to read."""
+    with _opened(application_id, bootstrap_servers, command_config) as group:
+        for line in table(application_id, group.show()):
+            print(line)
+    return 0
+
+
+@offsets.command(name="set")
+def set_(
+    *,
+    application_id: ApplicationId,
+    bootstrap_servers: BootstrapServers,
+    topic: Annotated[str, Parameter(help="The source topic.")],
+    to: Annotated[str, Parameter(help="earliest, latest, an offset, or a time such as 2026-11-28T12:00:00Z.")],
+    partitions: Annotated[str | None, Parameter(help="Some of its partitions, 0,2,...; left out, all.")] = None,
+    command_config: CommandConfig = None,
+    execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")] = False,
+) -> int:
+    """Set where a stopped application reads a topic on, after records expired or the topic was created again."""
+    from sparkrelay.runtime.instance.group_offsets import Target  # noqa: PLC0415
+    from sparkrelay.runtime.instance.stopped_group import require_stopped  # noqa: PLC0415
+
+    target, numbers = Target.parse(to), _numbers(partitions)
+    with _opened(application_id, bootstrap_servers, command_config) as group:
+        new = group.look(topic, numbers, target)
+        for line in changes(new, to):
+            print(line)
+        require_stopped(application_id, new.members)
+        if not execute:
+            print("nothing was changed; add --execute to do it")
+            return 0
+        group.set(new)
+        print(_AFTERWARDS)
+    return 0
+
+
+def table(application_id: str, found: Mapping[TopicPartition, PartitionOffsets]) -> Iterator[str]:
+    """Yield a line for each partition."""
+    if not found:
+        yield f"application {application_id} has committed no offsets"
+        return
+    rows: list[tuple[str, ...]] = [("partition", "offset", "first", "end", "left", "")]
+    rows += [
+        (str(at), *("-" if n is None else str(n) for n in (one.group, one.first, one.end, one.lag)), _remark(one))
+        for at, one in found.items()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for name, *numbers, remark in rows:
+        columns = [name.ljust(widths[0]), *(text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True))]
+        yield f"{'  '.join(columns)}  {remark}".rstrip()
+
+
+def changes(new: NewOffsets, to: str) -> Iterator[str]:
+    """Yield a line for each partition whose offset is to be set."""
+    for partition, (before, then) in new.offsets.items():
+        yield f"{partition}: offset {'none' if before is None else before} -> {then} ({to})"
+
+
+def _remark(one: PartitionOffsets) -> str:
+    if one.first is None or one.end is None:
+        return "does not exist"
+    if one.group < one.first:
+        return f"records {one.group} to {one.first - 1} are gone"
+    return "beyond the end of the log" if one.group > one.end else ""
+
+
+def _numbers(text: str | None) -> frozenset[int] | None:
+    if text is None:
+        return None
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
+        raise ConfigException(f"--partitions {text!r} is not a list of numbers such as 0,2")
+    return frozenset(map(int, numbers))
+
+
+@contextmanager
+def _opened(application_id: str, bootstrap_servers: str, command_config: CommandConfig) -> Iterator[GroupOffsets]:
+    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
+    from sparkrelay.client.kafka_client import KafkaClient  # noqa: PLC0415
+    from sparkrelay.runtime.instance.group_offsets import GroupOffsets  # noqa: PLC0415
+
+    settings = {**read_properties(command_config), "bootstrap.servers": bootstrap_servers}
+    with KafkaClient(ClientConfig.from_dict(settings)) as client:
+        client.bootstrap(_BOOTSTRAP_S)
+        yield GroupOffsets(client, application_id)

@@ -1,0 +1,220 @@
+"""An application's offsets: what its group has committed, beside what the logs have, and how an operator sets them.
+
+An offset that is set carries the id of its topic (``commit_notes.set_by_hand_note``). So a task distinguishes it from
+one that it has committed itself, and it can win over the position in the state: see ``TaskInitializer``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from sparkrelay.client.admin import EARLIEST, LATEST, Admin
+from sparkrelay.client.application_admin import ApplicationAdmin
+from sparkrelay.config import check_application_id
+from sparkrelay.errors import ConfigException, StreamsException, UnknownTopicException
+from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
+from sparkrelay.runtime.instance.stopped_group import members_of, require_stopped
+from sparkrelay.runtime.topics.topic_names import TopicNames
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.client.kafka_client import KafkaClient
+
+__all__ = ["GroupOffsets", "NewOffsets", "PartitionOffsets", "Target"]
+
+_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """Where the group and the log of a partition are.
+
+    Attributes:
+        group: the group's offset.
+        first: the log's first offset; None if the partition does not exist.
+        end: the offset after the last record whose transaction has ended; None if the partition does not exist.
+    """
+
+    group: int
+    first: int | None = None
+    end: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets are left to read, None if the partition does not exist."""
+        return None if self.first is None or self.end is None else max(0, self.end - max(self.group, self.first))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where offsets are to be set: at one of both ends of the log, at an offset, or at a time.
+
+    Attributes:
+        text: as it was given.
+        listed: what brokers are asked for: ``EARLIEST``, ``LATEST`` or milliseconds since 1970; None for an offset.
+        offset: the offset, if it is one.
+    """
+
+    text: str
+    listed: int | None = None
+    offset: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``earliest``, ``latest``, an offset, or a time in ISO 8601 with its zone.
+
+        Raises:
+            ConfigException: it is none of these.
+        """
+        if text in {"earliest", "latest"}:
+            return cls(text, listed=EARLIEST if text == "earliest" else LATEST)
+        if re.fullmatch("[0-9]{1,18}", text):
+            return cls(text, offset=int(text))
+        try:
+            time = dt.datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigException(
+                f"--to {text!r} is none of earliest, latest, an offset, and a time such as 2026-11-28T12:00:00Z"
+            ) from None
+        if time.tzinfo is None:
+            raise ConfigException(f"--to {text!r} has no time zone: write {text}Z for UTC, or {text}+01:00")
+        milliseconds = int(time.timestamp() * 1000)
+        if milliseconds < 0:
+            raise ConfigException(f"--to {text!r} is before 1970, where times of records begin")
+        return cls(text, listed=milliseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class NewOffsets:
+    """What is to be set.
+
+    Attributes:
+        members: who is in the group.
+        offsets: partition -> the group's offset now (None if it has none) and then.
+        topic_id: of the topic.
+    """
+
+    members: tuple[str, ...]
+    offsets: Mapping[TopicPartition, tuple[int | None, int]]
+    topic_id: str
+
+
+class GroupOffsets:
+    """The offsets of one application's group. Belongs to the client's thread.
+
+    Args:
+        client: must be bootstrapped.
+        application_id: the application.
+
+    Raises:
+        ConfigException: that is no application.id.
+    """
+
+    def __init__(self, client: KafkaClient, application_id: str, *, timeout: float = _TIMEOUT_S) -> None:
+        try:
+            check_application_id(application_id)
+        except ValueError as error:
+            raise ConfigException(f"application.id {application_id!r}: {error}") from None
+        self._id = application_id
+        self._names = TopicNames(application_id)
+        self._admin = Admin(client, timeout=timeout)
+        self._application = ApplicationAdmin(client, application_id, timeout=timeout)
+
+    def show(self) -> dict[TopicPartition, PartitionOffsets]:
+        """Return where the group is in each partition that it has an offset of."""
+        committed = self._committed()
+        counts = self._admin.partitions(sorted({partition.topic for partition in committed}))
+        there = [p for p in committed if p.partition in (counts[p.topic] or ())]
+        first = self._admin.list_offsets(dict.fromkeys(there, EARLIEST))
+        ends = self._admin.list_offsets(dict.fromkeys(there, LATEST))
+        return {p: PartitionOffsets(offset, first.get(p), ends.get(p)) for p, offset in sorted(committed.items())}
+
+    def look(self, topic: str, numbers: Collection[int] | None, to: Target) -> NewOffsets:
+        """Return what would be set; changes nothing.
+
+        Args:
+            topic: a source or repartition topic.
+            numbers: of its partitions; None for all.
+            to: where.
+
+        Raises:
+            UnknownTopicException: the topic or a partition does not exist.
+            ConfigException: the topic is a changelog, or the offset lies outside a log.
+            StreamsException: there is no such application, or it is being started over.
+        """
+        members = members_of(self._admin, self._id)
+        committed = self._committed()
+        self._require_application(committed, members)
+        if self._names.is_internal(topic) and topic.endswith("-changelog") and not _read(topic, committed):
+            raise ConfigException(f"--topic: {topic!r} is a changelog; tasks keep no offset of it with the group")
+        partitions = self._partitions(topic, numbers)
+        then = self._targets(partitions, to)
+        return NewOffsets(
+            members=members,
+            offsets={partition: (committed.get(partition), then[partition]) for partition in partitions},
+            topic_id=self._admin.topic_ids([topic]).get(topic, ""),
+        )
+
+    def set(self, new: NewOffsets) -> None:
+        """Commit the offsets; the broker itself refuses it if an instance has joined meanwhile.
+
+        Raises:
+            StreamsException: instances run.
+        """
+        require_stopped(self._id, new.members)
+        note = set_by_hand_note(new.topic_id)
+        offsets = {partition: then for partition, (_, then) in new.offsets.items()}
+        self._application.set_offsets(offsets, dict.fromkeys(offsets, note))
+
+    def _committed(self) -> dict[TopicPartition, int]:
+        return {
+            at: offset for at, offset in self._application.offsets().items() if at.topic != self._names.reset_marker
+        }
+
+    def _require_application(self, committed: Collection[TopicPartition], members: Collection[str]) -> None:
+        topics = self._admin.list_topics()
+        if self._names.reset_marker in topics:
+            raise StreamsException(
+                f"application {self._id!r} is being started over, or that was interrupted: run sparkrelay reset again"
+            )
+        # With its only source topic Kafka forgets all that the group has committed.
+        if not committed and not members and not any(map(self._names.is_internal, topics)):
+            raise StreamsException(
+                f"application {self._id!r} has no offsets and no internal topics on this Kafka; is the application.id "
+                "right"
+            )
+
+    def _partitions(self, topic: str, numbers: Collection[int] | None) -> list[TopicPartition]:
+        found = self._admin.partitions([topic])[topic]
+        if not found:
+            raise UnknownTopicException(f"--topic: topic {topic!r} does not exist")
+        if missing := sorted(set(numbers or ()) - set(found)):
+            raise UnknownTopicException(
+                f"--partitions: topic {topic!r} has no partition {missing[0]}; it has 0 to {max(found)}"
+            )
+        return [TopicPartition(topic, number) for number in sorted(set(found if numbers is None else numbers))]
+
+    def _targets(self, partitions: Collection[TopicPartition], to: Target) -> dict[TopicPartition, int]:
+        ends = self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
+        if to.listed is not None:
+            found = self._admin.list_offsets(dict.fromkeys(partitions, to.listed))
+            # There is no record after the time; and what is not decided yet must not be passed over.
+            return {p: ends[p] if offset < 0 else min(offset, ends[p]) for p, offset in found.items()}
+        assert to.offset is not None, "a target is one or the other"
+        first = self._admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        for partition in partitions:
+            if not first[partition] <= to.offset <= ends[partition]:
+                raise ConfigException(
+                    f"--to {to.offset}: {partition} has the offsets {first[partition]} to {ends[partition]}"
+                )
+        return dict.fromkeys(partitions, to.offset)
+
+
+def _read(topic: str, committed: Collection[TopicPartition]) -> bool:
+    """Return whether the group reads a topic that is only named like a changelog, such as a database's changes."""
+    return any(partition.topic == topic for partition in committed)

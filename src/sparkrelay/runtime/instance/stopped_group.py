@@ -1,0 +1,40 @@
+"""Whether an application is stopped: its offsets and its state are not changed beside a running instance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import StreamsException
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkrelay.client.admin import Admin
+
+__all__ = ["members_of", "require_stopped"]
+
+
+def members_of(admin: Admin, application_id: str) -> tuple[str, ...]:
+    """Return who is in an application's group, by member id and host.
+
+    Raises:
+        StreamsException: the group is not one of an application.
+    """
+    group = admin.describe_group(application_id)
+    if group.protocol_type not in {"", "consumer"}:
+        raise StreamsException(f"group {group.group_id!r} is a group of {group.protocol_type!r}, not of an application")
+    return tuple(f"{member.member_id} on {member.host.lstrip('/')}" for member in group.members)
+
+
+def require_stopped(application_id: str, members: Sequence[str]) -> None:
+    """Refuse to work on an application whose group has members.
+
+    Raises:
+        StreamsException: it has some.
+    """
+    if members:
+        raise StreamsException(
+            f"application {application_id!r} runs: its group has members: "
+            f"{', '.join(members[:5])}{', ...' if len(members) > 5 else ''}. Stop every instance first; "
+            "one that was killed is gone after its session.timeout.ms"
+        )

@@ -1,0 +1,138 @@
+"""Setting where a stopped application goes on: shown first, refused where it makes no sense, and kept by its state."""
+
+import pytest
+from confluent_kafka import TopicPartition as Theirs
+from confluent_kafka.admin import AdminClient
+from tests.waiting import LONG
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.cli.app import run
+from sparkrelay.client.admin import Admin
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.devkafka.topics import create_topic, delete_topic
+from sparkrelay.runtime.contract.commit_notes import set_by_hand
+from sparkrelay.types import TopicPartition
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def counting(source, sink):
+    builder = StreamsBuilder()
+    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users").to(sink)
+    return builder
+
+
+def counts(**users):
+    return {user.encode(): {"user": user, "count": count} for user, count in users.items()}
+
+
+@pytest.fixture
+def topics(make_topic):
+    return make_topic("in", 1), make_topic("out", 1)
+
+
+@pytest.fixture
+def command(kafka, application_id, capsys):
+    """`command("show", *options)`: exit code, output and errors of `sparkrelay offsets`."""
+
+    def offsets(*options, application=application_id):
+        capsys.readouterr()
+        code = run(
+            ["offsets", *options, "--application-id", application, "--bootstrap-servers", kafka.bootstrap_servers]
+        )
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return offsets
+
+
+@pytest.fixture
+def ran_before(instance, topics, produce, wait_for_table):
+    """The instance has counted ten records and was stopped."""
+    produce(topics[0], [{"key": "a", "value": '{"n": 1}', "timestamp": 1000 * n} for n in range(1, 11)])
+    with instance(counting(*topics)) as streams:
+        streams.start()
+        wait_for_table(topics[1], counts(a=10), streams)
+
+
+def test_records_that_expired_are_passed_over(
+    ran_before, topics, kafka, produce, command, instance, wait_for_table, wait_until
+):
+    """One test on a real broker, from the error to the command that it asks for."""
+    produce(topics[0], [("b", {"n": n}) for n in range(10)])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    (purged,) = admin.delete_records([Theirs(topics[0], 0, 15)]).values()
+    purged.result(LONG)
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+    streams.stop()
+    code, shown, _ = command("show")
+    assert code == 0
+    assert "records 10 to 14 are gone" in shown
+    where = ("set", "--topic", topics[0], "--to", "earliest")
+    assert command(*where)[:2] == (
+        0,
+        f"{topics[0]}-0: offset 10 -> 15 (earliest)\nnothing was changed; add --execute to do it\n",
+    )
+    code, shown, _ = command(*where, "--execute")
+    assert (code, "The next start reads on from there" in shown) == (0, True)
+    assert "15     15   20     5" in command("show")[1]
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_for_table(topics[1], counts(a=10, b=5), streams)
+
+
+def test_an_offset_carries_the_id_of_its_topic(ran_before, topics, kafka, command, application_id):
+    for to, wanted in [("latest", 10), ("3", 3), ("1970-01-01T00:00:04.5Z", 4), ("2100-01-01T00:00:00Z", 10)]:
+        assert command("set", "--topic", topics[0], "--partitions", "0", "--to", to, "--execute")[0] == 0
+        with KafkaClient(ClientConfig(bootstrap_servers=kafka.bootstrap_servers)) as client:
+            client.bootstrap(LONG)
+            admin, at = Admin(client), TopicPartition(topics[0], 0)
+            commit = admin.commits(application_id, [at])[at]
+            assert (commit.offset, set_by_hand(commit.metadata)) == (wanted, admin.topic_ids([topics[0]])[topics[0]])
+
+
+def test_an_earlier_offset_counts_nothing_twice(ran_before, topics, produce, command, instance, wait_for_table, caplog):
+    assert command("set", "--topic", topics[0], "--to", "3", "--execute")[0] == 0
+    produce(topics[0], [("b", {"n": 1})])
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_for_table(topics[1], counts(a=10, b=1), streams)
+    assert "the group's offset is 3, the state has seen 10; the state decides" in caplog.text
+
+
+def test_a_topic_that_was_created_again_is_read_with_the_state_that_is_there(
+    ran_before, topics, kafka, produce, command, instance, wait_for_table
+):
+    """Kafka has forgotten the group with its only topic."""
+    delete_topic(kafka.bootstrap_servers, topics[0])
+    create_topic(kafka.bootstrap_servers, topics[0], partitions=1)
+    produce(topics[0], [("b", {"n": n}) for n in range(30)])
+    code, shown, _ = command("set", "--topic", topics[0], "--to", "earliest", "--execute")
+    assert (code, f"{topics[0]}-0: offset none -> 0 (earliest)" in shown) == (0, True)
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_for_table(topics[1], counts(a=10, b=30), streams)
+
+
+def test_what_makes_no_sense_is_refused(ran_before, topics, command, application_id, instance, wait_until):
+    def refused(*options, **more):
+        code, _, error = command("set", *options, "--execute", **more)
+        assert code == 1
+        return error
+
+    here = ("--topic", topics[0])
+    assert f"{topics[0]}-0 has the offsets 0 to 10" in refused(*here, "--to", "11")
+    assert "topic 'nowhere' does not exist" in refused("--topic", "nowhere", "--to", "earliest")
+    assert "has no partition 7; it has 0 to 0" in refused(*here, "--to", "earliest", "--partitions", "0,7")
+    changelog = f"{application_id}-users-changelog"
+    assert "is a changelog" in refused("--topic", changelog, "--to", "earliest")
+    misspelled = refused(*here, "--to", "earliest", application="misspelled")
+    assert "application 'misspelled' has no offsets and no internal topics on this Kafka" in misspelled
+    assert command("show", application="misspelled")[:2] == (0, "application misspelled has committed no offsets\n")
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_until(lambda: streams.state == "RUNNING", f"{streams.status}, not RUNNING")
+    assert "its group has members:" in refused(*here, "--to", "earliest")
