@@ -16,6 +16,7 @@
     │   │   └── LogTruncationException              a new leader's log lacks records that were read (KIP-320)
     │   ├── CommitFailedException               the group moved on while we were committing
     │   │   └── RebalanceInProgressException        it is rebalancing: poll, and commit again
+    │   ├── RecordRefusedException              a topic takes no such record: no key, or a timestamp too far away
     │   ├── RecordTooLargeException             a record batch is larger than a limit of ours or of the topic
     │   └── ProducerFencedException             somebody opened the same transactional id after us
     ├── RecordException                     bytes from or for a topic
@@ -77,6 +78,7 @@ __all__ = [
     "RebalanceInProgressException",
     "RecordDeserializationException",
     "RecordException",
+    "RecordRefusedException",
     "RecordTooLargeException",
     "SchemaRegistryException",
     "SerializationException",
@@ -232,6 +234,10 @@ class CommitFailedException(KafkaException):
 
 class RebalanceInProgressException(CommitFailedException):
     """A commit came between two generations of the group: call ``poll()``, and commit again what is still assigned."""
+
+
+class RecordRefusedException(KafkaException):
+    """The broker takes no such record in that topic: its timestamp is too far away, or it has no key."""
 
 
 class RecordTooLargeException(KafkaException):

@@ -16,6 +16,7 @@ from sparkrelay.errors import (
     KafkaException,
     OffsetOutOfRangeException,
     ProducerFencedException,
+    RecordRefusedException,
     UnknownTopicException,
     UnsupportedVersionException,
 )
@@ -226,6 +227,9 @@ _CLASSES: Final[dict[int, type[KafkaException]]] = {
     ErrorCode.ILLEGAL_SASL_STATE: AuthenticationException,
     ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationException,
     ErrorCode.UNSUPPORTED_VERSION: UnsupportedVersionException,
+    ErrorCode.INVALID_TIMESTAMP: RecordRefusedException,
+    ErrorCode.INVALID_RECORD: RecordRefusedException,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: RecordRefusedException,
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFencedException,
     ErrorCode.PRODUCER_FENCED: ProducerFencedException,
 }

@@ -1,9 +1,11 @@
 """Dead letters on a real broker: in the transaction of their task, and written back once by the command line."""
 
+import datetime as dt
 import json
 
 import pytest
 from pyspark.sql import functions as F
+from tests.marks import first_of
 from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -68,6 +70,34 @@ def test_letters_are_written_listed_and_go_back_once(
     assert "nothing that was not written back" in capsys.readouterr().out
     back = sorted((key, value) for _, _, key, value in consumed(source))
     assert back == sorted([(k.encode(), v.encode()) for k, v in [*records, *(records[n] for n in (3, 7, 11))]])
+
+
+NOW = dt.datetime.now(dt.UTC).isoformat()
+REFUSED = {
+    "timestamp": ({}, {"user": "x", "at": "2100-01-01T00:00:00Z"}, "INVALID_TIMESTAMP"),
+    "no key": ({"cleanup.policy": "compact"}, {"user": None, "at": NOW}, "INVALID_RECORD"),
+    "too large": ({"max.message.bytes": "5000"}, {"user": "x" * 9000, "at": NOW}, "MESSAGE_TOO_LARGE"),
+}
+
+
+@pytest.mark.parametrize("case", first_of(REFUSED))
+def test_a_record_that_the_broker_refuses_is_set_aside(
+    instance, make_topic, produce, consumed, wait_until, caplog, case
+):
+    """The others are written, those of its batch too."""
+    topic_config, bad, why = REFUSED[case]
+    source, sink, letters = make_topic("in", 1), make_topic("out", 1, config=topic_config), make_topic("letters", 1)
+    builder = StreamsBuilder()
+    orders = builder.stream(source, value=Json("user string, n int, at timestamp"), timestamp="at")
+    orders.to(sink, key=String("user"), value=Json())
+    handlers = {"production.exception.handler": "log-and-continue", "errors.dead.letter.queue.topic.name": letters}
+    produce(source, [(str(n), {"n": n, **(bad if n == 5 else {"user": f"u{n}", "at": NOW})}) for n in range(12)])
+    streams = instance(builder, {**handlers, "max.batch.retries": 0})
+    streams.start()
+    wait_until(lambda: len(consumed(letters)) == 1 and len(consumed(sink)) == 11, lambda: streams.status)
+    assert [(key, json.loads(value)["n"]) for _, _, key, value in consumed(letters)] == [(b"5", 5)]
+    assert {json.loads(value)["n"] for *_, value in consumed(sink)} == set(range(12)) - {5}
+    assert why in caplog.text
 
 
 @pytest.mark.long

@@ -7,13 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sparkrelay.client import produce
+from sparkrelay.client.broker_errors import ErrorCode, is_retriable
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.produce import Acknowledged, Producer
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import (
+    AuthorizationException,
     BrokerResponseException,
     DisconnectException,
+    KafkaException,
     ProducerFencedException,
+    RecordRefusedException,
     RecordTooLargeException,
     TimeoutException,
     UnknownTopicException,
@@ -187,6 +191,25 @@ def test_sizes_beyond_a_limit_are_named(scripted):
     producer.send(A, batch(0, size=900), transactional_id="x")
     with pytest.raises(RecordTooLargeException, match=r"1 records \(900 bytes\) to t-0: MESSAGE_TOO_LARGE"):
         producer.flush(5)
+
+
+#: docs/how-to/bad-records.md has this table for readers; of codes that are not here, repeating helps, or nothing does.
+WHOSE = {
+    RecordTooLargeException: {10, 18},
+    RecordRefusedException: {32, 43, 87},
+    ProducerFencedException: {45, 47, 48, 49, 59, 90, 120},
+    AuthorizationException: {29, 30, 31, 53, 65},
+}
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code and not is_retriable(code) and code != 46])
+def test_a_refusal_says_whether_the_record_the_task_or_the_topic_is_to_blame(scripted, code):
+    _, producer = make(scripted, Leader(lambda kind: code if kind == "batch" else None))
+    producer.send(A, batch(0), transactional_id="x")
+    with pytest.raises(KafkaException, match=rf"{code.name} \({int(code)}\)") as refused:
+        producer.flush(5)
+    wanted = {kind for kind, codes in WHOSE.items() if code in codes}
+    assert {kind for kind in WHOSE if isinstance(refused.value, kind)} == wanted
 
 
 def test_what_is_no_batch_is_refused(scripted):

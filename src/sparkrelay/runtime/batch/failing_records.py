@@ -10,10 +10,15 @@ fails without the record as well ends the instance: it would fail for ever.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.config import CONTINUE
-from sparkrelay.errors import RecordTooLargeException, SerializationException, StreamsException
+from sparkrelay.errors import (
+    RecordRefusedException,
+    RecordTooLargeException,
+    SerializationException,
+    StreamsException,
+)
 from sparkrelay.runtime.contract.commands import LeftOut
 from sparkrelay.runtime.spark.jobs import JobFailed, UserCodeFailed
 
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["FailingRecords"]
 
 log = logging.getLogger(__name__)
+
+#: What is raised if something cannot be written that comes of a record: other records can.
+_NOT_WRITABLE: Final = (SerializationException, RecordTooLargeException, RecordRefusedException)
 
 
 class FailingRecords:
@@ -141,7 +149,7 @@ class FailingRecords:
     def _meant(self, error: Exception) -> bool:
         if isinstance(error, UserCodeFailed):
             return self._processing
-        return self._production and isinstance(error, SerializationException | RecordTooLargeException)
+        return self._production and isinstance(error, _NOT_WRITABLE)
 
     def _failed_alone(self, error: Exception, task: Task) -> None:
         assert task.attempt.ranges is not None, "a batch that has failed has its ranges"

@@ -21,6 +21,7 @@ from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.errors import (
     BrokerResponseException,
+    RecordRefusedException,
     RecordTooLargeException,
     SparkRelayError,
     StreamsException,
@@ -52,7 +53,7 @@ _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 #: What a broker answers to a record that its topic does not take.
-_REFUSALS: Final = (BrokerResponseException, RecordTooLargeException)
+_REFUSALS: Final = (BrokerResponseException, RecordRefusedException, RecordTooLargeException)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -20,7 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import RecordTooLargeException, SerializationException, SparkRelayError, StreamsException
+from sparkrelay.errors import (
+    RecordRefusedException,
+    RecordTooLargeException,
+    SerializationException,
+    SparkRelayError,
+    StreamsException,
+)
 from sparkrelay.records.columns import HEADERS_TYPE
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime.contract import dead_letter_headers
@@ -188,10 +194,12 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
         await_answers(connections.producer(spec.client), made, places, spec.flush_seconds)
     for index in places.values():
         # Else it would look like a record of the pipeline's own sinks.
-        if isinstance(reason := made[index].error, RecordTooLargeException):
-            refusal = RecordTooLargeException(
+        reason = made[index].error
+        if isinstance(reason, RecordTooLargeException | RecordRefusedException):
+            refusal = type(reason)(
                 f"a dead letter does not fit errors.dead.letter.queue.topic.name={spec.topic!r}; that topic's "
-                f"max.message.bytes must be some kilobytes larger than the largest record: {reason}"
+                "max.message.bytes must be some kilobytes larger than the largest record, and it must take records "
+                f"without a key and of their timestamps: {reason}"
             )
             made[index] = dataclasses.replace(made[index], error=refusal)
     if any(made[index].error is not None for index in places.values()):

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 from tests.doubles.tasks import task_in
 
 from sparkrelay.client.transactions import ProducerIdentity
-from sparkrelay.errors import RecordTooLargeException, SerializationException, StreamsException
+from sparkrelay.errors import RecordRefusedException, RecordTooLargeException, SerializationException, StreamsException
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.spark.job_errors import JobError
 from sparkrelay.runtime.spark.jobs import JobFailed, UserCodeFailed
@@ -101,6 +101,8 @@ def test_only_what_records_can_bring_about_is_looked_for():
     assert not takes(RAISED, production=True)
     assert takes(SerializationException("not UTF-8"), production=True)
     assert takes(RecordTooLargeException("2 MB"), production=True)
+    assert takes(RecordRefusedException("no key"), production=True)
+    assert not takes(RecordRefusedException("no key"), processing=True)
     assert not takes(SerializationException("not UTF-8"), processing=True)
     assert not takes(JobFailed("a Python worker died"), processing=True, production=True)
     assert not takes(StreamsException("the disk is full"), processing=True, production=True)

@@ -8,7 +8,7 @@ import pytest
 from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog, FileProducer
 from sparkrelay.client.produce import Flushed
 from sparkrelay.client.transactions import ProducerIdentity
-from sparkrelay.errors import RecordTooLargeException, StreamsException
+from sparkrelay.errors import RecordRefusedException, RecordTooLargeException, StreamsException
 from sparkrelay.records.columns import KAFKA_SCHEMA
 from sparkrelay.runtime.contract.commands import BatchCommand, LeftOut, LegReport, TaskCommand, decode_bytes
 from sparkrelay.runtime.contract.specs import SkippedSpec
@@ -183,9 +183,10 @@ def test_a_file_that_is_cut_off_is_an_error_of_the_task(spec, command):
     assert "cannot be read" in str(made.error)
 
 
+@pytest.mark.parametrize("kind", [RecordTooLargeException, RecordRefusedException])
 @pytest.mark.parametrize("refused", ["by the client", "by the topic"])
-def test_a_letter_that_is_too_large_is_said_to_be_one(spec, command, monkeypatch, refused):
-    reason = RecordTooLargeException("2000100 bytes to letters-0")
+def test_a_letter_that_its_topic_refuses_is_said_to_be_one(spec, command, monkeypatch, refused, kind):
+    reason = kind("2000100 bytes to letters-0")
     if refused == "by the client":
         monkeypatch.setattr(FileProducer, "send", Mock(side_effect=reason))
     else:
@@ -195,7 +196,7 @@ def test_a_letter_that_is_too_large_is_said_to_be_one(spec, command, monkeypatch
         skipped.undecoded(IN, raw((3, b"a", b"bad", None)), {0: "no JSON"})
         skipped.close()
         [made] = run_last(spec(), report())
-    assert isinstance(made.error, RecordTooLargeException)
+    assert isinstance(made.error, kind)
     assert str(made.error).startswith("a dead letter does not fit errors.dead.letter.queue.topic.name='letters'")
     assert "max.message.bytes" in str(made.error)
     assert str(reason) in str(made.error)
