@@ -62,6 +62,7 @@ class ConsumerLevel:
         version: Wire version to answer in.
         commonly_supported_version: Sent to the members.
         owned_by_others: Partitions of members that take no part but have yet to let go of them.
+        keep: Leave with each consumer what it has, however uneven that is.
     """
 
     members: Sequence[GroupMember]
@@ -71,6 +72,7 @@ class ConsumerLevel:
     version: int
     commonly_supported_version: int
     owned_by_others: frozenset[TopicPartition] = frozenset()
+    keep: bool = False
 
     def assign(self) -> dict[str, ConsumerAssignment]:
         """Return what every consumer is sent."""
@@ -93,12 +95,21 @@ class ConsumerLevel:
         client = self.state.clients[process]
         given = self.assignments[process]
         previous = {member.consumer_id: _previous(client, member.consumer_id) for member in consumers}
-        loads = ThreadLoads(previous)
-        actives = loads.spread((task for task in given.active_tasks if infos[task].is_logged), previous)
-        standbys = loads.spread(given.standby_tasks, previous)
-        stateless = loads.spread(task for task in given.active_tasks if not infos[task].is_logged)
-
         owner_here = {partition: member.consumer_id for member in consumers for partition in member.owned_partitions}
+        holders: dict[TaskId, str] = {}
+        if self.keep:
+            holders = {task: consumer for consumer, tasks in previous.items() for task in tasks}
+            holders |= {
+                task: owner_here[partition]
+                for task in given.active_tasks
+                for partition in infos[task].input_topic_partitions
+                if partition in owner_here
+            }
+        loads = ThreadLoads(previous)
+        actives = loads.spread((task for task in given.active_tasks if infos[task].is_logged), previous, holders)
+        standbys = loads.spread(given.standby_tasks, previous, holders)
+        stateless = loads.spread((task for task in given.active_tasks if not infos[task].is_logged), {}, holders)
+
         deadline = self.deadlines_ms.get(process, NO_REBALANCE_SCHEDULED)
         result: dict[str, ConsumerAssignment] = {}
         for consumer in loads.consumers:

@@ -7,19 +7,18 @@ never comes.
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment import task_assignment_utils
 from sparkrelay.assignment.agreement import assignor_name
 from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.client_states import client_states, lags_by_process
 from sparkrelay.assignment.consumer_level import ConsumerLevel
 from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
-from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
+from sparkrelay.assignment.kept import kept_assignment
 from sparkrelay.assignment.lags import is_caught_up
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,
@@ -29,7 +28,13 @@ from sparkrelay.assignment.task_assignor import (
     TaskAssignor,
 )
 from sparkrelay.assignment.validation import ask, invalid_assignment, validate
-from sparkrelay.errors import SparkRelayError, StreamsException, TaskAssignmentException, WakeupException
+from sparkrelay.errors import (
+    KafkaException,
+    SparkRelayError,
+    StreamsException,
+    TaskAssignmentException,
+    WakeupException,
+)
 from sparkrelay.protocol import LATEST_SUPPORTED_VERSION, NO_REBALANCE_SCHEDULED, AssignmentInfo, ErrorCode
 
 if TYPE_CHECKING:
@@ -41,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupResult", "assign_group", "error_assignments"]
 
-_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 #: Members below this version cannot take part in version probing: they do not say what they support.
 _FIRST_PROBING_VERSION = 3
 
@@ -161,9 +165,12 @@ def assign_group(
         compute_lags=(lambda: lags_by_process(members, ends())) if callable(ends) else None,
     )
     try:
-        answer, error, kept = _ask(assignor, state, leader)
+        answer, error, kept = _ask(assignor, state, members, leader)
     except (KeyboardInterrupt, WakeupException):
         raise  # somebody at the keyboard means us, not the assignor; so does who breaks off what it asks the broker
+    except KafkaException as raised:
+        # A question to the broker that will never be answered, such as one that an ACL forbids.
+        return _failed(members, answers, raised, state=state)
     except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must get an answer
         return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
 
@@ -179,6 +186,7 @@ def assign_group(
             version=version,
             commonly_supported_version=min(m.subscription.latest_supported_version for m in members),
             owned_by_others=frozenset(owned_by_others),
+            keep=kept is not None,
         ).assign()
     if (failure := _report(assignor, members, sent, error)) is not None:
         return _failed(members, answers, failure, state=state, error=error)
@@ -195,14 +203,14 @@ def assign_group(
 
 
 def _ask(
-    assignor: TaskAssignor, state: ApplicationState, leader: ProcessId
+    assignor: TaskAssignor, state: ApplicationState, members: Iterable[GroupMember], leader: ProcessId
 ) -> tuple[TaskAssignment, AssignmentError, str | None]:
     """Return the assignor's answer, what is wrong with it, and why it is the previous one, if it is."""
     try:
         return *ask(assignor, state), None
     except TaskAssignmentException as reason:
         # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
-        answer = _previous(state, leader)
+        answer = kept_assignment(state, _copied(members), leader)
         return answer, validate(state, answer), _reason(reason)
 
 
@@ -268,24 +276,14 @@ def _failed(
     return GroupResult(members=MappingProxyType(sent), state=state, failure=failure, error=error)
 
 
-def _previous(state: ApplicationState, leader: ProcessId) -> TaskAssignment:
-    """Return what the processes have, without vanished tasks, and an immediate follow-up at the leader's process."""
-    infos = {info.id: info for info in state.all_tasks}
-    running: set[TaskId] = set()
-    entries = []
-    for process, held in sorted(task_assignment_utils.identity_assignment(state).items()):
-        kept = []
-        for task in held.tasks.values():
-            active = task.type is AssignedTask.Type.ACTIVE
-            # Two members may both believe that they run a task; a standby of a store that is gone is no use.
-            if task.id not in infos or (task.id in running if active else not infos[task.id].is_logged):
-                continue
-            kept.append(task)
-            if active:
-                running.add(task.id)
-        entry = KafkaStreamsAssignment.of(process, kept)
-        entries.append(entry.with_followup_rebalance(_EPOCH) if process == leader else entry)
-    return TaskAssignment(entries)
+def _copied(members: Iterable[GroupMember]) -> dict[ProcessId, dict[TaskId, int]]:
+    """Return how much of a task's changelogs each process has, in offsets; of what it runs that is not known."""
+    found: dict[ProcessId, dict[TaskId, int]] = {}
+    for member in members:
+        of_process = found.setdefault(member.process_id, {})
+        for task, offsets in member.subscription.task_offset_sums.items():
+            of_process[task] = max(offsets, of_process.get(task, offsets))
+    return found
 
 
 def _by_process(state: ApplicationState, answer: TaskAssignment) -> dict[ProcessId, KafkaStreamsAssignment]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from sparkrelay.assignment.hash_order import process_hash_order
 from sparkrelay.assignment.rack_solvers import Problem, at_least_cost, in_javas_order
+from sparkrelay.errors import TaskAssignmentException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,13 +42,19 @@ class Costs(TypedDict):
 
 
 def racks_known(states: Mapping[ProcessId, KafkaStreamsState], infos: Iterable[TaskInfo], *, changelogs: bool) -> bool:
-    """Return whether every process has a rack and every partition that is looked at has one at least."""
-    return all(state.rack_id is not None for state in states.values()) and all(
-        bool(partition.rack_ids)
-        for info in infos
-        for partition in info.topic_partitions
-        if partition.is_source or changelogs
-    )
+    """Return whether every process has a rack and every partition that is looked at has one at least.
+
+    Racks that cannot be listed now are not known, as in Kafka Streams: tasks are placed without them.
+    """
+    try:
+        return all(state.rack_id is not None for state in states.values()) and all(
+            bool(partition.rack_ids)
+            for info in infos
+            for partition in info.topic_partitions
+            if partition.is_source or changelogs
+        )
+    except TaskAssignmentException:
+        return False
 
 
 def cross_rack(info: TaskInfo, partitions: Iterable[TopicPartition], rack: str | None) -> int:

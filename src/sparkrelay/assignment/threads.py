@@ -79,22 +79,31 @@ class ThreadLoads:
         self._load = dict.fromkeys(self.consumers, 0)
 
     def spread(
-        self, tasks: Iterable[TaskId], previous: Mapping[str, Sequence[TaskId]] | None = None
+        self,
+        tasks: Iterable[TaskId],
+        previous: Mapping[str, Sequence[TaskId]] | None = None,
+        holders: Mapping[TaskId, str] | None = None,
     ) -> dict[str, list[TaskId]]:
         """Return the tasks by consumer, in the order in which they were given out.
 
         Args:
             tasks: Tasks of one kind.
             previous: What each consumer has state of, least lag first; None for stateless tasks.
+            holders: The consumers that get tasks whatever their load is.
         """
         given: dict[str, list[TaskId]] = {consumer: [] for consumer in self.consumers}
         rest = TaskHeap(tasks)
-        if not len(rest):
-            return given
-        least = (sum(self._load.values()) + len(rest)) // len(self.consumers)
-        skipped = self._keep_previous(given, rest, least, previous or {})
-        self._fill(given, rest, least)
-        self._deal_rest(given, rest, least, skipped)
+        for task, consumer in sorted((holders or {}).items()):
+            if task in rest:
+                given[consumer].append(task)
+                rest.remove(task)
+        if len(rest):
+            least = (sum(self._total(consumer, given) for consumer in self.consumers) + len(rest)) // len(
+                self.consumers
+            )
+            skipped = self._keep_previous(given, rest, least, previous or {})
+            self._fill(given, rest, least)
+            self._deal_rest(given, rest, least, skipped)
         for consumer, got in given.items():
             self._load[consumer] += len(got)
         return given
@@ -125,7 +134,7 @@ class ThreadLoads:
     def _fill(self, given: dict[str, list[TaskId]], rest: TaskHeap, least: int) -> None:
         """Deal tasks in order, in turns, to the threads that are still short."""
         short = deque(consumer for consumer in self.consumers if self._total(consumer, given) < least)
-        while short:
+        while short and len(rest):
             consumer = short.popleft()
             given[consumer].append(rest.pop())
             if self._total(consumer, given) < least:

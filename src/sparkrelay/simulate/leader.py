@@ -22,6 +22,7 @@ from sparkrelay.assignment import (
     TaskInfo,
 )
 from sparkrelay.assignment.answers import message_of
+from sparkrelay.assignment.kept import kept_assignment
 from sparkrelay.assignment.validation import ask
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET
@@ -52,13 +53,11 @@ class Answer(NamedTuple):
         placed: Active and standby tasks of every member.
         look_again_s: Seconds until the group is to look again; infinite if it is not.
         left_out: Tasks that were given to nobody.
-        kept: The assignor asked to keep the present assignment (KIP-924's TaskAssignmentException).
     """
 
     placed: dict[int, tuple[set[int], set[int]]]
     look_again_s: float
     left_out: int
-    kept: bool = False
 
 
 class Leader:
@@ -115,12 +114,8 @@ class Leader:
         try:
             answer, error = ask(self._assignor, state)
         except TaskAssignmentException:
-            kept = {}
-            for number in cluster.members:
-                process = cluster.processes[number]
-                standby = {task for task, copy in process.copies.items() if copy.role is Role.STANDBY}
-                kept[number] = (set(process.active), standby)
-            return Answer(kept, 0.0, 0, kept=True)
+            kept = self._read(cluster, kept_assignment(state, self._copied(cluster), min(state.clients)))
+            return kept._replace(look_again_s=0.0)
         except (KeyboardInterrupt, OutOfTime):
             raise
         except BaseException as raised:  # one that exits must not end a worker, and with it the study
@@ -149,6 +144,15 @@ class Leader:
                 else:
                     of_one[self._tasks[task]] = max(0, math.ceil(cluster.ends[task] - copy.offset))
         return lags
+
+    def _copied(self, cluster: Cluster) -> dict[ProcessId, dict[TaskId, int]]:
+        return {
+            self._processes[number]: {
+                self._tasks[task]: int(cluster.ends[task] if copy.at_end else copy.offset)
+                for task, copy in cluster.processes[number].copies.items()
+            }
+            for number in cluster.members
+        }
 
     def _process_state(self, cluster: Cluster, number: int) -> KafkaStreamsState:
         process, names = cluster.processes[number], self._tasks

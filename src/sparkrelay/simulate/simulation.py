@@ -166,7 +166,7 @@ class _Simulation:
         self._rebalances_since_event += 1
         waits = cluster.follow(answer.placed)
         self._pause.assigned(cluster.now)
-        self._left_out = 0 if answer.kept else answer.left_out
+        self._left_out = answer.left_out
         self._rebalance_at = cluster.now + answer.look_again_s + scenario.rebalance_s
         if waits:
             self._request(cluster.now + scenario.rebalance_s)

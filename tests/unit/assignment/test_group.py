@@ -282,7 +282,9 @@ def test_task_assignment_exception_keeps_what_there_is_and_looks_again_at_once()
         member(1, owned=[0, 2], sums={TaskId(0, 0): -2, TaskId(0, 2): -2, TaskId(0, 1): 50, TaskId(9, 9): 1}),
         member(2, owned=[1], sums={TaskId(0, 1): -2}),
     ]
-    result = assign(members, infos, assignor=Fixed(TaskAssignmentException("not now")), leader=process(2))
+    configs = AssignmentConfigs(num_standby_replicas=1)
+    not_now = Fixed(TaskAssignmentException("not now"))
+    result = assign(members, infos, assignor=not_now, leader=process(2), configs=configs)
     assert (result.failure, result.kept) == (None, "not now")
     assert result.members["01-0"].partitions == (TopicPartition("in-0", 0), TopicPartition("in-0", 2))
     assert set(result.members["01-0"].info.standby_tasks) == {TaskId(0, 1)}

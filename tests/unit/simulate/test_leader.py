@@ -116,7 +116,7 @@ def test_a_task_assignment_exception_keeps_what_is():
     cluster, leader, _ = group(refuse)
     cluster.put_in_place({0: ({0, 2}, {1}), 1: ({1, 3}, {0})})
     answer = leader.ask(cluster)
-    assert answer.kept
+    assert answer.left_out == 0
     assert answer.placed == {0: ({0, 2}, {1}), 1: ({1, 3}, {0})}
     assert answer.look_again_s == 0
 

@@ -399,6 +399,8 @@ def _asked(what: str, ask: Callable[[], T]) -> Once[T]:
         except WakeupException:
             raise
         except SparkRelayError as error:
+            if isinstance(error, KafkaException) and not error.retriable:
+                raise  # Asking again cannot help: an ACL forbids it, say.
             log.warning("%s cannot be listed: %s", what, error)
             raise TaskAssignmentException(f"{what} cannot be listed: {error}") from error
 
