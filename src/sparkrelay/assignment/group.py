@@ -140,8 +140,6 @@ def assign_group(
     Raises:
         WakeupException: a question to the broker was broken off.
     """
-    if any(member.subscription.error_code == ErrorCode.SHUTDOWN_REQUESTED for member in members):
-        return GroupResult(members=error_assignments(members, ErrorCode.SHUTDOWN_REQUESTED))
     turned_away = refused or {}
     answers: dict[str, ConsumerAssignment] = {}
     owned_by_others: set[TopicPartition] = set()
@@ -150,6 +148,8 @@ def assign_group(
             answers |= error_assignments([member], turned_away[member.consumer_id])
             owned_by_others |= member.owned_partitions
     members = [member for member in members if member.consumer_id not in turned_away]
+    if any(member.subscription.error_code == ErrorCode.SHUTDOWN_REQUESTED for member in members):
+        return GroupResult(members={**error_assignments(members, ErrorCode.SHUTDOWN_REQUESTED), **answers})
     if not members:
         return GroupResult(members=answers)
 

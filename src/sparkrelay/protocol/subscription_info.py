@@ -30,6 +30,7 @@ __all__ = ["SubscriptionInfo"]
 _UNKNOWN_VERSION = -1
 #: Below this version a subscription has no field for the latest version that the member supports.
 _FIRST_WITH_LATEST = 3
+_FIRST_WITH_TAGS = 11
 #: Members of a future version share this stand-in, since their own id cannot be read.
 _FUTURE_PROCESS = ProcessId(uuid.UUID(int=0))
 
@@ -69,6 +70,11 @@ class SubscriptionInfo:
         return self.version > LATEST_SUPPORTED_VERSION
 
     @property
+    def has_tags(self) -> bool:
+        """True if the member writes a version that has tags."""
+        return self.version >= _FIRST_WITH_TAGS
+
+    @property
     def prev_tasks(self) -> frozenset[TaskId]:
         """Tasks that were active and running on the member."""
         return frozenset(task for task, total in self.task_offset_sums.items() if total == LATEST_OFFSET)
@@ -104,7 +110,7 @@ class SubscriptionInfo:
             out.int8(self.unique_field)
         if self.version >= 9:
             out.int32(self.error_code)
-        if self.version >= 11:
+        if self.has_tags:
             out.int32(len(self.client_tags))
             for key, value in self.client_tags.items():
                 out.blob(key.encode())
@@ -181,7 +187,7 @@ def _read_fields(source: Reader, version: int) -> dict[str, Any]:
         "task_offset_sums": sums,
         "unique_field": source.int8() if version >= 8 else 0,
         "error_code": source.int32() if version >= 9 else 0,
-        "client_tags": _read_tags(source) if version >= 11 else {},
+        "client_tags": _read_tags(source) if version >= _FIRST_WITH_TAGS else {},
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,6 +53,7 @@ from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.group.assignment_log import Notice, why
 from sparkrelay.runtime.group.leader_log import lines_of, summarise
 from sparkrelay.runtime.topics.topology_metadata import difference, topology_metadata
+from sparkrelay.types import ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -62,9 +64,9 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.topology import Topology
-    from sparkrelay.types import ProcessId, TaskId
+    from sparkrelay.types import TaskId
 
-__all__ = ["StreamsGroupAssignor"]
+__all__ = ["StreamsGroupAssignor", "encode_answer"]
 
 T = TypeVar("T")
 
@@ -86,6 +88,8 @@ _OTHER_TOPOLOGY = b"t"
 _FAILURE = b"f"
 #: Characters of the text; the leader's log has all of it.
 _LONGEST_REASON = 2_000
+#: The process of a member that cannot be read.
+_NOBODY = ProcessId(uuid.UUID(int=0))
 #: A host's name has at most 255 characters.
 _LONGEST_PAGE = 300
 
@@ -97,6 +101,7 @@ class _View:
     Attributes:
         members: what each member says.
         foreign: the members that run another topology, with the difference.
+        strangers: the members that are no instances of SparkRelay.
         tasks: what there is to assign.
         ends: lists the changelogs' ends when lags are asked for, as sums by task.
         assignor: the one that all members support.
@@ -104,6 +109,7 @@ class _View:
 
     members: list[GroupMember]
     foreign: dict[str, str]
+    strangers: list[GroupMember]
     tasks: list[TaskInfo]
     ends: Once[Mapping[TaskId, int]]
     assignor: TaskAssignor
@@ -197,8 +203,15 @@ class StreamsGroupAssignor:
         Raises:
             StreamsException: the leader sent an error instead of an assignment.
         """
-        data, _, reason = bytes(assignment.user_data).partition(_REASON)
-        data, _, notice = data.partition(_NOTICE)
+        data, refused, reason = bytes(assignment.user_data).partition(_REASON)
+        data, noticed, notice = data.partition(_NOTICE)
+        if not refused and not noticed:
+            raise StreamsException(
+                f"the leader of group {self._config.application_id!r} is no instance of SparkRelay: another program, "
+                "such as a Kafka Streams application, has joined with the same application.id or group.id. Give it "
+                "another one, or stop it (kafka-consumer-groups.sh --describe --members --group "
+                f"{self._config.application_id} shows who it is), and start this instance again"
+            )
         info = AssignmentInfo.decode(data)
         self.notice, self.asked = Notice.decode(notice), None
         if info.err_code != ErrorCode.NONE:
@@ -239,15 +252,16 @@ class StreamsGroupAssignor:
 
     def _look(self, members: Mapping[str, MemberSubscription]) -> _View:
         """Read what the members say and make the internal topics; racks and changelog ends wait until asked for."""
-        decoded = [
-            GroupMember(
-                consumer_id=member_id,
-                subscription=SubscriptionInfo.decode(member.user_data),
-                owned_partitions=frozenset(member.owned_partitions),
-                rack_id=member.rack or None,
+        everybody = [_read(member_id, member) for member_id, member in members.items()]
+        strangers = [member for member in everybody if not _is_instance(member)]
+        for stranger in strangers:
+            log.error(
+                "group %s: member %s is no instance of SparkRelay and gets nothing; give that program another "
+                "application.id or group.id",
+                self._config.application_id,
+                stranger.consumer_id,
             )
-            for member_id, member in members.items()
-        ]
+        decoded = [member for member in everybody if _is_instance(member)]
         foreign = self._foreign_topologies(decoded)
         layout = self._topics.prepare()
         topics = {at.topic for shape in layout.tasks.values() for at in (*shape.inputs, *shape.changelogs.values())}
@@ -263,7 +277,7 @@ class StreamsGroupAssignor:
             for id_, shape in layout.tasks.items()
         ]
         ends = _asked("the changelogs' end offsets, and so lags,", lambda: self._ends(tasks))
-        return _View(decoded, foreign, tasks, ends, self._agreed(decoded))
+        return _View(decoded, foreign, strangers, tasks, ends, self._agreed(decoded))
 
     def _decide(self, view: _View) -> GroupResult:
         """Ask the assignor. User code decides here; one that never comes back must not hold the group.
@@ -278,14 +292,17 @@ class StreamsGroupAssignor:
             result = _within(
                 limit_s,
                 lambda: assign_group(
-                    members=view.members,
+                    members=[*view.members, *view.strangers],
                     tasks=view.tasks,
                     ends=view.ends,
                     assignor=view.assignor,
                     configs=AssignmentConfigs.of(self._config),
                     leader=self._process_id,
                     now_ms=int(time.time() * 1000),
-                    refused=dict.fromkeys(view.foreign, ErrorCode.ASSIGNMENT_ERROR),
+                    refused=dict.fromkeys(
+                        [*view.foreign, *(stranger.consumer_id for stranger in view.strangers)],
+                        ErrorCode.ASSIGNMENT_ERROR,
+                    ),
                 ),
             )
         except WakeupException:
@@ -310,9 +327,10 @@ class StreamsGroupAssignor:
         self._on_decision(notice.why, lines)
         for line in lines:
             log.debug("%s", line)
+        strangers = {stranger.consumer_id for stranger in view.strangers}
         answers = {}
         for member_id, member in result.members.items():
-            data = member.info.encode() + _NOTICE + notice.encode()
+            data = member.info.encode() if member_id in strangers else encode_answer(member.info, notice)
             if member_id in view.foreign:
                 data += _reason_bytes(_OTHER_TOPOLOGY, view.foreign[member_id])
             elif result.failure is not None:
@@ -348,6 +366,7 @@ class StreamsGroupAssignor:
         ours = topology_metadata(self._topology)
         reasons = {}
         for member in members:
+            # A version without tags, or a newer one than we can read, does not say it.
             theirs = member.subscription.client_tags.get(TOPOLOGY_TAG, ours)
             if theirs != ours:
                 reasons[member.consumer_id] = (
@@ -388,6 +407,32 @@ class StreamsGroupAssignor:
         limit_s = min(self._config.max_poll_interval_ms * _SHARE_FOR_ENDS / 1000, _LONGEST_FOR_ENDS_S)
         timeout = min(limit_s, self._config.default_api_timeout_ms / 1000)
         return end_offset_sums(tasks, self._topics.changelog_ends(changelogs, timeout=timeout))
+
+
+def encode_answer(info: AssignmentInfo, notice: Notice) -> bytes:
+    """Return what a leader sends an instance: its assignment, and what there is to say of the rebalance."""
+    return info.encode() + _NOTICE + notice.encode()
+
+
+def _read(member_id: str, member: MemberSubscription) -> GroupMember:
+    """Return what a member says; of one that cannot be read, only what it owns."""
+    try:
+        subscription = SubscriptionInfo.decode(member.user_data)
+    except (SparkRelayError, ValueError) as error:
+        log.warning("what member %s of the group says cannot be read: %s", member_id, error)
+        subscription = SubscriptionInfo(process_id=_NOBODY)
+    return GroupMember(
+        consumer_id=member_id,
+        subscription=subscription,
+        owned_partitions=frozenset(member.owned_partitions),
+        rack_id=member.rack or None,
+    )
+
+
+def _is_instance(member: GroupMember) -> bool:
+    """Return whether a member is an instance of SparkRelay: each says what it runs, in a version that has tags."""
+    said = member.subscription
+    return said.is_future or not said.has_tags or TOPOLOGY_TAG in said.client_tags
 
 
 def _asked(what: str, ask: Callable[[], T]) -> Once[T]:

@@ -44,7 +44,7 @@ from sparkrelay.protocol import (
 )
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.group.assignment_log import Notice
-from sparkrelay.runtime.group.group_assignor import StreamsGroupAssignor
+from sparkrelay.runtime.group.group_assignor import StreamsGroupAssignor, encode_answer
 from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.topology import StreamsBuilder
@@ -171,7 +171,7 @@ def test_each_time_it_says_something_new_and_the_number_wraps(made):
 
 def test_an_assignment_is_handed_on(made):
     member, info = made(), AssignmentInfo(active_tasks=[TaskId(0, 1)], standby_tasks={TaskId(0, 0): ()})
-    member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+    member.assignor.on_assignment(MemberAssignment(user_data=encode_answer(info, Notice())), GROUP)
     assert member.taken == [(info, GROUP)]
 
 
@@ -186,8 +186,56 @@ def test_an_assignment_is_handed_on(made):
 def test_an_error_of_the_leader_is_raised_and_nothing_handed_on(made, code, error, message):
     member = made()
     with pytest.raises(error, match=message):
-        member.assignor.on_assignment(MemberAssignment(user_data=AssignmentInfo(err_code=code).encode()), GROUP)
+        member.assignor.on_assignment(
+            MemberAssignment(user_data=encode_answer(AssignmentInfo(err_code=code), Notice())), GROUP
+        )
     assert member.taken == []
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.ASSIGNMENT_ERROR])
+def test_a_leader_that_is_another_program_is_named(made, code):
+    """Kafka Streams understands what we say, and gives us tasks of another topology."""
+    info = AssignmentInfo(err_code=code, active_tasks=[TaskId(0, 1)])
+    member = made()
+    with pytest.raises(StreamsException, match="the leader of group 'app' is no instance of SparkRelay") as error:
+        member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+    assert "--describe --members --group app" in str(error.value)
+    assert member.taken == []
+
+
+STRANGERS = {
+    "unreadable": b"\xff\xff",
+    "nothing": b"",
+    "impossible": SubscriptionInfo(process_id=ProcessId(uuid.UUID(int=9))).encode()[:8] + b"\xff" * 30,
+    "Kafka Streams": SubscriptionInfo(
+        process_id=ProcessId(uuid.UUID(int=9)), user_end_point="java:80", client_tags={"zone": "a"}
+    ).encode(),
+    "wants all to end": SubscriptionInfo(
+        process_id=ProcessId(uuid.UUID(int=9)), error_code=ErrorCode.SHUTDOWN_REQUESTED
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_a_member_that_is_another_program_is_refused_alone(made, caplog, stranger):
+    """It is given nothing and sent nothing; what it still owns is nobody else's before it has let go of it."""
+    one = made(1, page="http://one:1")
+    owned = frozenset([TopicPartition("flights", 0)])
+    said = MemberSubscription(
+        topics=frozenset(["flights"]), user_data=STRANGERS[stranger], owned_partitions=tuple(owned)
+    )
+    answers = one.assignor.assign(ClusterView({}), {"one": says(one), "java-1": said})
+    given = {name: AssignmentInfo.decode(answer.user_data) for name, answer in answers.items()}
+    assert (given["java-1"].err_code, given["java-1"].active_tasks) == (ErrorCode.ASSIGNMENT_ERROR, ())
+    assert answers["java-1"].user_data == given["java-1"].encode(), "nothing behind it"
+    assert answers["java-1"].partitions == ()
+    assert given["one"].err_code == ErrorCode.NONE
+    assert given["one"].active_tasks == (TaskId(0, 1),)
+    assert given["one"].next_rebalance_ms == 0
+    assert "java:80" not in str(given["one"].partitions_by_host)
+    assert "member java-1 is no instance of SparkRelay and gets nothing" in caplog.text
+    one.assignor.on_assignment(answers["one"], GROUP)
+    assert one.assignor.notice.processes == ("00000000",)
 
 
 # What it answers as leader
@@ -465,11 +513,11 @@ def test_a_store_without_changelog_is_state_that_no_standby_can_follow(made):
 def test_a_member_that_meets_an_older_group_joins_anew_in_its_version(made):
     member = made()
     info = AssignmentInfo(version=10, commonly_supported_version=10)
-    member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+    member.assignor.on_assignment(MemberAssignment(user_data=encode_answer(info, Notice())), GROUP)
     assert [taken.next_rebalance_ms for taken, _ in member.taken] == [0]
     said = SubscriptionInfo.decode(member.assignor.subscription_user_data(frozenset()))
     assert (said.version, said.latest_supported_version) == (10, LATEST_SUPPORTED_VERSION)
-    member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+    member.assignor.on_assignment(MemberAssignment(user_data=encode_answer(info, Notice())), GROUP)
     assert member.taken[1][0].next_rebalance_ms == NO_REBALANCE_SCHEDULED
 
 
@@ -477,7 +525,7 @@ def test_an_instance_that_others_cannot_find_yet_joins_anew(made):
     member = made(settings={"application.server": "one:80"})
     for hosts, soon in (({"two:80": []}, True), ({"two:80": [], "one:80": []}, False), ({}, False)):
         info = AssignmentInfo(partitions_by_host={HostInfo.parse(host): there for host, there in hosts.items()})
-        member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+        member.assignor.on_assignment(MemberAssignment(user_data=encode_answer(info, Notice())), GROUP)
         assert (member.taken[-1][0].next_rebalance_ms == 0) is soon
 
 

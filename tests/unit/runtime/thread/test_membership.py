@@ -12,12 +12,13 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.errors import TimeoutException, WakeupException
 from sparkrelay.protocol import AssignmentInfo
-from sparkrelay.runtime.group.assignment_log import AssignmentLog
+from sparkrelay.runtime.group.assignment_log import AssignmentLog, Notice
+from sparkrelay.runtime.group.group_assignor import encode_answer
 from sparkrelay.runtime.thread import membership
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-ASSIGNMENT = MemberAssignment(user_data=AssignmentInfo().encode())
+ASSIGNMENT = MemberAssignment(user_data=encode_answer(AssignmentInfo(), Notice()))
 
 
 class Consumer:
@@ -138,7 +139,7 @@ def test_what_was_given_to_a_member_while_it_was_expelled_is_lost(member, notice
     consumer, tasks = member._consumer, member._tasks
     tasks.while_following = lambda: setattr(consumer, "generation", -1)
     given = AssignmentInfo(active_tasks=[TaskId(0, 0), TaskId(0, 1)])
-    consumer.assign(1, MemberAssignment(user_data=given.encode()))
+    consumer.assign(1, MemberAssignment(user_data=encode_answer(given, Notice())))
     assert len(tasks.active) == 2
     if noticed == "poll":
         member.poll(0)
@@ -153,13 +154,13 @@ def test_an_assignment_that_could_not_be_followed_is_over_for_who_is_expelled(me
     tasks.while_following = _away
     given = AssignmentInfo(active_tasks=[TaskId(0, 0)])
     with pytest.raises(TimeoutException):
-        consumer.assign(1, MemberAssignment(user_data=given.encode()))
+        consumer.assign(1, MemberAssignment(user_data=encode_answer(given, Notice())))
     assert not member.stable, "there is nothing that it follows"
     tasks.while_following = lambda: None
     consumer.generation = -1
     member.poll(0)
     assert tasks.active == []
-    consumer.assign(2, MemberAssignment(user_data=given.encode()))
+    consumer.assign(2, MemberAssignment(user_data=encode_answer(given, Notice())))
     assert [task.id for task in tasks.active] == [TaskId(0, 0)]
 
 
