@@ -21,9 +21,10 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commit_notes import set_by_hand
 from sparkrelay.runtime.tasks.ranges import source_offsets
-from sparkrelay.runtime.tasks.replaced_topics import of_replaced_topics, replaced_topic
+from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
+from sparkrelay.state.header import replaced_topics
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -219,12 +220,12 @@ class TaskInitializer:
         """
         begun = {}
         for task, report in ready:
-            known = {} if report is None else report.topic_ids
-            replaced = of_replaced_topics((p for p in task.inputs if p in seen), known, topic_ids)
+            other = replaced_topics({} if report is None else report.topic_ids, topic_ids)
+            replaced = [p for p in task.inputs if p in seen and p.topic in other]
             unset = {p.topic for p in replaced if p not in commits or not _set_by_hand(p, commits, topic_ids)}
             if unset:
                 raise replaced_topic(self._config.application_id, task.id, unset, stateful=True)
-            for partition in sorted(replaced):
+            for partition in replaced:
                 begun[partition] = commits[partition].offset
                 log.warning(
                     "task %s: topic %r was deleted and created again. The state has seen %d offsets of the old one; it "
