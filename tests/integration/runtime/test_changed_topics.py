@@ -11,7 +11,7 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka.topics import create_topic, delete_topic
-from sparkrelay.errors import BrokerResponseException, StateStoreException, StreamsException
+from sparkrelay.errors import RecordRefusedException, StateStoreException, StreamsException
 from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
 from sparkrelay.types import TopicPartition
 
@@ -243,5 +243,5 @@ def test_an_event_time_that_the_broker_refuses(instance, topics, produce, wait_u
     streams = instance(builder)
     streams.start()
     wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
-    with pytest.raises(BrokerResponseException, match=r"event time.*message\.timestamp\.after\.max\.ms"):
+    with pytest.raises(RecordRefusedException, match=r"event time.*message\.timestamp\.after\.max\.ms"):
         streams.awaitTermination(LONG)
