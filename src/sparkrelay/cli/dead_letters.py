@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import App, Parameter
 
-from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.cli.command_config import (
+    NOTHING_CHANGED,
+    BootstrapServers,
+    CommandConfig,
+    Execute,
+    read_properties,
+)
 from sparkrelay.printable import printable
 
 if TYPE_CHECKING:
@@ -23,9 +29,6 @@ dead_letters = App(
 )
 
 Topic: TypeAlias = Annotated[str, Parameter(help="What errors.dead.letter.queue.topic.name names.")]
-BootstrapServers: TypeAlias = Annotated[
-    str, Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of its Kafka.")
-]
 
 #: Characters of a message in a list, and of a key or value that is shown.
 _LONGEST_MESSAGE = 100
@@ -63,7 +66,7 @@ def replay(
     topic: Topic,
     *,
     bootstrap_servers: BootstrapServers,
-    execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")] = False,
+    execute: Execute = False,
     command_config: CommandConfig = None,
 ) -> int:
     """Write letters back to the topics and partitions they came from, those that no replay has written back yet.
@@ -118,7 +121,7 @@ def replayed(outcome: Replay, *, execute: bool) -> Iterator[str]:
     if not outcome.letters and not outcome.left:
         yield "there is nothing that was not written back before"
     elif not execute:
-        yield "nothing was changed; add --execute to do it"
+        yield NOTHING_CHANGED
 
 
 def _opened(topic: str, bootstrap_servers: str, command_config: Any) -> DeadLetters:

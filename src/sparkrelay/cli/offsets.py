@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 
-from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.cli.command_config import NOTHING_CHANGED, BootstrapServers, CommandConfig, Execute, connected
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ __all__ = ["offsets"]
 offsets = App(name="offsets", help="Show and set where an application is in the topics that it reads.")
 
 ApplicationId: TypeAlias = Annotated[str, Parameter(help="The application.id of the application.")]
-BootstrapServers: TypeAlias = Annotated[
-    str, Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of its Kafka.")
-]
 
-_BOOTSTRAP_S = 15.0
 _AFTERWARDS = (
     "The next start reads on from there. Tasks with state keep it, and skip the records in between. They take no "
     "offset before the one that their state has reached, unless the topic was created again: use sparkrelay reset"
@@ -52,7 +48,7 @@ def set_(
     to: Annotated[str, Parameter(help="earliest, latest, an offset, or a time such as 2026-11-28T12:00:00Z.")],
     partitions: Annotated[str | None, Parameter(help="Some of its partitions, 0,2,...; left out, all.")] = None,
     command_config: CommandConfig = None,
-    execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")] = False,
+    execute: Execute = False,
 ) -> int:
     """Set where a stopped application reads a topic on, after records expired or the topic was created again."""
     from sparkrelay.runtime.instance.group_offsets import Target  # noqa: PLC0415
@@ -65,7 +61,7 @@ def set_(
             print(line)
         require_stopped(application_id, new.members)
         if not execute:
-            print("nothing was changed; add --execute to do it")
+            print(NOTHING_CHANGED)
             return 0
         group.set(new)
         print(_AFTERWARDS)
@@ -113,11 +109,7 @@ def _numbers(text: str | None) -> frozenset[int] | None:
 
 @contextmanager
 def _opened(application_id: str, bootstrap_servers: str, command_config: CommandConfig) -> Iterator[GroupOffsets]:
-    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
-    from sparkrelay.client.kafka_client import KafkaClient  # noqa: PLC0415
     from sparkrelay.runtime.instance.group_offsets import GroupOffsets  # noqa: PLC0415
 
-    settings = {**read_properties(command_config), "bootstrap.servers": bootstrap_servers}
-    with KafkaClient(ClientConfig.from_dict(settings)) as client:
-        client.bootstrap(_BOOTSTRAP_S)
+    with connected(bootstrap_servers, command_config) as client:
         yield GroupOffsets(client, application_id)

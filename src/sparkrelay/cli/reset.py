@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.cli.command_config import NOTHING_CHANGED, BootstrapServers, CommandConfig, Execute, connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["reset"]
 
-_BOOTSTRAP_S = 15.0
-
 
 def reset(
     *,
     application_id: Annotated[str, Parameter(help="The application.id of the application, which must be stopped.")],
-    bootstrap_servers: Annotated[
-        str, Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of its Kafka.")
-    ],
+    bootstrap_servers: BootstrapServers,
     state_dir: Annotated[
         Path | None, Parameter(help="The instances' state.dir on this host; left out, local state stays.")
     ] = None,
@@ -38,18 +34,15 @@ def reset(
         str | None, Parameter(help="The application's own topics, A,B,...; left out, those that are called so.")
     ] = None,
     command_config: CommandConfig = None,
-    execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")] = False,
+    execute: Execute = False,
 ) -> int:
     """Start a stopped application over: offsets of its group, its internal topics, its state on this host.
 
     Run it again if it was interrupted: until it is through, no instance starts. Run it on each host of an instance
     before the first one is started; old state that was forgotten is found and refused by name.
     """
-    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
-    from sparkrelay.client.kafka_client import KafkaClient  # noqa: PLC0415
     from sparkrelay.runtime.instance.reset import ResetRequest, Resetter  # noqa: PLC0415
 
-    settings = {**read_properties(command_config), "bootstrap.servers": bootstrap_servers}
     order = ResetRequest(
         application_id=application_id,
         to=to,
@@ -57,15 +50,14 @@ def reset(
         internal_topics=_names(internal_topics),
         state_dir=state_dir,
     )
-    with KafkaClient(ClientConfig.from_dict(settings)) as client:
-        client.bootstrap(_BOOTSTRAP_S)
+    with connected(bootstrap_servers, command_config) as client:
         resetter = Resetter(client, order)
         plan = resetter.look()
         for line in lines(order, plan):
             print(line)
         resetter.require_possible(plan)
         if not execute:
-            print("nothing was changed; add --execute to do it")
+            print(NOTHING_CHANGED)
             return 0
         resetter.carry_out(lambda step: print(step, flush=True))
     return 0

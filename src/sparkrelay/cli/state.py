@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.cli.command_config import BootstrapServers, CommandConfig, read_properties
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -24,13 +24,12 @@ state = App(
 )
 
 ApplicationId = Annotated[str, Parameter(help="The application.id of the application.")]
-Servers = Annotated[str, Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of its Kafka.")]
 StoreName = Annotated[str, Parameter(help="The store, as 'sparkrelay state list' calls it.")]
 
 
 @state.command(name="list")
 def list_stores(
-    *, application_id: ApplicationId, bootstrap_servers: Servers, command_config: CommandConfig = None
+    *, application_id: ApplicationId, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None
 ) -> int:
     """Say which stores the application has, and what they hold.
 
@@ -54,7 +53,11 @@ def list_stores(
 
 @state.command
 def count(
-    store: StoreName, *, application_id: ApplicationId, bootstrap_servers: Servers, command_config: CommandConfig = None
+    store: StoreName,
+    *,
+    application_id: ApplicationId,
+    bootstrap_servers: BootstrapServers,
+    command_config: CommandConfig = None,
 ) -> int:
     """Say how many rows a table has."""
     with _reader(application_id, bootstrap_servers, command_config) as reader:
@@ -67,7 +70,7 @@ def get(
     store: StoreName,
     *key: Annotated[str, Parameter(help="Values of the key's columns, in their order; all of them or the first ones.")],
     application_id: ApplicationId,
-    bootstrap_servers: Servers,
+    bootstrap_servers: BootstrapServers,
     command_config: CommandConfig = None,
 ) -> int:
     """Print the rows of a key as JSON, one a line.
@@ -96,7 +99,7 @@ def dump(
     *,
     to: Annotated[Path, Parameter(help="The Parquet file to write; it must not exist.")],
     application_id: ApplicationId,
-    bootstrap_servers: Servers,
+    bootstrap_servers: BootstrapServers,
     command_config: CommandConfig = None,
 ) -> int:
     """Write a table to a Parquet file."""

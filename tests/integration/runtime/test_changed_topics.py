@@ -15,19 +15,11 @@ from sparkrelay.errors import RecordRefusedException, StateStoreException, Strea
 from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
 from sparkrelay.types import TopicPartition
 
+from .user_counts import counting, counts
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 MADE_ANEW = r"task 0_0: .*users-changelog' of id .*, but that topic was deleted and created again since"
-
-
-def counting(source, sink):
-    builder = StreamsBuilder()
-    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users").to(sink)
-    return builder
-
-
-def counts(**users):
-    return {user.encode(): {"user": user, "count": count} for user, count in users.items()}
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from confluent_kafka import TopicPartition as Theirs
 from confluent_kafka.admin import AdminClient
 from tests.waiting import LONG
 
-from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.cli.app import run
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
@@ -14,17 +13,9 @@ from sparkrelay.devkafka.topics import create_topic, delete_topic
 from sparkrelay.runtime.contract.commit_notes import set_by_hand
 from sparkrelay.types import TopicPartition
 
+from .user_counts import counting, counts
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
-
-
-def counting(source, sink):
-    builder = StreamsBuilder()
-    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users").to(sink)
-    return builder
-
-
-def counts(**users):
-    return {user.encode(): {"user": user, "count": count} for user, count in users.items()}
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ import threading
 import pytest
 from tests.waiting import LONG
 
-from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.errors import StreamsException
 from sparkrelay.protocol import AssignmentInfo, SubscriptionInfo
 from sparkrelay.types import ProcessId
+
+from .user_counts import counting, counts
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -66,16 +67,6 @@ def joins(kafka, application_id):
 @pytest.fixture
 def topics(make_topic):
     return make_topic("in", 2), make_topic("out", 1)
-
-
-def counting(source, sink):
-    builder = StreamsBuilder()
-    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users").to(sink)
-    return builder
-
-
-def counts(**users):
-    return {user.encode(): {"user": user, "count": count} for user, count in users.items()}
 
 
 @pytest.mark.parametrize("said", [KAFKA_STREAMS, b"\xff\xff"], ids=["Kafka Streams", "unreadable"])

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.admin import EARLIEST, LATEST, Admin
 from sparkrelay.client.application_admin import ApplicationAdmin
-from sparkrelay.config import check_application_id
 from sparkrelay.errors import ConfigException, StreamsException, UnknownTopicException
 from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
-from sparkrelay.runtime.instance.stopped_group import members_of, require_stopped
+from sparkrelay.runtime.instance.stopped_group import members_of, require_application_id, require_stopped
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.types import TopicPartition
 
@@ -69,7 +68,7 @@ class Target:
         """Read ``earliest``, ``latest``, an offset, or a time in ISO 8601 with its zone.
 
         Raises:
-            ConfigException: it is none of these.
+            ConfigException: the text has another form.
         """
         if text in {"earliest", "latest"}:
             return cls(text, listed=EARLIEST if text == "earliest" else LATEST)
@@ -112,14 +111,11 @@ class GroupOffsets:
         application_id: the application.
 
     Raises:
-        ConfigException: that is no application.id.
+        ConfigException: the application.id is not valid.
     """
 
     def __init__(self, client: KafkaClient, application_id: str, *, timeout: float = _TIMEOUT_S) -> None:
-        try:
-            check_application_id(application_id)
-        except ValueError as error:
-            raise ConfigException(f"application.id {application_id!r}: {error}") from None
+        require_application_id(application_id)
         self._id = application_id
         self._names = TopicNames(application_id)
         self._admin = Admin(client, timeout=timeout)

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from sparkrelay.client.admin import EARLIEST, LATEST, Admin, TopicSpec
 from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.transactions import TransactionCoordinator
-from sparkrelay.config import check_application_id
 from sparkrelay.errors import ConfigException, LockException, StreamsException, UnknownTopicException
-from sparkrelay.runtime.instance.stopped_group import members_of, require_stopped
+from sparkrelay.runtime.instance.stopped_group import members_of, require_application_id, require_stopped
 from sparkrelay.runtime.topics.ownership import doubtful_topics
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.application_home import ApplicationHome, remove_state
@@ -59,10 +58,7 @@ class ResetRequest:
     state_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        try:
-            check_application_id(self.application_id)
-        except ValueError as error:
-            raise ConfigException(f"application.id {self.application_id!r}: {error}") from None
+        require_application_id(self.application_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

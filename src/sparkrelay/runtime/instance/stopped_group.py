@@ -1,17 +1,30 @@
-"""Whether an application is stopped: its offsets and its state are not changed beside a running instance."""
+"""Which application a command is for, and whether it is stopped: it is not changed beside a running instance."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import StreamsException
+from sparkrelay.config import check_application_id
+from sparkrelay.errors import ConfigException, StreamsException
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparkrelay.client.admin import Admin
 
-__all__ = ["members_of", "require_stopped"]
+__all__ = ["members_of", "require_application_id", "require_stopped"]
+
+
+def require_application_id(value: str) -> None:
+    """Refuse what no application can be called.
+
+    Raises:
+        ConfigException: it is empty, too long, or has other characters than a topic's name.
+    """
+    try:
+        check_application_id(value)
+    except ValueError as error:
+        raise ConfigException(f"application.id {value!r}: {error}") from None
 
 
 def members_of(admin: Admin, application_id: str) -> tuple[str, ...]:

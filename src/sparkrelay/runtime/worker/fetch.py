@@ -51,7 +51,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     }
     if not ranges:
         return
-    topic_ids = {topic: id_ for task in tasks for topic, id_ in task.topic_ids.items() if topic in spec.topics}
+    topic_ids = {topic: id_ for task in tasks for topic, id_ in task.topic_ids.items()}
     times: dict[TopicPartition, int] = {}
     skipped = SkippedRecords(spec, tasks)
     try:
