@@ -1,5 +1,7 @@
 """Setting where a stopped application goes on: shown first, refused where it makes no sense, and kept by its state."""
 
+import json
+
 import pytest
 from confluent_kafka import TopicPartition as Theirs
 from confluent_kafka.admin import AdminClient
@@ -7,10 +9,12 @@ from tests.waiting import LONG
 
 from sparkrelay.cli.app import run
 from sparkrelay.client.admin import Admin
+from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka.topics import create_topic, delete_topic
-from sparkrelay.runtime.contract.commit_notes import set_by_hand
+from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, set_by_hand
+from sparkrelay.runtime.instance.group_offsets import GroupOffsets, PartitionOffsets
 from sparkrelay.types import TopicPartition
 
 from .user_counts import counting, counts
@@ -85,6 +89,50 @@ def test_an_offset_carries_the_id_of_its_topic(ran_before, topics, kafka, comman
             assert (commit.offset, set_by_hand(commit.metadata)) == (wanted, admin.topic_ids([topics[0]])[topics[0]])
 
 
+def test_setting_an_offset_keeps_what_else_is_noted(ran_before, topics, kafka, command, application_id):
+    """Else nothing would say that a table's topic was its changelog, or which micro-batch was the last."""
+    with KafkaClient(ClientConfig(bootstrap_servers=kafka.bootstrap_servers)) as client:
+        client.bootstrap(LONG)
+        admin, at = Admin(client), TopicPartition(topics[0], 0)
+        noted = {**SOURCE_CHANGELOG, "batch": {"task": "0_0", "number": 7}}
+        ApplicationAdmin(client, application_id).set_offsets({at: 10}, {at: json.dumps(noted)})
+        assert command("set", "--topic", topics[0], "--to", "3", "--execute")[0] == 0
+        commit = admin.commits(application_id, [at])[at]
+    parts = note_parts(commit.metadata)
+    assert (commit.offset, parts.pop("set_by_hand") is not None, parts) == (3, True, noted)
+
+
+def test_what_a_running_instance_purges_is_not_shown_as_gone(topics, kafka, produce, application_id):
+    """An instance deletes records of a repartition topic once it has committed past them."""
+
+    class Purging(GroupOffsets):
+        """An instance commits, and purges, after each look at the group's offsets."""
+
+        steps = iter((3, 6, 9))
+
+        def _committed(self):
+            found = super()._committed()
+            offset = next(self.steps)
+            self._application.set_offsets({at: offset})
+            self._admin.delete_records({at: offset})
+            return found
+
+    at = TopicPartition(topics[0], 0)
+    produce(topics[0], [("a", {"n": n}) for n in range(10)])
+    with KafkaClient(ClientConfig(bootstrap_servers=kafka.bootstrap_servers)) as client:
+        client.bootstrap(LONG)
+        ApplicationAdmin(client, application_id).set_offsets({at: 0})
+        shown = Purging(client, application_id).show()
+    assert shown == {at: PartitionOffsets(group=3, first=3, end=10)}
+
+
+def test_topics_of_another_application_are_no_sign_of_one(ran_before, topics, command, application_id):
+    """Application `orders-eu` has topics whose names begin with `orders-`, too."""
+    shorter = application_id.rpartition("-")[0]
+    code, _, error = command("set", "--topic", topics[0], "--to", "earliest", application=shorter)
+    assert (code, f"application {shorter!r} has no offsets and no internal topics" in error) == (1, True)
+
+
 def test_an_earlier_offset_counts_nothing_twice(ran_before, topics, produce, command, instance, wait_for_table, caplog):
     assert command("set", "--topic", topics[0], "--to", "3", "--execute")[0] == 0
     produce(topics[0], [("b", {"n": 1})])
@@ -120,6 +168,7 @@ def test_what_makes_no_sense_is_refused(ran_before, topics, command, application
     assert "has no partition 7; it has 0 to 0" in refused(*here, "--to", "earliest", "--partitions", "0,7")
     changelog = f"{application_id}-users-changelog"
     assert "is a changelog" in refused("--topic", changelog, "--to", "earliest")
+    assert "'__consumer_offsets' is Kafka's own" in refused("--topic", "__consumer_offsets", "--to", "earliest")
     misspelled = refused(*here, "--to", "earliest", application="misspelled")
     assert "application 'misspelled' has no offsets and no internal topics on this Kafka" in misspelled
     assert command("show", application="misspelled")[:2] == (0, "application misspelled has committed no offsets\n")

@@ -56,9 +56,14 @@ def note_parts(text: str) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def set_by_hand_note(topic_id: str) -> str:
-    """Return the note of an offset that an operator sets for the topic with this id."""
-    return json.dumps({_SET_BY_HAND: topic_id}, separators=(",", ":"))
+def set_by_hand_note(topic_id: str, noted: str = "") -> str:
+    """Return the note of an offset that an operator sets for the topic with this id.
+
+    Args:
+        topic_id: of the topic.
+        noted: what is noted with the offset by now; all of it is kept.
+    """
+    return json.dumps(note_parts(noted) | {_SET_BY_HAND: topic_id}, separators=(",", ":"))
 
 
 def set_by_hand(text: str) -> str | None:

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.admin import EARLIEST, LATEST, Admin
 from sparkrelay.client.application_admin import ApplicationAdmin
-from sparkrelay.errors import ConfigException, StreamsException, UnknownTopicException
+from sparkrelay.errors import (
+    ConfigException,
+    StreamsException,
+    UnknownTopicException,
+    UnsupportedVersionException,
+)
 from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
 from sparkrelay.runtime.instance.stopped_group import members_of, require_application_id, require_stopped
+from sparkrelay.runtime.topics.ownership import other_owner
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.types import TopicPartition
 
@@ -123,12 +129,15 @@ class GroupOffsets:
 
     def show(self) -> dict[TopicPartition, PartitionOffsets]:
         """Return where the group is in each partition that it has an offset of."""
+        known = self._committed()
+        counts = self._admin.partitions(sorted({partition.topic for partition in known}))
+        existing = [p for p in known if p.partition in (counts[p.topic] or ())]
+        # In this order the offset of a running instance is never outside the log: it purges a repartition topic only
+        # up to what it has committed, and logs only grow.
+        first = self._admin.list_offsets(dict.fromkeys(existing, EARLIEST))
         committed = self._committed()
-        counts = self._admin.partitions(sorted({partition.topic for partition in committed}))
-        there = [p for p in committed if p.partition in (counts[p.topic] or ())]
-        first = self._admin.list_offsets(dict.fromkeys(there, EARLIEST))
-        ends = self._admin.list_offsets(dict.fromkeys(there, LATEST))
-        return {p: PartitionOffsets(offset, first.get(p), ends.get(p)) for p, offset in sorted(committed.items())}
+        ends = self._admin.list_offsets(dict.fromkeys(existing, LATEST))
+        return {p: PartitionOffsets(committed[p], first.get(p), ends.get(p)) for p in sorted(known) if p in committed}
 
     def look(self, topic: str, numbers: Collection[int] | None, to: Target) -> NewOffsets:
         """Return what would be set; changes nothing.
@@ -140,20 +149,31 @@ class GroupOffsets:
 
         Raises:
             UnknownTopicException: the topic or a partition does not exist.
-            ConfigException: the topic is a changelog, or the offset lies outside a log.
+            ConfigException: the topic is a changelog or Kafka's own, or the offset lies outside a log.
             StreamsException: there is no such application, or it is being started over.
+            UnsupportedVersionException: the brokers give topics no ids.
         """
         members = members_of(self._admin, self._id)
         committed = self._committed()
-        self._require_application(committed, members)
+        topics = self._admin.list_topics()
+        self._require_application(committed, members, topics)
         if self._names.is_internal(topic) and topic.endswith("-changelog") and not _read(topic, committed):
             raise ConfigException(f"--topic: {topic!r} is a changelog; tasks keep no offset of it with the group")
         partitions = self._partitions(topic, numbers)
+        if topic not in topics:
+            raise ConfigException(f"--topic: {topic!r} is Kafka's own; name a topic that the application reads")
+        # Before the offsets: if the topic is created again in between, the note names the one that is gone.
+        topic_id = self._admin.topic_ids([topic]).get(topic)
+        if topic_id is None:
+            raise UnsupportedVersionException(
+                f"topic {topic!r} has no id, so the next start could not tell it from one that replaces it. Brokers "
+                "give topics ids since Kafka 2.8: upgrade them, or start over with sparkrelay reset"
+            )
         then = self._targets(partitions, to)
         return NewOffsets(
             members=members,
             offsets={partition: (committed.get(partition), then[partition]) for partition in partitions},
-            topic_id=self._admin.topic_ids([topic]).get(topic, ""),
+            topic_id=topic_id,
         )
 
     def set(self, new: NewOffsets) -> None:
@@ -163,23 +183,30 @@ class GroupOffsets:
             StreamsException: instances run.
         """
         require_stopped(self._id, new.members)
-        note = set_by_hand_note(new.topic_id)
         offsets = {partition: then for partition, (_, then) in new.offsets.items()}
-        self._application.set_offsets(offsets, dict.fromkeys(offsets, note))
+        noted = {partition: commit.metadata for partition, commit in self._admin.commits(self._id, offsets).items()}
+        # What else is noted stays true: that a table's topic is its changelog, the number of the last micro-batch.
+        notes = {partition: set_by_hand_note(new.topic_id, noted.get(partition, "")) for partition in offsets}
+        self._application.set_offsets(offsets, notes)
 
     def _committed(self) -> dict[TopicPartition, int]:
         return {
             at: offset for at, offset in self._application.offsets().items() if at.topic != self._names.reset_marker
         }
 
-    def _require_application(self, committed: Collection[TopicPartition], members: Collection[str]) -> None:
-        topics = self._admin.list_topics()
+    def _require_application(
+        self, committed: Collection[TopicPartition], members: Collection[str], topics: Collection[str]
+    ) -> None:
         if self._names.reset_marker in topics:
             raise StreamsException(
                 f"application {self._id!r} is being started over, or that was interrupted: run sparkrelay reset again"
             )
-        # With its only source topic Kafka forgets all that the group has committed.
-        if not committed and not members and not any(map(self._names.is_internal, topics)):
+        if committed or members:
+            return
+        # With its only source topic Kafka forgets all that the group has committed. Its internal topics remain.
+        internal = list(filter(self._names.is_internal, topics))
+        groups = self._application.other_groups() if internal else ()
+        if all(other_owner(self._id, topic, groups) for topic in internal):
             raise StreamsException(
                 f"application {self._id!r} has no offsets and no internal topics on this Kafka; is the application.id "
                 "right"

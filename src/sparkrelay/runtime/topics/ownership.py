@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["doubtful_topics"]
+__all__ = ["doubtful_topics", "other_owner"]
 
 
 def doubtful_topics(
@@ -31,12 +31,23 @@ def doubtful_topics(
     doubtful = {}
     for topic in internal:
         store = _store(topic, prefix)
-        group = max((g for g in groups if g.startswith(prefix) and topic.startswith(f"{g}-")), key=len, default=None)
-        if group is not None:
+        if (group := other_owner(application_id, topic, groups)) is not None:
             doubtful[topic] = f"group {group}"
         elif "-" in store and store not in stores:
             doubtful[topic] = f"or of an application {prefix}{store.rpartition('-')[0]}"
     return doubtful
+
+
+def other_owner(application_id: str, topic: str, groups: Collection[str]) -> str | None:
+    """Return the group of another application that the name of an internal topic fits; None if there is none.
+
+    Args:
+        application_id: what the name begins with.
+        topic: the internal topic.
+        groups: the other groups of the cluster.
+    """
+    prefix = f"{application_id}-"
+    return max((g for g in groups if g.startswith(prefix) and topic.startswith(f"{g}-")), key=len, default=None)
 
 
 def _store(topic: str, prefix: str) -> str:
