@@ -61,12 +61,12 @@ def held(consumers):
 def test_a_crew_on_one_thread_shares_a_topic_and_one_less_takes_over(crew, make_topic, produce):
     topic = make_topic("crew", partitions=12)
     everything = [TopicPartition(topic, n) for n in range(12)]
-    before = {thread.ident for thread in threading.enumerate()}
+    before = set(threading.enumerate())
     members = crew(12)
     for member in members:
         member.subscribe([topic])
     crew.poll_until(lambda _: held(members) == everything and all(member.assignment() for member in members))
-    assert len({thread.ident for thread in threading.enumerate()} - before) == 1
+    assert len(set(threading.enumerate()) - before) == 1
 
     produce(topic, [{"value": str(n), "partition": n % 12} for n in range(120)])
     rows = crew.poll_until(lambda rows: len(rows) >= 120)

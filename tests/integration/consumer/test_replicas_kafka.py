@@ -9,7 +9,7 @@ from tests.waiting import LONG, collect, wait_until
 from sparkrelay.consumer import Consumer, TopicPartition
 from sparkrelay.errors import KafkaException
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_order]
 
 T = TopicPartition("t", 0)
 
@@ -56,7 +56,7 @@ def test_without_a_rack_the_leader_is_read(two_brokers):
 
 
 def test_the_nearer_replica_is_read_and_the_leader_when_it_dies(two_brokers):
-    # The last test: the broker that it kills stays dead.
+    # After the other test: the broker that it kills stays dead.
     first, second, producer = two_brokers
     settings = {
         "bootstrap.servers": first.bootstrap_servers, "auto.offset.reset": "earliest", "client.rack": "b",

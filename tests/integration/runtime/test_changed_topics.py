@@ -1,5 +1,7 @@
 """Topics that are not what they were when the state was made: said aloud, never skipped in silence."""
 
+import json
+
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition as Theirs
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -186,10 +188,46 @@ def test_partitions_that_a_source_gets_are_refused_where_there_is_state(
     streams.start()
     wait_for_table(topics[1], counts(a=1), streams)
     widened(topics[0], 2)
-    fails_with(
-        streams, StreamsException, r"users-changelog' has 1 partitions, but the pipeline now asks for 2: a source"
-    )
+    fails_with(streams, StreamsException, rf"source topic '{topics[0]}' has 2 partitions by now, not 1\. Producers")
     assert f"source topic {topics[0]!r} has 2 partitions by now, 1 of them are read; asking for" in caplog.text
+
+
+def test_a_key_that_moves_to_another_partition_is_not_counted_anew(
+    instance, make_topic, produce, consumed, wait_for_table, widened, fails_with
+):
+    """With three partitions `a` may belong to the other old one, whose task knows nothing of it."""
+    source, out = make_topic("in", 2), make_topic("out", 1)
+    produce(source, [{"key": "a", "value": '{"n": 1}', "partition": 0}] * 5)
+    streams = instance(counting(source, out))
+    streams.start()
+    wait_for_table(out, counts(a=5), streams)
+    widened(source, 3)
+    produce(source, [{"key": "a", "value": '{"n": 1}', "partition": 1}])
+    fails_with(streams, StreamsException, rf"source topic '{source}' has .* partitions by now, not 2\. Producers")
+    written = [json.loads(value)["count"] for *_, value in consumed(out)]
+    assert written == sorted(written)
+
+
+@pytest.mark.long
+def test_a_source_may_get_partitions_before_a_repartition_of_fixed_width(
+    instance, make_topic, produce, wait_for_table, widened
+):
+    source, out = make_topic("in", 2), make_topic("out", 1)
+
+    def pipeline():
+        builder = StreamsBuilder()
+        stream = builder.stream(source, key=String("user"), value=Json("n int")).repartition("user", partitions=2)
+        stream.groupBy("user").count(name="users").to(out)
+        return builder
+
+    produce(source, [{"key": "a", "value": '{"n": 1}', "partition": 0}] * 5)
+    streams = instance(pipeline())
+    streams.start()
+    wait_for_table(out, counts(a=5), streams)
+    widened(source, 3)
+    produce(source, [{"key": "a", "value": '{"n": 1}', "partition": number} for number in (1, 2)])
+    wait_for_table(out, counts(a=7), streams)
+    assert streams.exception() is None
 
 
 @pytest.mark.long

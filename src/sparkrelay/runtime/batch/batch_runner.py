@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.errors import (
@@ -33,11 +34,13 @@ from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
+from sparkrelay.runtime.topics.grown_sources import grown_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
+    from sparkrelay.client.new_partitions import NewPartitions
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.runtime.batch.batch_functions import BatchFunctions
     from sparkrelay.runtime.batch.failing_records import FailingRecords
@@ -59,6 +62,9 @@ SKIPPED_RECORDS: Final = "skipped-records"
 #: Who joins waits for it, and may not get a core. But a JVM that starts where others work takes 10 s, and to cancel it
 #: ends its workers: then the first batch would start anew.
 _LONGEST_PREWARM_SECONDS = 30.0
+#: A broker that is alive answers at once; the question was asked before the job.
+_PARTITIONS_SECONDS = 10.0
+_NO_SOURCES: Final[Mapping[str, int]] = MappingProxyType({})
 #: After the first time it is repeated for so long: Spark's workers take turns, and its JVM is slow with young code.
 _REPEATING_SECONDS = 0.6
 
@@ -136,6 +142,7 @@ class BatchRunner:
         functions: BatchFunctions | None = None,
         skipped_records: Path | None = None,
         failing: FailingRecords | None = None,
+        new_partitions: NewPartitions | None = None,
     ) -> None:
         """Prepare the runner.
 
@@ -150,6 +157,7 @@ class BatchRunner:
             skipped_records: a directory of the process's host, of this stream thread alone, for records that are
                 skipped; None where none may be.
             failing: finds records that make batches fail; None where such a batch ends the instance.
+            new_partitions: asks brokers whether source topics have grown; None where none can.
         """
         self._jobs = jobs
         self._residency = residency
@@ -161,6 +169,7 @@ class BatchRunner:
         # No former process had a directory of this name.
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
         self._failing = failing
+        self._new_partitions = new_partitions
         self._number = 0
 
     def prewarm(
@@ -197,7 +206,11 @@ class BatchRunner:
             ran()
 
     def run(
-        self, plans: PreparedLegs, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]
+        self,
+        plans: PreparedLegs,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        partitions: Mapping[str, int],
+        sources: Mapping[str, int] = _NO_SOURCES,
     ) -> BatchOutcome:
         """Run one batch for the given tasks and ranges, and end every task's transaction.
 
@@ -205,6 +218,7 @@ class BatchRunner:
             plans: the prepared legs.
             work: the tasks, and what each takes.
             partitions: partition count of each topic that is written.
+            sources: partition count of each source topic whose keys the tasks have state of.
 
         Raises:
             SparkRelayError: an error that running again cannot mend, such as a record that does not decode; all
@@ -221,7 +235,9 @@ class BatchRunner:
         broken: dict[TaskId, Exception] = {}
         try:
             if work:
+                self._ask_for_partitions(sources)
                 self._run_waves(plans, work, partitions, outcome)
+                self._require_partitions(sources)
             if self._functions is not None and not any(report.error for report in outcome.reports):
                 self._functions.call(plans, outcome.reports)
         except TaskFailed as error:
@@ -283,6 +299,27 @@ class BatchRunner:
             else:
                 task.batch_intended(answer)
         return {id_: some for id_, some in work.items() if id_ not in outcome.reinitialize}
+
+    def _ask_for_partitions(self, sources: Mapping[str, int]) -> None:
+        """Have brokers look, while the job runs, for partitions that were not there when the work was shared out."""
+        if self._new_partitions is not None and sources:
+            self._new_partitions.ask(sources)
+
+    def _require_partitions(self, sources: Mapping[str, int]) -> None:
+        """Make sure that the keys of the batch are still where their state is.
+
+        The brokers were asked when all records of the batch had been written. So what a producer knew when it chose the
+        partition of one of them shows in an answer.
+
+        Raises:
+            StreamsException: a source topic has more partitions. Of its keys some come in other partitions now, which
+                tasks read that have no state of theirs.
+            TimeoutException: no broker says whether that is so.
+        """
+        if self._new_partitions is None or not sources:
+            return
+        if grown := self._new_partitions.found(_PARTITIONS_SECONDS):
+            raise grown_source(self._group_id, {topic: sources[topic] for topic in grown})
 
     def _run_waves(
         self,

@@ -249,13 +249,19 @@ class BatchThread:
             return None
         listed = time.perf_counter() - started
         begun = time.monotonic()
-        outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions)
+        outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions, self._sources_of_state(work))
         self._due = begun + max(self._config.commit_interval_ms / 1000, self._spacing(outcome))
         self._progress.batch(work, outcome, listed_seconds=listed)
         taken = max(sum(stop - start for start, stop in ranges.values()) for _, ranges in work.values())
         self._limit.note(outcome, taken)
         self._retention.note(outcome.reports)
         return outcome
+
+    def _sources_of_state(self, work: dict[TaskId, tuple[Task, Ranges]]) -> dict[str, int]:
+        """Return the source topics of tasks that have state of keys, each with as many partitions as it is to have."""
+        known = self._in_service.source_partitions
+        read = {p.topic for task, _ in work.values() if task.directory is not None for p in task.inputs}
+        return {topic: known[topic] for topic in sorted(read) if topic in known}
 
     def _spacing(self, outcome: BatchOutcome) -> float:
         """Return for how many seconds a micro-batch may use up this thread's share of a core.

@@ -3,6 +3,7 @@
 ``event_times``, on a task's first input: how far it has come with repartition topics (``tasks.event_times``).
 ``batch``, there too: which micro-batch of a task with ``foreachBatch`` it is (``tasks.batch_notes``).
 ``source_changelog``: that the topic is a table's changelog as well.
+``tasks``, with it: over how many tasks the table was spread.
 ``set_by_hand``: the id of the topic that ``sparkrelay offsets set`` set the offset for.
 
 It comes from a broker, where others can write, too: whatever does not fit is nothing.
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["MOST_CHARACTERS", "SOURCE_CHANGELOG", "note_parts", "note_text", "set_by_hand", "set_by_hand_note"]
+__all__ = ["MOST_CHARACTERS", "SOURCE_CHANGELOG", "TASKS", "note_parts", "note_text", "set_by_hand", "set_by_hand_note"]
 
 #: Brokers take 4,096 bytes unless ``offset.metadata.max.bytes`` says something else; the text is ASCII.
 MOST_CHARACTERS: Final = 4000
 #: The part of a topic that is a table's changelog as well. Nothing else says so once the setting is taken back.
 SOURCE_CHANGELOG: Final[Mapping[str, Any]] = MappingProxyType({"source_changelog": True})
+#: With it, over how many tasks the table was spread.
+TASKS: Final = "tasks"
 _SET_BY_HAND: Final = "set_by_hand"
 
 

@@ -166,8 +166,8 @@ class GroupOffsets:
         topic_id = self._admin.topic_ids([topic]).get(topic)
         if topic_id is None:
             raise UnsupportedVersionException(
-                f"topic {topic!r} has no id, so the next start could not tell it from one that replaces it. Brokers "
-                "give topics ids since Kafka 2.8: upgrade them, or start over with sparkrelay reset"
+                f"topic {topic!r} has no id, so the next start could not distinguish it from one that replaces it. "
+                "Brokers give topics ids since Kafka 2.8: upgrade them, or start over with sparkrelay reset"
             )
         then = self._targets(partitions, to)
         return NewOffsets(

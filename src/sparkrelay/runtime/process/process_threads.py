@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.backoff import Backoff
+from sparkrelay.client.new_partitions import NewPartitions
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
@@ -474,6 +475,7 @@ class ProcessThreads:
                 ),
                 skipped_records=self.slot.path / SKIPPED_RECORDS / str(number) if config.skips_records else None,
                 failing=failing,
+                new_partitions=NewPartitions(for_transactions),
             ),
             plans=self._plans[number],
             topics=batch_topics,

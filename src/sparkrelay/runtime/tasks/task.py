@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
-from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
+from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, TASKS, note_text
 from sparkrelay.runtime.tasks.batch_attempt import BatchAttempt
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
@@ -457,7 +457,7 @@ class Task:
         return self._notes(self.attempt.intent() if self.attempt.intended else None)
 
     def _notes(self, intent: BatchIntent | None) -> dict[TopicPartition, str]:
-        notes = {partition: dict(SOURCE_CHANGELOG) for partition in self.source_changelogs}
+        notes = {p: {**SOURCE_CHANGELOG, TASKS: self.width} for p in self.source_changelogs}
         batch = BatchNote(self.id, self.position.batch, intent).as_json() if self.foreach_batch else None
         if batch or self._times_said:
             notes.setdefault(self.inputs[0], {}).update(batch=batch, event_times=self._times_said)

@@ -380,7 +380,7 @@ class TaskSet:
 
     def _see(self, layout: TaskLayout) -> None:
         if self._layout is not None:
-            require_same_width(self._layout, layout)
+            require_same_width(self._config.application_id, self._layout, layout)
         self._layout = layout
         self._initializer.see(layout)
         self._in_service.source_partitions = layout.source_partitions

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException, UnknownTopicException
 from sparkrelay.protocol import LONG_MAX
+from sparkrelay.runtime.contract.commit_notes import TASKS, note_parts
+from sparkrelay.runtime.topics.grown_sources import grown_source, sources_of
 from sparkrelay.runtime.topics.partition_counts import absent, count_partitions, missing
 from sparkrelay.runtime.topics.writers import writers_of
 from sparkrelay.topology import ForeachBatch, Transformation
@@ -90,6 +92,11 @@ class TaskShape:
     timed_sinks: frozenset[str] = frozenset()
     foreach_batch: bool = False
     clocked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def reused(self) -> frozenset[TopicPartition]:
+        """The inputs that are changelogs, too, of tables that reuse their topic."""
+        return frozenset(self.changelogs.values()).intersection(self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +209,7 @@ def lay_out(
     for topic in internal.values():
         found = partitions.get(topic.name)
         if found is not None and found != topic.partitions:
-            raise StreamsException(
-                f"internal topic {topic.name!r} has {found} partitions, but the pipeline now asks for "
-                f"{topic.partitions}: a source topic's partition count was changed"
-                f"{'' if topic.compacted else ', or the partitions= of a repartition()'}. Keys would move to other "
-                "tasks than their state. Go back to the old partition count, or start the application over: "
-                f"sparkrelay reset --application-id {names.application_id} ..."
-            )
+            raise _other_width(topology, names, counts, topic, found)
     read = {topic: partitions[topic] for topic in sorted(topology.source_topics)}
     writers = writers_of(topology, names, {id_: shape.inputs for id_, shape in tasks.items()})
     for id_, shape in tasks.items():
@@ -221,22 +222,57 @@ def lay_out(
     return TaskLayout(tasks, internal, sinks, read, writers)
 
 
-def require_same_width(before: TaskLayout, now: TaskLayout) -> None:
-    """Refuse that stores without changelog are spread over another number of tasks: keys would move, and state not.
+def _other_width(
+    topology: Topology, names: TopicNames, counts: Mapping[str, int], topic: InternalTopic, found: int
+) -> StreamsException:
+    """Return the error of an internal topic that would need another number of partitions than it has."""
+    grown = {
+        source: found
+        for source in sources_of(topology, names, topic.name)
+        if found < topic.partitions == counts[source]
+    }
+    if grown:
+        return grown_source(names.application_id, grown, now=topic.partitions)
+    return StreamsException(
+        f"internal topic {topic.name!r} has {found} partitions, but the pipeline now asks for {topic.partitions}: the "
+        "partitions= of a repartition(), or the partition count of a source topic, was changed. Keys would move to "
+        "other tasks than their state. Change it back, or start the application over: sparkrelay reset "
+        f"--application-id {names.application_id} ..."
+    )
 
-    Stores with a changelog are refused by its partition count.
+
+def require_same_width(application_id: str, before: TaskLayout, now: TaskLayout) -> None:
+    """Refuse that stores are spread over another number of tasks: keys would move, and state not.
+
+    :func:`lay_out` refuses it of stores with a changelog of their own, whose partitions are as many.
 
     Raises:
         StreamsException: a source topic got partitions.
     """
     for id_, shape in sorted(before.tasks.items()):
-        there = now.tasks.get(id_)
-        if shape.stores and not shape.changelogs and there is not None and there.width != shape.width:
-            raise StreamsException(
-                f"the stores {', '.join(map(repr, shape.stores))}, which have no changelog, are spread over "
-                f"{shape.width} tasks, and by now {', '.join(sorted(shape.state_topics))} asks for {there.width}: keys "
-                "would move to other tasks than their state. Start the application over: sparkrelay reset"
-            )
+        new = now.tasks.get(id_)
+        if shape.stores and new is not None and new.width != shape.width:
+            # A repartition topic that has grown was refused by its own partitions.
+            sources = shape.state_topics.intersection(now.source_partitions) or now.source_partitions
+            raise grown_source(application_id, dict.fromkeys(sources, shape.width), now=new.width)
+
+
+def require_noted_width(application_id: str, layout: TaskLayout, noted: Mapping[TopicPartition, str]) -> None:
+    """Refuse that tables whose topics are their changelogs are spread over more tasks than when they last ran.
+
+    Args:
+        application_id: whose.
+        layout: what is to run.
+        noted: what is noted with the group's offsets of these topics.
+
+    Raises:
+        StreamsException: a topic got partitions.
+    """
+    for shape in layout.tasks.values():
+        for partition in shape.reused:
+            tasks = note_parts(noted.get(partition, "")).get(TASKS)
+            if type(tasks) is int and tasks != shape.width:
+                raise grown_source(application_id, {partition.topic: tasks}, now=shape.width)
 
 
 def _behind_final_rows(topology: Topology, names: TopicNames) -> frozenset[str]:

@@ -11,7 +11,7 @@ from sparkrelay.client.admin import EARLIEST, LATEST, Admin, TopicSpec
 from sparkrelay.client.features import TRANSACTION_VERSION
 from sparkrelay.errors import KafkaException, StreamsException
 from sparkrelay.runtime.topics.changes import changed_topics, new_stores
-from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.layout import lay_out, require_noted_width
 from sparkrelay.runtime.topics.retention import retention_ms
 from sparkrelay.runtime.topics.source_changelogs import (
     require_no_other_changelogs,
@@ -126,7 +126,7 @@ class Topics:
             for topic in layout.internal_topics.values()
             if topic.name not in partitions
         }
-        self._require_own_changelogs(layout)
+        self._require_noted(layout)
         self._log_changes(layout, missing)
         if missing:
             log.info("creating internal topics: %s", ", ".join(sorted(missing)))
@@ -244,13 +244,16 @@ class Topics:
         for sentence in changes:
             log.warning("%s", sentence)
 
-    def _require_own_changelogs(self, layout: TaskLayout) -> None:
+    def _require_noted(self, layout: TaskLayout) -> None:
+        """Refuse what commits of a former run say that tables cannot go on with."""
         topics = topics_of_tables(self._topology)
-        wanted = {p for shape in layout.tasks.values() for p in shape.inputs if p.topic in topics}
+        inputs = {p for shape in layout.tasks.values() for p in shape.inputs if p.topic in topics}
+        wanted = inputs.union(*(shape.reused for shape in layout.tasks.values()))
         if not wanted:
             return
         noted = {partition: commit.metadata for partition, commit in self.commits(sorted(wanted)).items()}
-        require_own_changelogs(self._topology, self._names, noted)
+        require_own_changelogs(self._topology, self._names, {p: text for p, text in noted.items() if p in inputs})
+        require_noted_width(self._config.application_id, layout, noted)
 
     @property
     def _dead_letters(self) -> str | None:

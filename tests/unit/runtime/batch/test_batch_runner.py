@@ -549,3 +549,41 @@ def test_of_rows_that_cannot_be_written_only_the_task_is_looked_at_that_has_them
     assert set(runner.run(PreparedLegs(), work, {}).again) == {ONE, OTHER}
     assert [sum(stop - start for start, stop in work[id_][0].attempt.ranges.values()) for id_ in work] == [2, 4]
     assert failing.searching
+
+
+class GrownTopics:
+    """What brokers say of new partitions."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def ask(self, counts):
+        self.asked.append(counts)
+
+    def found(self, timeout):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_a_batch_whose_source_topic_has_grown_is_not_committed():
+    """Its rows may be of keys whose state another task has."""
+    grown, transactions = GrownTopics({"orders"}), Transactions()
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=grown)
+    with pytest.raises(StreamsException, match="source topic 'orders' has more partitions by now, not 2"):
+        runner.run(PreparedLegs(), tasks(), {}, {"orders": 2})
+    assert (grown.asked, transactions.committed, len(transactions.aborted)) == ([{"orders": 2}], [], 2)
+
+
+def test_a_batch_runs_again_if_no_broker_says_whether_topics_have_grown():
+    transactions = Transactions()
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=GrownTopics(TimeoutException("silent")))
+    outcome = runner.run(PreparedLegs(), tasks(), {}, {"orders": 2})
+    assert (set(outcome.again), transactions.committed) == ({ONE, OTHER}, [])
+
+
+def test_nobody_is_asked_for_tasks_without_state():
+    grown, transactions = GrownTopics(AssertionError("asked")), Transactions()
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=grown)
+    outcome = runner.run(PreparedLegs(), tasks(), {}, {})
+    assert (len(outcome.committed), grown.asked) == (2, [])

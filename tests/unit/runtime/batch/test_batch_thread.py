@@ -110,7 +110,7 @@ class Batches:
         if self.prewarmed is not None:
             raise self.prewarmed
 
-    def run(self, plans, work, partitions):
+    def run(self, plans, work, partitions, sources):
         self.ran.append({id_: ranges for id_, (_, ranges) in work.items()})
         if self.gate is not None:
             assert self.gate.wait(LONG)

@@ -8,7 +8,7 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
 from sparkrelay.runtime.topics.configured_topology import as_configured
-from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.layout import lay_out, require_noted_width
 from sparkrelay.runtime.topics.source_changelogs import (
     require_no_other_changelogs,
     require_own_changelogs,
@@ -84,6 +84,16 @@ def test_a_table_that_had_none_of_its_own_is_refused():
         require_own_changelogs(pipeline(auto_offset_reset="latest"), NAMES, noted)
     require_own_changelogs(plain, NAMES, {TopicPartition("users", 0): ""})
     require_own_changelogs(pipeline(), NAMES, noted)
+
+
+def test_a_topic_that_got_partitions_between_two_runs_is_refused():
+    """The table has no changelog of its own, whose partitions would be too few; and keys have moved."""
+    layout = lay_out(pipeline(), NAMES, {"users": 3, "orders": 3, "named": 1})
+    noted = {TopicPartition("users", 1): note_text(TaskId(0, 0), {**SOURCE_CHANGELOG, "tasks": 2})}
+    with pytest.raises(StreamsException, match="source topic 'users' has 3 partitions by now, not 2"):
+        require_noted_width("app", layout, noted)
+    for others in ({"tasks": 3}, {"tasks": "2"}, {}):
+        require_noted_width("app", layout, {TopicPartition("users", 1): note_text(TaskId(0, 0), others)})
 
 
 @pytest.mark.parametrize(

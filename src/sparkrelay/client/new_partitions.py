@@ -1,0 +1,110 @@
+"""Whether topics have more partitions than somebody goes by, asked of every broker while he does something else.
+
+Producers spread keys over the partitions that the broker knows which they ask, and brokers learn of new ones at
+different moments. So every broker is asked: a reader that has asked them all after it saw a record knows at least what
+the record's producer knew. No answer to a Fetch or Produce request says how many partitions there are. Metadata does,
+with all replicas of all partitions. A ListOffsets request about the first partition that should not exist is small, and
+so is its answer, however many partitions the topic has.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.leader_requests import ListOffsetsCall
+from sparkrelay.errors import TimeoutException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.client.kafka_client import KafkaClient, Response
+
+__all__ = ["NewPartitions"]
+
+#: Of ListOffsets: the end of the log. Whatever is answered, only whether the broker knows the partition matters.
+_LATEST: Final = -1
+#: Brokers that were added to the cluster are asked, too, after this.
+_REFRESH_SECONDS: Final = 60.0
+
+
+class NewPartitions:
+    """Asks all brokers whether topics have grown. Belongs to the client's thread.
+
+    Args:
+        client: must be bootstrapped. It is polled when a question is asked, and when its answers are taken.
+        further_timeout: seconds that the other brokers get once one has answered. One that needs longer is not waited
+            for again until it has answered.
+    """
+
+    def __init__(self, client: KafkaClient, *, further_timeout: float = 0.5) -> None:
+        self._client = client
+        self._further_timeout = further_timeout
+        self._call = ListOffsetsCall(read_committed=False)
+        #: Broker -> the last request to it.
+        self._asked: dict[int, Response] = {}
+        #: What was asked last, and of which brokers.
+        self._counts: Mapping[str, int] = {}
+        self._awaited: tuple[int, ...] = ()
+        self._refresh_at = 0.0
+
+    def ask(self, counts: Mapping[str, int]) -> None:
+        """Begin to ask whether topics have more partitions than so many."""
+        now = time.monotonic()
+        if now >= self._refresh_at:
+            self._client.request_metadata(())
+            self._refresh_at = now + _REFRESH_SECONDS
+        brokers = tuple(self._client.metadata.brokers)
+        self._counts = counts
+        self._awaited = tuple(n for n in brokers if n not in self._asked or self._asked[n].done) or brokers
+        for node in self._awaited:
+            self._send(node)
+        self._client.poll(0)
+
+    def found(self, timeout: float) -> frozenset[str]:
+        """Return the topics that have more, as far as any broker knows that has answered.
+
+        Args:
+            timeout: seconds to wait for the first answer.
+
+        Raises:
+            TimeoutException: no broker has answered.
+        """
+        deadline, answered, repeated = time.monotonic() + timeout, False, set[int]()
+        while not all(self._asked[node].done for node in self._awaited):
+            responses = [self._asked[node] for node in self._awaited]
+            if not answered and any(map(_answered, responses)):
+                answered, deadline = True, time.monotonic() + self._further_timeout
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            self._client.poll(left)
+            # Nobody has read the answer for longer than a request may take, or a connection was lost.
+            again = {n for n in self._awaited if self._asked[n].done and self._asked[n].error} - repeated
+            repeated |= again
+            for node in again:
+                self._send(node)
+        responses = [self._asked[node] for node in self._awaited]
+        answers = [response.result() for response in responses if _answered(response)]
+        if not answers:
+            errors = [str(response.error) for response in responses if response.done]
+            raise TimeoutException(
+                f"no broker has said within {timeout:g} s whether topics {', '.join(sorted(self._counts))} have new "
+                f"partitions; last error: {errors[-1] if errors else 'none'}"
+            )
+        return frozenset(
+            partition.topic
+            for answer in answers
+            for partition, code, _ in self._call.answers(answer)
+            if code not in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        )
+
+    def _send(self, node: int) -> None:
+        topics = {topic: {count: _LATEST} for topic, count in self._counts.items()}
+        request = self._call.request(topics, int(self._client.config.request_timeout_ms))
+        self._asked[node] = self._client.send(request, node=node)
+
+
+def _answered(response: Response) -> bool:
+    return response.done and response.error is None
