@@ -55,6 +55,7 @@ class Totals:
         records: offsets of each input topic that committed batches passed.
         rows_written: rows written to sink and repartition topics by batches that went well.
         skipped: records of each input topic that were left out by an exception handler.
+        late: rows that each store's step dropped because they arrived after the watermark or the table's history.
         restored: changelog records that restores and standbys have applied.
         reopened: times a task was initialized again because a batch left it in doubt.
         errors: what went wrong, by where: ``batch`` (it runs again), ``broker`` (it is asked again), ``thread``
@@ -68,6 +69,7 @@ class Totals:
     records: Mapping[str, int]
     rows_written: int
     skipped: Mapping[str, int]
+    late: Mapping[str, int]
     restored: int
     reopened: int
     errors: Mapping[str, int]
@@ -82,6 +84,7 @@ class Counters:
         self._batches = self._commits = self._rebalances = Durations()
         self._records: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._late: Counter[str] = Counter()
         self._rows_written = self._restored = self._reopened = 0
         self._errors: Counter[str] = Counter({"batch": 0, "broker": 0, "thread": 0})
         self._last_batch_at: float | None = None
@@ -97,6 +100,7 @@ class Counters:
         reopened: int,
         failed: bool,
         skipped: Mapping[str, int] = MappingProxyType({}),
+        late: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Count a micro-batch; ``commit_seconds`` is None if it came to no commit."""
         with self._lock:
@@ -106,6 +110,7 @@ class Counters:
             self._records.update(records)
             self._rows_written += rows_written
             self._skipped.update(skipped)
+            self._late.update(late)
             self._reopened += reopened
             self._errors["batch"] += failed
             self._last_batch_at = at
@@ -135,6 +140,7 @@ class Counters:
                 records=MappingProxyType(dict(self._records)),
                 rows_written=self._rows_written,
                 skipped=MappingProxyType(dict(self._skipped)),
+                late=MappingProxyType(dict(self._late)),
                 restored=self._restored,
                 reopened=self._reopened,
                 errors=MappingProxyType(dict(self._errors)),

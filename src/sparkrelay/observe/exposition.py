@@ -123,6 +123,14 @@ def _of_totals(totals: Totals) -> Iterator[Metric]:
     for topic, count in sorted(totals.skipped.items()):
         skipped.add_metric([topic], count)
     yield skipped
+    late = CounterMetricFamily(
+        "sparkrelay_late_rows",
+        "Rows dropped because they arrived after the watermark, or after the table's history.",
+        labels=["store"],
+    )
+    for store, count in sorted(totals.late.items()):
+        late.add_metric([store], count)
+    yield late
     yield CounterMetricFamily(
         "sparkrelay_rows_written", "Rows written to sink and repartition topics and committed.", totals.rows_written
     )

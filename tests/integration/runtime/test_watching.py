@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import functions as F
 from tests.ports import own_port
 from tests.waiting import LONG
 
@@ -125,6 +126,21 @@ def test_the_endpoint_counts_what_was_processed(
     with pytest.raises(urllib.error.URLError):
         asked(port, "/health")
     wait_until(lambda: not endpoint_threads(), "a thread of the endpoint is left")
+
+
+def test_late_rows_are_counted_by_store(instance, make_topic, produce, wait_until, port):
+    clicks, counts = make_topic("clicks", 1), make_topic("counts", 1)
+    builder = StreamsBuilder()
+    timed = builder.stream(clicks, key=String("user"), value=Json("at timestamp")).withWatermark("at", "0 seconds")
+    grouped = timed.groupBy("user", F.window("at", "1 minute"))
+    grouped.agg(F.count("*").alias("clicks"), name="minutes").to(counts, value=Json())
+    late = ("sparkrelay_late_rows_total", ("store", "minutes"))
+    with instance(builder, {"metrics.port": port}) as streams:
+        streams.start()
+        produce(clicks, [("ada", {"at": "2026-01-01T10:05:00Z"})])
+        wait_until(lambda: scraped(port).get(late) == 0, "the store has no counter")
+        produce(clicks, [("ada", {"at": f"2026-01-01T10:0{minute}:00Z"}) for minute in (0, 1, 6)])
+        wait_until(lambda: scraped(port)[late] == 2, lambda: f"{scraped(port)[late]} late rows")
 
 
 @pytest.mark.long

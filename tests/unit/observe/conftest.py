@@ -65,6 +65,7 @@ def busy(snapshot):
         commit_seconds=0.02,
         records={"orders": 90, "again": 9},
         rows_written=7,
+        late={"windows": 3, "joined": 0},
         reopened=1,
         failed=True,
     )

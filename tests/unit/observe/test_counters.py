@@ -27,6 +27,15 @@ def test_totals_are_a_copy():
         after.records["a"] = 3
 
 
+def test_late_rows_are_added_up_by_store():
+    counters = Counters()
+    for late in ({"windows": 2, "joined": 0}, {"windows": 1}, {}):
+        counters.batch(
+            at=1.0, seconds=0.1, commit_seconds=0.01, records={}, rows_written=0, reopened=0, failed=False, late=late
+        )
+    assert dict(counters.totals().late) == {"windows": 3, "joined": 0}
+
+
 def test_many_threads_lose_nothing():
     counters = Counters()
 

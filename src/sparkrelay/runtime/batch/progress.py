@@ -100,6 +100,7 @@ class ThreadProgress:
             records=records,
             rows_written=sum(report.rows_out for report in outcome.reports if report.task in outcome.committed),
             skipped=_skipped(outcome),
+            late=_late(outcome),
             reopened=len(outcome.reinitialize),
             failed=reason is not None,
         )
@@ -293,6 +294,15 @@ def _skipped(outcome: BatchOutcome) -> dict[str, int]:
     for report in outcome.reports:
         for topic, count in report.skipped.items() if report.task in outcome.committed else ():
             found[topic] = found.get(topic, 0) + count
+    return found
+
+
+def _late(outcome: BatchOutcome) -> dict[str, int]:
+    """Return the late rows that committed tasks dropped, by store; 0 for a store that dropped none."""
+    found: dict[str, int] = {}
+    for report in outcome.reports:
+        if report.state is not None and report.task in outcome.committed:
+            found[report.state.store] = found.get(report.state.store, 0) + report.state.rows_late
     return found
 
 

@@ -7,7 +7,7 @@ from tests.doubles.tasks import task_in
 
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
 from sparkrelay.runtime.batch.progress import ProgressLog
-from sparkrelay.runtime.contract.commands import LegReport
+from sparkrelay.runtime.contract.commands import LegReport, StateReport
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
@@ -84,6 +84,20 @@ def test_only_what_was_committed_is_counted():
     assert totals.errors["batch"] == 1
     assert log.last["sparkrelay"]["tasks"]["again"] == {"0_1": "oops"}
     assert log.status == "task 0_2: oops"
+
+
+def test_late_rows_are_counted_by_store_once_they_are_committed():
+    log = ProgressLog("app")
+    progress, done, again = log.thread(), task(0, A), task(1, B)
+    reports = [
+        LegReport("left", done.id, 1, state=StateReport("joined", 1, rows_late=2)),
+        LegReport("right", done.id, 1, state=StateReport("joined", 1, rows_late=3)),
+        LegReport("leg", done.id, 1, state=StateReport("windows", 1)),
+        LegReport("left", again.id, 1, state=StateReport("joined", 1, rows_late=7)),
+    ]
+    failed = BatchOutcome([done.id], reports=reports, seconds={"total": 0.5}, again={again.id: RuntimeError("oops")})
+    progress.batch(work(done, again), failed, listed_seconds=0.0)
+    assert dict(log.counters.totals().late) == {"joined": 5, "windows": 0}
 
 
 def test_a_task_that_failed_and_has_left_is_no_trouble_here():
