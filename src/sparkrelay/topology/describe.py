@@ -6,7 +6,7 @@ Steps that several legs share stand once. There are no line numbers, so that a d
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import RegistryFormat
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from sparkrelay.topology.structure import Leg, Source, Step, Subtopology
 
 __all__ = ["describe", "dot", "format_text", "graph"]
+
+
+_NO_STORES: Final = " (stores: [])"
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +64,7 @@ def dot(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...] =
         names: dict[int, str] = {}
         for part in _parts(legs):
             name = names[id(part)] = f"n{number}_{len(names)}"
-            lines.append(f"    {name} [label={_quoted([part.head, *part.notes])}];")
+            lines.append(f"    {name} [label={_quoted([_drawn(part), *part.notes])}];")
             if part.before is not None:
                 edges.append(f"  {names[id(part.before)]} -> {name};")
             edges += [f"  {topics.setdefault(topic, f't{len(topics)}')} -> {name};" for topic in part.reads]
@@ -80,7 +83,7 @@ def graph(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...]
         names: dict[int, str] = {}
         for part in _parts(legs):
             name = names[id(part)] = f"n{number}_{len(names)}"
-            kind, _, label = part.head.partition(": ")
+            kind, _, label = _drawn(part).partition(": ")
             box = f"Sub-topology {number}{head}"
             nodes.append({"id": name, "kind": kind.lower(), "label": label, "notes": list(part.notes), "box": box})
             if part.before is not None:
@@ -89,6 +92,11 @@ def graph(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...]
             edges += [[name, topics.setdefault(topic, f"t{len(topics)}")] for topic in part.writes]
     nodes += [{"id": name, "kind": "topic", "label": topic, "notes": [], "box": ""} for topic, name in topics.items()]
     return {"nodes": nodes, "edges": edges}
+
+
+def _drawn(part: _Part) -> str:
+    """Return a paragraph's head for a picture. The text keeps an empty list of stores, as Kafka Streams does."""
+    return part.head.removesuffix(_NO_STORES)
 
 
 def _boxes(
@@ -178,7 +186,7 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
             _append(at, _Part(leg.sink.name, head, [formats] if formats else [], writes=(leg.sink.topic,)))
         if leg.action is not None:
             name = leg.action.text.partition("(")[0]
-            _append(at, _Part(name, f"Processor: {at.name}-{name} (stores: [])", [leg.action.text]))
+            _append(at, _Part(name, f"Processor: {at.name}-{name}{_NO_STORES}", [leg.action.text]))
     for root in roots.values():
         yield from _depth_first(root)
 

@@ -97,6 +97,17 @@ def test_a_graph_has_every_node_once_and_topics_between(builder):
     assert r"\"x\" int" in next(line for line in lines if "Source: clicks-taps" in line)
 
 
+def test_a_picture_shows_no_empty_list_of_stores(builder):
+    clicks = builder.stream("clicks", key=String("user"), value=Json("page string"))
+    clicks.where("page is not null").groupBy("page").count().to("pages")
+    topology = builder.build()
+    labels = [node["label"] for node in topology.graph()["nodes"]]
+    assert "clicks-where-1" in labels
+    assert any(label.endswith(" (stores: [clicks-by-page])") for label in labels)
+    assert "(stores: [])" not in topology.to_dot()
+    assert "Processor: clicks-where-1 (stores: [])" in topology.describe(), "as Kafka Streams has it"
+
+
 def test_a_description_shows_what_is_done_with_rows_that_go_nowhere(builder):
     builder.stream("clicks", key=String("user"), value=Json("page string")).show()
     assert builder.build().describe().splitlines()[2:9] == [
