@@ -192,7 +192,7 @@ class StreamsBuilder:
         """Check what was written and return it as a topology.
 
         Raises:
-            TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
+            TopologyException: the result of a step is not used, names clash, or topics form a cycle; names the line.
         """
         return build_subtopologies(self._record)
 

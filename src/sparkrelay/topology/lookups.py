@@ -65,7 +65,7 @@ def look_up(  # noqa: PLR0917 - as they are written
     of, (found, behind) = table, stored_table(record, table)
     if behind is not None:
         raise TopologyException(
-            f"{call_site}: join() looks into the table as it is stored, in front of {_text(behind)} at "
+            f"{call_site}: join() looks into the table as it is stored, in front of {behind.text} at "
             f"{behind.call_site}: builder.table() and to_table() take steps before a join, tables of agg() and of "
             "joins do not; put that step behind the join"
         )
@@ -197,10 +197,6 @@ def _how(how: Any, other: str, call_site: CallSite) -> str:
         f'{call_site}: join() with {other} takes how="inner" or how="left", not {how!r}: rows come from the stream '
         "alone"
     )
-
-
-def _text(node: StepNode) -> str:
-    return node.step.text if node.step is not None else "to_stream()"
 
 
 def _way_to_key(table: AggregationNode, key: tuple[str, ...], columns: tuple[str, ...]) -> str:

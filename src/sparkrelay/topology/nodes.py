@@ -71,6 +71,13 @@ class StepNode:
     call_site: CallSite
     final: bool = False
 
+    @property
+    def text(self) -> str:
+        """The step as the user wrote it."""
+        if self.step is not None:
+            return self.step.text
+        return 'outputMode("append")' if self.final else "to_stream()"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionNode:
@@ -201,6 +208,11 @@ class RepartitionNode:
     call_site: CallSite
     changes: bool = False
     raw: bool = False
+
+    @property
+    def text(self) -> str:
+        """The step as the user wrote it, if it is explicit."""
+        return f"repartition({', '.join(map(repr, self.columns))})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,7 +60,7 @@ def build_subtopologies(record: Record) -> Topology:
     """Return the topology that was written.
 
     Raises:
-        TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
+        TopologyException: the result of a step is not used, names clash, or topics form a cycle; names the line.
     """
     _check_leads_somewhere(record)
     record = with_branches(record)
@@ -113,7 +113,11 @@ def build_subtopologies(record: Record) -> Topology:
 def _check_leads_somewhere(record: Record) -> None:
     if not record.nodes:
         raise TopologyException("the topology is empty; begin with builder.stream(topic)")
-    for node in record.leaves():
+    for leaf in record.leaves():
+        node = leaf
+        # A join by a condition ends in steps that the user did not write; one call has one call site.
+        while isinstance(node, StepNode) and node.parent.call_site is node.call_site:
+            node = node.parent
         match node:
             case SourceNode():
                 raise TopologyException(
@@ -132,14 +136,11 @@ def _check_leads_somewhere(record: Record) -> None:
                 | TableJoinNode()
             ):
                 text = node.step.text if isinstance(node, UnionNode) else node.text
-                raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
+                raise TopologyException(f"{node.call_site}: nothing uses the result of {text}; end it with to(topic)")
             case StepNode() | RepartitionNode():
-                what = "to_stream()" if isinstance(node, StepNode) and node.step is None else "repartition()"
-                if isinstance(node, StepNode) and node.step is not None:
-                    what = node.step.text
                 raise TopologyException(
-                    f"{node.call_site}: {what} leads nowhere: every step returns a new object, and nothing uses this "
-                    "one; end it with to(topic), or remove it"
+                    f"{node.call_site}: nothing uses the result of {node.text}: every step returns a new object; end "
+                    "it with to(topic), or remove it"
                 )
 
 

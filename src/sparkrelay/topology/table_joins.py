@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.foreign_joins import join_by_foreign_key
 from sparkrelay.topology.lookups import shared_columns
-from sparkrelay.topology.nodes import AggregationNode, StepNode, TableJoinNode
+from sparkrelay.topology.nodes import AggregationNode, TableJoinNode
 from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
 from sparkrelay.topology.stream_joins import join_way
 
@@ -69,7 +69,7 @@ def _stored(record: Record, node: Node, call_site: CallSite) -> StoredTable:
     table, step = stored_table(record, node)
     if table is not None:
         return table
-    text = step.step.text if isinstance(step, StepNode) and step.step is not None else "to_stream()"
+    text = step.text if step is not None else "a step"
     raise TopologyException(
         f"{call_site}: join() of two tables finds their rows where they are stored, and behind {text} at "
         f"{step.call_site if step is not None else call_site} none are: builder.table() and to_table() take steps "

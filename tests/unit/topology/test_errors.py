@@ -194,18 +194,18 @@ def test_a_source_that_nothing_uses(builder):
         builder.build()
 
 
-def test_a_step_that_leads_nowhere(builder, flights):
+def test_a_step_whose_result_is_unused(builder, flights):
     flights.to("out")
     line = here()
     flights.where("delay > 0")
-    with fails(f'{line}: where("delay > 0") leads nowhere: every step returns a new object'):
+    with fails(f'{line}: nothing uses the result of where("delay > 0"): every step returns a new object'):
         builder.build()
 
 
-def test_a_repartition_that_leads_nowhere(builder, flights):
+def test_a_repartition_whose_result_is_unused(builder, flights):
     line = here()
     flights.repartition("origin")
-    with fails(f"{line}: repartition() leads nowhere"):
+    with fails(f"{line}: nothing uses the result of repartition('origin')"):
         builder.build()
 
 
@@ -216,10 +216,26 @@ def test_a_grouping_without_aggregates(builder, flights):
         builder.build()
 
 
-def test_table_steps_that_lead_nowhere(builder, flights):
+def test_table_steps_whose_result_is_unused(builder, flights):
     line = here()
     flights.groupBy("carrier").count().withColumnRenamed("count", "n").to_stream()
-    with fails(f"{line}: to_stream() leads nowhere"):
+    with fails(f"{line}: nothing uses the result of to_stream()"):
+        builder.build()
+
+
+def test_final_rows_whose_result_is_unused(builder, flights, F):
+    line = here()
+    flights.withWatermark("time", "1 minute").groupBy(F.window("time", "1 hour")).count().outputMode("append")
+    with fails(f'{line}: nothing uses the result of outputMode("append")'):
+        builder.build()
+
+
+def test_a_join_by_a_condition_whose_result_is_unused(builder):
+    left = builder.stream("clicks", key=String("user"), value=Json("at timestamp")).withWatermark("at", "1 minute")
+    right = builder.stream("views", key=String("viewer"), value=Json("seen timestamp"))
+    line = here()
+    left.join(right.withWatermark("seen", "1 minute"), "user = viewer and seen between at and at + interval 1 hour")
+    with fails(f"{line}: nothing uses the result of join("):
         builder.build()
 
 

@@ -134,7 +134,7 @@ def test_one_way_out_of_a_join_has_no_topic_in_between(builder, clicks, views):
 def test_a_join_that_leads_nowhere_is_refused(builder, clicks, views):
     left, right = timed(clicks, views)
     left.join(right, "user", within="10 minutes")
-    with pytest.raises(TopologyException, match=r"join\(user, inner, within='10 minutes'\) leads nowhere"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of join\(user, inner, within='10 minutes'\)"):
         builder.build()
 
 

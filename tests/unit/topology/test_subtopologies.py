@@ -457,7 +457,7 @@ def test_a_union_that_leads_nowhere_is_refused():
     one = builder.stream("a", value=Json("n int"))
     one.to("out", value=Json())
     one.union(builder.stream("b", value=Json("n int")))
-    with pytest.raises(TopologyException, match=r"union\(\.\.\.\) leads nowhere"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of union\(\.\.\.\)"):
         builder.build()
 
 

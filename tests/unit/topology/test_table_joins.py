@@ -162,7 +162,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(builder, write, message):
 
 def test_a_join_that_leads_nowhere_is_refused(builder):
     table(builder, "a").join(table(builder, "b"), "k")
-    with pytest.raises(TopologyException, match=r"join\(k, inner\) leads nowhere"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of join\(k, inner\)"):
         builder.build()
 
 

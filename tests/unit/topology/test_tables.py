@@ -117,7 +117,7 @@ def test_a_table_of_the_very_rows_that_look_into_it_is_refused(builder, clicks):
 
 def test_a_lookup_that_leads_nowhere_is_refused(builder, users, clicks):
     clicks.join(users, "user")
-    with pytest.raises(TopologyException, match=r"join\(user, inner\) leads nowhere"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of join\(user, inner\)"):
         builder.build()
 
 
