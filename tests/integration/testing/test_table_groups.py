@@ -153,11 +153,13 @@ def test_the_first_rows_of_each_key_are_grouped(spark):
 @pytest.mark.parametrize(
     ("aggregate", "message"),
     [
-        (F.max, "max(age) of a table: when a row of the table changes"),
-        (F.collect_list, "to_stream() before groupBy() takes any"),
-        (F.listagg, "is DISTINCT, collect_set, mode, median and percentile can do it"),
-        (F.approx_count_distinct, "what it was must be taken out"),
-        (F.first, "what it was must be taken out"),
+        (F.max, "max(age) is not supported for the rows of a table: when a row changes, its old version must be"),
+        (lambda age: F.max(age).alias("m"), "max(age) AS m is not supported for the rows of a table"),
+        (lambda age: F.max(age) + 1, "max(age) is not supported for the rows of a table"),
+        (F.collect_list, "or put to_stream() before groupBy()"),
+        (F.listagg, "DISTINCT values, collect_set, mode, median or percentile"),
+        (F.approx_count_distinct, "approx_count_distinct(age) is not supported for the rows of a table"),
+        (F.first, "first(age) is not supported for the rows of a table"),
     ],
 )
 def test_aggregates_that_cannot_take_rows_out_are_refused(spark, aggregate, message):

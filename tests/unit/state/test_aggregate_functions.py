@@ -210,8 +210,8 @@ def state_of(codec, rows):
 
 
 def shown(codec, states):
-    return dict(zip([str(spec) for spec in codec.specs], (column[0].as_py() for column in codec.results(states)),
-                    strict=True))  # fmt: skip
+    names = [spec.result or str(spec) for spec in codec.specs]
+    return {name: column[0].as_py() for name, column in zip(names, codec.results(states), strict=True)}
 
 
 def well_conditioned(rows):
@@ -294,10 +294,10 @@ def test_a_sum_of_decimals_beyond_its_precision_names_the_group():
     codec = AggregateCodec([AggregateSpec("sum", "x", kind, kind, "total")])
     most = D(10**36 - 1)
     rows = pa.table({"key": ["a", "a"], "x": pa.array([most, most], kind)})
-    with pytest.raises(SerializationException, match=r"total leaves the range of decimal\(38,2\): .*\{'key': 'a'\}"):
+    with pytest.raises(SerializationException, match=r"total \(sum\) leaves the range of decimal.*: .*\{'key': 'a'\}"):
         codec.partial(rows, ["key"])
     state, _ = codec.merge(codec.partial(rows.slice(1), ["key"]), pa.nulls(1, pa.binary()))
-    with pytest.raises(SerializationException, match=r"total leaves the range of decimal\(38,2\): .*\{'key': 'a'\}"):
+    with pytest.raises(SerializationException, match=r"total \(sum\) leaves the range of decimal.*: .*\{'key': 'a'\}"):
         codec.merge(codec.partial(rows.slice(1), ["key"]), state)
 
 
@@ -307,7 +307,7 @@ def test_an_average_of_decimals_beyond_its_precision_names_the_group():
     codec = AggregateCodec([AggregateSpec("avg", "x", kind, result, "mean")])
     rows = pa.table({"key": ["a", "b"], "x": pa.array([D(1), D(-(10**32))], kind)})
     partial = codec.partial(rows, ["key"])
-    with pytest.raises(SerializationException, match=r"mean leaves the range of decimal\(38,6\): .*\{'key': 'b'\}"):
+    with pytest.raises(SerializationException, match=r"mean \(avg\) leaves the range of decimal.*: .*\{'key': 'b'\}"):
         codec.merge(partial, pa.nulls(2, pa.binary()))
     rows = pa.table({"key": ["a"], "x": pa.array([D(10**32 - 1)], kind)})
     assert codec.merge(codec.partial(rows, ["key"]), pa.nulls(1, pa.binary()))[1][0].to_pylist() == [10**32 - 1]

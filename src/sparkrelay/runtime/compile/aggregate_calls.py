@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column, functions as F
@@ -83,12 +83,14 @@ class AggregateCall:
         arguments: the columns that it is of; none for ``count_all``.
         distinct: True where each value of a group counts once.
         options: what else was said of the function (``AggregateSpec.options``).
+        text: the call in SQL, for messages.
     """
 
     function: str
     arguments: tuple[Column, ...]
     distinct: bool = False
     options: tuple[Any, ...] = ()
+    text: str = ""
 
     def argument_names(self, index: int) -> tuple[str, ...]:
         """Return the names of its arguments' columns, as those of the aggregate with this number."""
@@ -115,6 +117,13 @@ class AggregateCalls:
     held: StructType
     computed: Mapping[str, Computed] = field(default_factory=dict)
     keys: Sequence[Any] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Each call as people read it in a message: ``max(age) AS oldest``."""
+        names = self.held.names[len(self.held) - len(self.calls) :]
+        named_calls = zip(self.calls, names, strict=True)
+        return tuple(call.text if call.text == name else f"{call.text} AS {name}" for call, name in named_calls)
 
     @property
     def words(self) -> dict[str, str]:
@@ -213,6 +222,10 @@ def _replaced(expression: Any, known: Sequence[tuple[Any, Any]]) -> Any:
 
 
 def _call(expression: Any, where: str) -> AggregateCall:
+    return replace(_parsed_call(expression, where), text=str(expression.sql()))
+
+
+def _parsed_call(expression: Any, where: str) -> AggregateCall:
     function = expression.aggregateFunction()
     found, text = kind(function), str(expression.sql())
     if str(function.prettyName()).startswith("try_"):

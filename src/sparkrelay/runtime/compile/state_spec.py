@@ -76,14 +76,8 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     width = len(aggregation.keys)
     keys = results.fields[:width]
     states, held = held_states(aggregation, taken, aggregates)
-    beside = next((state for state in states if state.distinct or state.collects), None)
-    if beside is not None and aggregation.sessions:
-        what = "collected" if beside.collects else "distinct"
-        raise TopologyException(
-            f"{aggregation.call_site}: {beside}: {what} values of session windows are not there yet, since sessions "
-            "merge and their values would have to; take them of F.window, or of groups without a window. "
-            "approx_count_distinct is there for sessions"
-        )
+    if aggregation.sessions:
+        _check_sessions(aggregation, aggregates.texts, states)
     history_ms = None
     if aggregation.history is not None:
         where = f"{aggregation.call_site}: {aggregation.text}"
@@ -92,10 +86,10 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     if leg.source.changes:
         if not aggregation.newest:
             states = [replace(state, subtracts=state.distinct) for state in states]
-            _check_subtracts(aggregation, states)
+            _check_subtracts(aggregation, aggregates.texts, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
-    _warn_of_lists(aggregation, states)
+    _warn_of_lists(aggregation, aggregates.texts, states)
     limited = leg.source.internal and not shipped_event_times(legs).keys().isdisjoint(leg.source.topics)
     watermark = watermark_spec(
         aggregation, taken, keys, config.event_time_after_max_ms, sources, computed=computed, limited=limited
@@ -132,27 +126,39 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     return spec, {**held, **computed}
 
 
-def _warn_of_lists(aggregation: Aggregation, states: Sequence[AggregateSpec]) -> None:
-    """Say which aggregates write all the values of a group with each update of it."""
+def _warn_of_lists(aggregation: Aggregation, texts: Sequence[str], states: Sequence[AggregateSpec]) -> None:
+    """Warn about aggregates that write all values of a group with each update."""
     if aggregation.final:
         return
-    for state in states:
+    # The last state is the newest timestamp, which no user wrote; a table of newest rows has no other.
+    for text, state in zip(texts, states, strict=False):
         if state.in_order:
             log.warning(
-                "%s: %s writes the whole list of a group out with each update of it; have each window's go on once, "
-                'with outputMode("append") behind withWatermark(), where lists grow long',
+                "%s: %s writes the whole list of a group with each update; if lists grow long, write each window "
+                'once: outputMode("append") after withWatermark()',
                 aggregation.call_site,
-                state,
+                text,
             )
 
 
-def _check_subtracts(aggregation: Aggregation, states: Sequence[AggregateSpec]) -> None:
+def _check_sessions(aggregation: Aggregation, texts: Sequence[str], states: Sequence[AggregateSpec]) -> None:
+    """Raise TopologyException for an aggregate whose values cannot be merged when sessions merge."""
+    for text, state in zip(texts, states, strict=False):
+        if state.distinct or state.collects:
+            raise TopologyException(
+                f"{aggregation.call_site}: {text} is not supported for session windows: sessions merge, and their "
+                f"{'collected' if state.collects else 'distinct'} values cannot be merged. Use F.window(), group "
+                "without a window, or use approx_count_distinct"
+            )
+
+
+def _check_subtracts(aggregation: Aggregation, texts: Sequence[str], states: Sequence[AggregateSpec]) -> None:
     """Raise TopologyException for an aggregate that a row of a table cannot be taken out of."""
-    for state in states[:-1]:
+    for text, state in zip(texts, states, strict=False):
         if not AggregateCodec([replace(state, subtracts=True)]).subtracts:
             raise TopologyException(
-                f"{aggregation.call_site}: {state} of a table: when a row of the table changes, what it was must be "
-                "taken out, and that is not known of it; count, sum, avg, the variances and correlations, what is "
-                "DISTINCT, collect_set, mode, median and percentile can do it. Of the changes as rows of their own, "
-                "to_stream() before groupBy() takes any"
+                f"{aggregation.call_site}: {text} is not supported for the rows of a table: when a row changes, its "
+                "old version must be taken out of the group, which this function cannot do. Use count, sum, avg, the "
+                "variances and correlations, DISTINCT values, collect_set, mode, median or percentile; or put "
+                "to_stream() before groupBy(), which aggregates each change of the table as a row of its own"
             )

@@ -60,6 +60,8 @@ class AggregateSpec:
         return self.function in IN_ORDER
 
     def __str__(self) -> str:
-        """Return what a user calls it."""
+        """Return the result column with its function, ``total (sum)``, or the call, which is also a column's name."""
+        if self.result:
+            return self.result if "(" in self.result else f"{self.result} ({self.function})"
         names = ["*" if self.column is None else self.column, *(name for name, _ in self.others)]
-        return self.result or f"{self.function}({'DISTINCT ' if self.distinct else ''}{', '.join(names)})"
+        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{', '.join(names)})"
