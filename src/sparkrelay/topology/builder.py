@@ -12,6 +12,7 @@ from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
+from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.stored_tables import keep_newest, key_of
 from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.subtopologies import build_subtopologies
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamsBuilder"]
 
 
+@public_calls
 class StreamsBuilder:
     """Takes a pipeline down, step by step.
 

@@ -11,6 +11,7 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, is_column
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
+from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.row_steps import check_expression, flat
 from sparkrelay.topology.stateful_steps import NamedAggregate
 from sparkrelay.topology.transformations import check_unsupported, transform
@@ -30,6 +31,7 @@ _NAMED = {name: name for name in ("count", "sum", "avg", "min", "max")} | {"mean
 TableT = TypeVar("TableT")
 
 
+@public_calls
 class GroupedStream(Generic[TableT]):
     """Rows in groups, waiting for ``agg``. Made by ``KStream.groupBy``."""
 

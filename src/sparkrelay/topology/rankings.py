@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeVar
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import WindowColumns, argument_text, comparison, function_over_window
+from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.stateful_steps import Order
 
 if TYPE_CHECKING:
@@ -51,11 +52,15 @@ class BestRows:
     text: str
 
 
+@public_calls
 class RankedStream(Generic[TableT]):
     """Rows with their place among those of their key, waiting for ``where`` to say how many are wanted.
 
     Made by ``KStream.withColumn("n", F.row_number().over(...))``.
     """
+
+    # What users see of it: it is made by withColumn(), and has where() alone.
+    _kind: ClassVar = "withColumn(...)"
 
     __slots__ = ("_call_site", "_keep", "_number", "_window")
 

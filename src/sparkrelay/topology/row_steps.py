@@ -14,6 +14,7 @@ from sparkrelay.topology.columns import argument_text, is_column, literal_of_now
 from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import ActionNode, SinkNode, StepNode
+from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.refusals import remedy
 from sparkrelay.topology.structure import Show, Step
 
@@ -31,6 +32,7 @@ _SHOWN_WIDTH: Final = 20
 __all__ = ["RowSteps", "check_column_name", "check_expression", "flat", "make_step"]
 
 
+@public_calls
 class RowSteps:
     """A place in a topology whose rows can be changed one by one. Immutable: every step returns a new object."""
 
@@ -116,7 +118,7 @@ class RowSteps:
             subset: the columns that are looked at; without it all but Kafka's own.
         """
         call_site = find_call_site()
-        if how not in {"any", "all"}:
+        if how not in ("any", "all"):
             raise TopologyException(f"{call_site}: how={how!r} of dropna() must be 'any' or 'all'")
         if thresh is not None and (isinstance(thresh, bool) or not isinstance(thresh, int)):
             raise TopologyException(f"{call_site}: thresh={thresh!r} of dropna() must be a number of columns")

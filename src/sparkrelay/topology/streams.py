@@ -16,6 +16,7 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.lookups import data_frame_join, is_data_frame, look_up
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import ActionNode, AggregationNode, GroupingNode, RepartitionNode, StepNode, UnionNode
+from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.rankings import BestRows, RankedStream, best_rows, is_ranking
 from sparkrelay.topology.refusals import NO_MISSING_COLUMNS
 from sparkrelay.topology.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
@@ -54,6 +55,7 @@ _ROW_STEPS: Final = frozenset(
 )
 
 
+@public_calls
 class _RankedRows(RowSteps):
     """Rows of which the first ones of each key can be kept."""
 
@@ -99,6 +101,7 @@ class _RankedRows(RowSteps):
         raise NotImplementedError
 
 
+@public_calls
 class KStream(_RankedRows):
     """Rows of an endless stream. Made by ``StreamsBuilder.stream``.
 
@@ -442,6 +445,7 @@ class KStream(_RankedRows):
         return KStream(self._record, made, Lineage())
 
 
+@public_calls
 class KTable(_RankedRows):
     """The newest row of each group: its rows are the groups that a micro-batch changed.
 

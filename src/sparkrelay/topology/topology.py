@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.describe import describe, dot, format_text, graph
+from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.stateful_steps import Deduplication, Delay, Transformation
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Topology"]
 
 
+@public_calls
 class Topology:
     """What to run. Made by ``StreamsBuilder.build()``; immutable."""
 
