@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.custom_format import CustomFormat
@@ -13,6 +13,7 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
 from sparkrelay.topology.public_calls import public_calls
+from sparkrelay.topology.refusals import remedy
 from sparkrelay.topology.stored_tables import keep_newest, key_of
 from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.subtopologies import build_subtopologies
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology.topology import Topology
 
 __all__ = ["StreamsBuilder"]
+
+_SUPPORTED: Final = frozenset({"stream", "table", "global_table", "build"})
 
 
 @public_calls
@@ -188,6 +191,13 @@ class StreamsBuilder:
             is_global=is_global,
             of_topic=not is_global,
             history=history,
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise TopologyException(
+            f"{find_call_site()}: StreamsBuilder has no {name}(): {remedy('StreamsBuilder', name, _SUPPORTED)}"
         )
 
     def build(self) -> Topology:

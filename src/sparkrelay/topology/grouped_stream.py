@@ -12,6 +12,7 @@ from sparkrelay.topology.columns import argument_text, is_column
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.public_calls import public_calls
+from sparkrelay.topology.refusals import remedy
 from sparkrelay.topology.row_steps import check_expression, flat
 from sparkrelay.topology.stateful_steps import NamedAggregate
 from sparkrelay.topology.transformations import check_unsupported, transform
@@ -26,6 +27,11 @@ __all__ = ["GroupedStream"]
 
 #: What a dictionary may name, and what Spark calls it.
 _NAMED = {name: name for name in ("count", "sum", "avg", "min", "max")} | {"mean": "avg"}
+
+#: What may follow ``groupBy``.
+_SUPPORTED = frozenset(
+    {"agg", "count", "sum", "avg", "mean", "min", "max", "transformWithState", "transformWithStateInPandas"}
+)
 
 #: The KTable, which knows this class and is not known here.
 TableT = TypeVar("TableT")
@@ -185,8 +191,7 @@ class GroupedStream(Generic[TableT]):
         if name.startswith("_"):
             raise AttributeError(name)
         raise TopologyException(
-            f"{find_call_site()}: GroupedStream has no {name}(): agg(...), count(), sum(), avg(), min() and max() are "
-            "there, and transformWithState(...) of a stream"
+            f"{find_call_site()}: GroupedStream has no {name}(): {remedy('GroupedStream', name, _SUPPORTED)}"
         )
 
     def __repr__(self) -> str:

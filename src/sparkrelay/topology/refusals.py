@@ -24,13 +24,28 @@ _REMEMBERS: Final = "a table has one row of each group already; for the first of
 _NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
 _ONE_TOPIC: Final = "tables have groups of their own; put the streams together before groupBy()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
-_GROUPED: Final = 'groupBy("a") and agg(...) are there'
+_GROUPED: Final = 'use groupBy("a") and agg(...)'
+_TO_STREAM: Final = "it is for streams: to_stream() makes one of a table's changes"
+_COLUMNS: Final = 'use withColumn(...) or select(...), with a udf or pandas_udf for Python: withColumn("a", upper("a"))'
+_EXPLODE: Final = 'use select("key", F.explode("values").alias("value")), which makes a row of each element'
+_NEW_KEY: Final = 'use repartition("column"), or group or join by the column'
+_PROCESSOR: Final = 'use groupBy("key").transformWithState(...): state and timers in Python'
+_STATE: Final = 'it belongs to a processor: groupBy("key").transformWithState(...) has the state of each key'
+_WINDOW: Final = 'use groupBy("key", F.window("time", "10 minutes")), or F.session_window("time", "5 minutes")'
+_FINAL: Final = (
+    'use outputMode("append") after agg(...), with withWatermark() before groupBy(): each window is written once, '
+    "when it has ended"
+)
+_AGGREGATES: Final = (
+    'use agg(F.sum("x"), F.max("y"), ...); if no aggregate of Spark\'s fits, transformWithState(...) runs Python'
+)
+_SINK: Final = "use to(topic); foreachBatch(fn) writes elsewhere"
+_SOURCE: Final = "sources are Kafka topics: use stream(topic), table(topic) or global_table(topic)"
 
+#: What DataFrames and other libraries' streams have, and what to write instead.
 _REMEDIES: Final = {
     **dict.fromkeys(("orderBy", "sort", "sortWithinPartitions", "rank"), _NO_ORDER),
-    **dict.fromkeys(("dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _REMEMBERS),
-    **dict.fromkeys(("unionAll", "merge"), "use unionByName(other)"),
-    **dict.fromkeys(("union", "unionByName"), _ONE_TOPIC),
+    **dict.fromkeys(("unionAll", "merge", "concat"), "use unionByName(other)"),
     **dict.fromkeys(
         ("intersect", "intersectAll", "subtract", "exceptAll"), "it compares whole tables; a stream has no end"
     ),
@@ -54,37 +69,99 @@ _REMEDIES: Final = {
     ),
     **dict.fromkeys(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint"), _CACHE),
     **dict.fromkeys(("rollup", "cube", "groupingSets", "pivot"), _GROUPED),
-    "na": 'dropna(subset=["a"]) and fillna({"a": 0}) are there',
+    "na": 'use dropna(subset=["a"]) and fillna({"a": 0})',
     "replace": 'say it per column: withColumn("a", F.when(F.col("a") == "old", "new").otherwise(F.col("a")))',
     **dict.fromkeys(("limit", "offset", "sample"), "a stream has no end to count from; use where(...)"),
     **dict.fromkeys(("coalesce", "repartitionByRange"), 'use repartition("column", partitions=N)'),
-    **dict.fromkeys(
-        ("map", "mapValues", "flatMap", "mapInArrow", "mapInPandas", "rdd"), "use withColumn with a udf or pandas_udf"
-    ),
-    **dict.fromkeys(("writeStream", "sink", "through"), "use to(topic)"),
+    **dict.fromkeys(("mapInArrow", "mapInPandas", "rdd"), "use withColumn with a udf or pandas_udf"),
+    **dict.fromkeys(("writeStream", "sink", "through", "to_topic", "toTopic"), _SINK),
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
     "distinct": 'name the columns that make two rows the same: dropDuplicates(["a"])',
     "alias": "columns of both sides of a join must differ; rename them, withColumnRenamed(...)",
-    "withWatermark": "use it on the stream, before groupBy()",
-    "selectKey": 'use repartition("column"), or group by the column',
-    "toTable": 'use groupBy("key").agg(...)',
+    **dict.fromkeys(("crossJoin", "lateralJoin", "joinWith"), 'use join(other, "column", how)'),
     "count": 'group first: groupBy("a").count()',
     "agg": 'group first: groupBy("a").agg(...)',
     "toDF": "use withColumnRenamed(old, new)",
-    "foreachBatch": "it is for streams: to_stream() makes one of a table's changes",
     "colRegex": "name the columns in select(...)",
     "withColumnsRenamed": "use withColumnRenamed(old, new) for each",
+    # Kafka Streams.
+    **dict.fromkeys(("map", "mapValues", "transformValues", "processValues", "apply", "update"), _COLUMNS),
+    **dict.fromkeys(("flatMap", "flatMapValues", "flatTransform", "flatTransformValues"), _EXPLODE),
+    "filterNot": 'use where("not (...)")',
+    "selectKey": _NEW_KEY,
+    **dict.fromkeys(("split", "branch"), 'use several where() on one stream: s.where("a > 0"), s.where("a <= 0")'),
+    **dict.fromkeys(("peek", "print"), "use show() to print rows, or foreach(fn) to call a function for each row"),
+    "leftJoin": 'use join(other, "column", "left")',
+    "outerJoin": 'use join(other, "column", "full")',
+    "process": _PROCESSOR,
+    "suppress": _FINAL,
+    **dict.fromkeys(("windowedBy", "tumbling_window", "hopping_window", "session_window", "sliding_window"), _WINDOW),
+    **dict.fromkeys(("reduce", "aggregate"), f'group first: groupBy("a"), then {_AGGREGATES.removeprefix("use ")}'),
+    "cogroup": 'use unionByName(other) before groupBy("a"), or aggregate both and join the two tables',
+    "queryableStoreName": 'give the store a name, agg(..., name="totals"), and query that',
+}
+
+#: The same of one kind of object, where it differs.
+_OF_KIND: Final[dict[str, dict[str, str]]] = {
+    "KStream": {
+        **dict.fromkeys(("toTable", "toKTable"), "use to_table()"),
+        **dict.fromkeys(("to_stream", "toStream"), "it is a stream already"),
+        "outputMode": "use it on the table that agg(...) returns",
+        "suppress": "use it on windows that are grouped: " + _FINAL.removeprefix("use "),
+    },
+    "KTable": {
+        **dict.fromkeys(("dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _REMEMBERS),
+        **dict.fromkeys(("union", "unionByName", "unionAll", "merge", "concat"), _ONE_TOPIC),
+        **dict.fromkeys(("foreach", "foreachBatch", "peek"), _TO_STREAM),
+        "withWatermark": "use it on the stream, before groupBy()",
+        "repartition": "it is for streams; groupBy(...) and join(...) move a table's rows themselves",
+        **dict.fromkeys(("toTable", "to_table"), "it is a table already"),
+        "toStream": "use to_stream()",
+        "distinct": _REMEMBERS,
+        **dict.fromkeys(("flatMap", "flatMapValues", "flatTransform"), f"put to_stream() before it; then {_EXPLODE}"),
+        "process": f"put to_stream() before it; then {_PROCESSOR}",
+    },
+    "GroupedStream": {
+        **dict.fromkeys(("reduce", "aggregate"), _AGGREGATES),
+        **dict.fromkeys(("windowedBy", "tumbling_window", "hopping_window"), _WINDOW),
+        "cogroup": 'use unionByName(other) before groupBy("a"), or aggregate both and join the two tables',
+        "suppress": _FINAL,
+        **{
+            name: f'use agg(F.{name}("a"))'
+            for name in ("median", "mode", "first", "last", "stddev", "variance", "percentile", "collect_list")
+        },
+        **dict.fromkeys(("pivot", "rollup", "cube"), 'use agg(F.sum(F.when(F.col("a") == "x", F.col("n"))), ...)'),
+        **dict.fromkeys(
+            ("apply", "applyInPandas", "applyInArrow", "applyInPandasWithState", "process"),
+            "use transformWithState(...) or transformWithStateInPandas(...)",
+        ),
+        "withWatermark": "use it on the stream, before groupBy()",
+        **dict.fromkeys(("to", "show", "foreachBatch", "where", "select"), "aggregate first: agg(...) or count()"),
+    },
+    "StreamsBuilder": {
+        **dict.fromkeys(("globalTable", "GlobalTable"), "use global_table(topic, key=, value=)"),
+        **dict.fromkeys(("addStateStore", "addGlobalStore", "addReadOnlyStateStore"), _STATE),
+        **dict.fromkeys(("addProcessor", "addSource", "addSink"), "use stream(topic), steps such as where(), and to()"),
+        **dict.fromkeys(("topic", "dataframe", "readStream", "read", "load", "format", "Table"), _SOURCE),
+        "describe": "use build().describe()",
+    },
 }
 
 
-def remedy(name: str, supported: Collection[str]) -> str:
-    """Return what to write instead of ``name``."""
-    if name in supported:
-        return f"{name} is for another kind of object"
-    if name in _REMEDIES:
-        return _REMEDIES[name]
-    lowered = {word.lower(): word for word in supported}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1)
+def remedy(kind: str, name: str, supported: Collection[str]) -> str:
+    """Return what to write instead of ``name``, a method that objects of a kind do not have.
+
+    Args:
+        kind: ``KStream``, ``KTable``, ``GroupedStream`` or ``StreamsBuilder``.
+        name: what the user wrote.
+        supported: the methods that there are.
+    """
+    found = _OF_KIND.get(kind, {}).get(name) or (_REMEDIES.get(name) if kind.startswith("K") else None)
+    if found is not None:
+        return found
+    lowered = {word.lower().replace("_", ""): word for word in supported}
+    near = difflib.get_close_matches(name.lower().replace("_", ""), lowered, n=1)
     if near:
         return f"did you mean {lowered[near[0]]}?"
-    return f'a column is written F.col("{name}"); steps are {", ".join(sorted(supported))}'
+    column = f'a column is written F.col("{name}"); ' if kind.startswith("K") else ""
+    return f"{column}steps are {', '.join(sorted(supported))}"

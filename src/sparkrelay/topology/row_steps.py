@@ -238,7 +238,8 @@ class RowSteps:
         # Python and notebooks probe for names with an underscore and expect AttributeError.
         if name.startswith("_"):
             raise AttributeError(name)
-        raise TopologyException(f"{find_call_site()}: {self._kind} has no {name}(): {remedy(name, self._supported)}")
+        instead = remedy(self._kind, name, self._supported)
+        raise TopologyException(f"{find_call_site()}: {self._kind} has no {name}(): {instead}")
 
     def __getitem__(self, name: Any) -> NoReturn:
         raise TopologyException(

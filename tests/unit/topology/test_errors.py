@@ -36,7 +36,7 @@ def fails(message):
             lambda s, F: s.groupBy("a").count().dropDuplicates(["a"]),
             "has no dropDuplicates(): a table has",
         ),
-        (lambda s, F: s.na.drop(), 'has no na(): dropna(subset=["a"]) and fillna({"a": 0}) are there'),
+        (lambda s, F: s.na.drop(), 'has no na(): use dropna(subset=["a"]) and fillna({"a": 0})'),
         (lambda s, F: s.dropna("some"), "how='some' of dropna() must be 'any' or 'all'"),
         (lambda s, F: s.dropna(thresh=True), "thresh=True of dropna() must be a number of columns"),
         (
@@ -98,10 +98,10 @@ def fails(message):
         (lambda s, F: s.groupBy("a").count().withWatermark("t", "1 s"), "use it on the stream, before groupBy()"),
         (lambda s, F: s.groupBy("a").sum(), 'sum() names no columns, such as sum("amount")'),
         (lambda s, F: s.groupBy("a").max(3), "max() takes names of columns, not 3; agg() takes Columns"),
-        (lambda s, F: s.groupBy("a").median("b"), "GroupedStream has no median(): agg(...), count(), sum()"),
+        (lambda s, F: s.groupBy("a").median("b"), 'GroupedStream has no median(): use agg(F.median("a"))'),
         (
             lambda s, F: s.groupBy("a").aggregate(),
-            "GroupedStream has no aggregate(): agg(...), count(), sum(), avg(), min() and",
+            'GroupedStream has no aggregate(): use agg(F.sum("x"), F.max("y"), ...); if no aggregate',
         ),
         (lambda s, F: s.groupBy("a").count().repartition("b"), "KTable has no repartition()"),
         (lambda s, F: s.groupBy("a").count().where(3), "where() takes SQL text or a Column, not 3"),

@@ -1,0 +1,79 @@
+"""Every method of Kafka Streams' language, and of DataFrames, is there or is refused with what to write instead."""
+
+import inspect
+
+import pytest
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.topology import StreamsBuilder
+
+#: The methods of Kafka Streams 4.3, without those that have the same name here.
+KSTREAM = (
+    "filterNot selectKey map mapValues flatMap flatMapValues print peek split merge toTable groupByKey leftJoin "
+    "outerJoin process processValues"
+)
+KTABLE = "filterNot mapValues toStream suppress transformValues leftJoin outerJoin queryableStoreName"
+KGROUPED_STREAM = "reduce aggregate windowedBy cogroup"
+STREAMS_BUILDER = "globalTable addStateStore addGlobalStore"
+
+
+def made(kind):
+    builder = StreamsBuilder()
+    stream = builder.stream("i", key=String("k"), value=Json("a int"))
+    grouped = stream.groupBy("k")
+    return {"KStream": stream, "KTable": grouped.count(), "GroupedStream": grouped, "StreamsBuilder": builder}[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("KStream", name) for name in KSTREAM.split()),
+        *(("KTable", name) for name in KTABLE.split()),
+        *(("GroupedStream", name) for name in KGROUPED_STREAM.split()),
+        *(("StreamsBuilder", name) for name in STREAMS_BUILDER.split()),
+        *((kind, "cogroup") for kind in ("KStream", "KTable")),
+        *(("KStream", name) for name in ("suppress", "windowedBy", "to_stream", "outputMode", "branch", "crossJoin")),
+        *(("KTable", name) for name in ("peek", "foreach", "repartition", "to_table", "withWatermark", "flatMap")),
+        *(("GroupedStream", name) for name in ("applyInPandas", "pivot", "to", "where", "stddev")),
+        *(("StreamsBuilder", name) for name in ("readStream", "dataframe", "describe")),
+    ],
+)
+def test_other_libraries_methods_are_refused_with_what_to_write_instead(kind, name):
+    line = f"test_refusals.py:{inspect.currentframe().f_lineno + 2}"
+    with pytest.raises(TopologyException) as refused:
+        getattr(made(kind), name)
+    message = str(refused.value)
+    assert message.startswith(f"{line}: {kind} has no {name}(): ")
+    # Neither a list of everything nor a guess.
+    assert "steps are" not in message
+    assert "a column is written" not in message
+    assert "did you mean" not in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "instead"),
+    [
+        ("KStream", "peek", "use show() to print rows, or foreach(fn) to call a function for each row"),
+        ("KStream", "split", 'use several where() on one stream: s.where("a > 0"), s.where("a <= 0")'),
+        ("KStream", "flatMapValues", 'use select("key", F.explode("values").alias("value"))'),
+        ("KTable", "suppress", 'use outputMode("append") after agg(...), with withWatermark() before groupBy()'),
+        ("KTable", "foreachBatch", "it is for streams: to_stream() makes one of a table's changes"),
+        ("GroupedStream", "cogroup", 'use unionByName(other) before groupBy("a"), or aggregate both and join the two'),
+        ("GroupedStream", "windowedBy", 'use groupBy("key", F.window("time", "10 minutes"))'),
+        ("GroupedStream", "counts", "did you mean count?"),
+        ("StreamsBuilder", "globalTable", "use global_table(topic, key=, value=)"),
+        ("StreamsBuilder", "addStateStore", "transformWithState(...) has the state of each key"),
+        ("StreamsBuilder", "streams", "did you mean stream?"),
+        ("StreamsBuilder", "zzz", "steps are build, global_table, stream, table"),
+    ],
+)
+def test_what_to_write_instead(kind, name, instead):
+    with pytest.raises(TopologyException) as refused:
+        getattr(made(kind), name)
+    assert instead in str(refused.value)
+
+
+def test_names_with_an_underscore_are_python_s_own_probes():
+    for kind in ("KStream", "KTable", "GroupedStream", "StreamsBuilder"):
+        assert not hasattr(made(kind), "_repr_html_")
