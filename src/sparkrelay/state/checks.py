@@ -14,6 +14,7 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
 )
 from sparkrelay.state.batch import SPREAD_BY
+from sparkrelay.state.changed_contents import changed_contents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,9 +134,9 @@ def require_contents(header: TaskHeader, store: str, wanted: str) -> None:
     unspread, said, _ = wanted.rpartition(SPREAD_BY)
     if held != wanted and not (said and held == unspread):
         raise IncompatibleTopologyException(
-            f"store {store!r} holds {held}, but the pipeline now wants {wanted}: one cannot be read as the "
-            'other. Give it a new name (agg(..., name="..."), say), which starts it anew from here on, or '
-            "start the application over: sparkrelay reset"
+            f"store {store!r} {changed_contents(held, wanted)}: one cannot be read as the other. Give the store a new "
+            'name, such as agg(..., name="..."), which starts it empty from here on; or start the application over, '
+            "sparkrelay reset; or undo the change"
         )
 
 

@@ -62,22 +62,22 @@ KEYS = {
     "a window": (
         lambda s: s.groupBy("shop", F.window("at", "1 hour")),
         lambda s: s.groupBy("shop", F.window("at", "30 minutes")),
-        r"window struct<.*> = window\(at, 0:30:00\)",
+        "was made with 1-hour windows; the pipeline now has 30-minute windows: one cannot be read as the other. Give",
     ),
     "before the topic": (
         lambda s: s.withColumn("k", F.upper("shop")).groupBy("k"),
         lambda s: s.withColumn("k", F.lower("shop")).groupBy("k"),
-        r"by k string = lower\(shop\)",
+        r"but the pipeline now wants .*by k string = lower\(shop\)",
     ),
     "spread by fewer columns": (
         lambda s: s.repartition("shop", name="r").groupBy("shop", "n"),
         lambda s: s.repartition("shop", "n", name="r").groupBy("shop", "n"),
-        "by shop string, n int, spread by shop, n",
+        "has its rows partitioned by shop; the pipeline now partitions them by shop, n",
     ),
     "spread by the producer": (
         lambda s: s.groupBy("user"),
         lambda s: s.repartition("user", name="r").groupBy("user"),
-        "by user string, spread by user",
+        "has its rows partitioned by the message key; the pipeline now partitions them by user",
     ),
 }
 
@@ -87,7 +87,7 @@ def test_another_key_under_the_same_name_is_refused(key, application):
     before, now, words = KEYS[key]
     row = {"n": 1, "shop": "s", "at": "2013-01-01T00:40:00Z"}
     piped(application, by_shop(before), row)
-    with pytest.raises(IncompatibleTopologyException, match=f"but the pipeline now wants .*{words}"):
+    with pytest.raises(IncompatibleTopologyException, match=words):
         piped(application, by_shop(now), row)
 
 
@@ -236,7 +236,7 @@ def test_another_history_of_a_table_is_refused(history, application):
 
     before, now = HISTORIES[history]
     piped(application, pipeline(before), {"n": 1})
-    words = "store 'ns' holds newest row .*but the pipeline now wants newest row"
+    words = "store 'ns' was made with (no history|a history.*); the pipeline now has (no history|a history|one of .*):"
     with pytest.raises(IncompatibleTopologyException, match=words):
         piped(application, pipeline(now), {"n": 2})
 

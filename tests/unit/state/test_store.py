@@ -277,8 +277,12 @@ def test_what_a_store_holds_by_the_words_of_earlier_releases(driver):
     driver.apply({b"a": b"2"}, contents="sum(a), spread by k")
     driver.store.commit_known(2, {})
     assert driver.store.header.contents == {"s": "sum(a), spread by k"}
-    for other in ("sum(a), spread by the message key", "sum(a)", "sum(b), spread by k"):
-        with pytest.raises(IncompatibleTopologyException, match=r"holds sum\(a\), spread by k, but"):
+    for other, words in (
+        ("sum(a), spread by the message key", "partitioned by k; the pipeline now partitions them by the message key"),
+        ("sum(a)", r"holds sum\(a\), spread by k, but"),
+        ("sum(b), spread by k", r"holds sum\(a\), spread by k, but"),
+    ):
+        with pytest.raises(IncompatibleTopologyException, match=words):
             driver.apply({b"a": b"3"}, contents=other)
 
 
