@@ -12,8 +12,9 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
 
+from sparkrelay.cli.usage_errors import usage_error
 from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ app.command("sparkrelay.cli.dead_letters:dead_letters", name="dead-letters")
 app.command("sparkrelay.cli.prepare:prepare", name="prepare")
 app.command("sparkrelay.cli.top:top", name="top")
 
+_WRONG_USAGE = 2
 _INTERRUPTED = 130
 #: What a shell says of a program that was ended by SIGPIPE.
 _NOBODY_READS = 141
@@ -80,10 +82,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         outcome = app(
             list(arguments) if arguments is not None else None,
             result_action="return_value",
-            exit_on_error=True,
+            exit_on_error=False,
+            print_error=False,
         )
         if sys.stdout is not None:
             sys.stdout.flush()  # here its failure can be reported
+    except CycloptsError as error:
+        print(f"sparkrelay: {usage_error(error)}", file=sys.stderr)
+        return _WRONG_USAGE
     except BrokenPipeError:
         _forget_output()
         return _NOBODY_READS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sparkrelay.cli.command_config import NOTHING_CHANGED, BootstrapServers, CommandConfig, Execute, connected
+from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,12 @@ def reset(
         Literal["earliest", "latest"], Parameter(help="Where source topics are read from then: their start or end.")
     ] = "earliest",
     topics: Annotated[
-        str | None, Parameter(help="Source topics to read anew, A,B,...; left out, all that the group has read.")
+        str | None,
+        # Kafka's own tool calls it --input-topics.
+        Parameter(
+            name=["--topics", "--input-topics"],
+            help="Source topics to read anew, A,B,...; left out, all that the group has read.",
+        ),
     ] = None,
     internal_topics: Annotated[
         str | None, Parameter(help="The application's own topics, A,B,...; left out, those that are called so.")
@@ -46,8 +52,8 @@ def reset(
     order = ResetRequest(
         application_id=application_id,
         to=to,
-        topics=_names(topics),
-        internal_topics=_names(internal_topics),
+        topics=_names("--topics", topics),
+        internal_topics=_names("--internal-topics", internal_topics),
         state_dir=state_dir,
     )
     with connected(bootstrap_servers, command_config) as client:
@@ -85,7 +91,10 @@ def lines(order: ResetRequest, plan: ResetPlan) -> Iterator[str]:
         yield f"  transactional ids fenced: {len(plan.transactional_ids)}"
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ConfigException(f"{option}={text!r} names no topic: write {option} A,B, or leave it out")
+    return names

@@ -72,5 +72,12 @@ def test_wrong_usage_and_errors(capsys, tmp_path):
     here = ["--bootstrap-servers", "localhost:1"]
     assert command_line.run(["reset", "--application-id", "a/b", *here]) == 1
     assert "application.id 'a/b'" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        command_line.run(["reset", "--application-id", "app", *here, "--to", "nowhere"])
+    assert command_line.run(["reset", "--application-id", "app", *here, "--to", "nowhere"]) == 2
+    assert 'Invalid value "nowhere" for --to' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--topics", "--input-topics", "--internal-topics"])
+def test_an_option_that_names_no_topic(option, capsys):
+    said = ["reset", "--application-id", "app", "--bootstrap-servers", "localhost:1", option, " , "]
+    assert command_line.run(said) == 1
+    assert "topics=' , ' names no topic" in capsys.readouterr().err

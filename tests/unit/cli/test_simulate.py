@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from sparkrelay.cli import app as command_line
 
 
@@ -42,9 +40,7 @@ def test_an_assignor_in_the_current_folder_is_found_by_its_module(tmp_path):
 
 
 def test_an_unknown_kind_of_churn_is_wrong_usage():
-    with pytest.raises(SystemExit) as exit_:
-        command_line.run(["simulate", "--churn", "earthquake"])
-    assert exit_.value.code == 2
+    assert command_line.run(["simulate", "--churn", "earthquake"]) == 2
 
 
 def test_the_command_imports_no_spark_until_it_runs():

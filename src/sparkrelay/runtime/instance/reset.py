@@ -266,7 +266,7 @@ class Resetter:
             if not topic.startswith(f"{self._request.application_id}-"):
                 raise ConfigException(
                     f"--internal-topics: {topic!r} does not begin with {self._names.application_id + '-'!r}, so it is "
-                    "not the application's own"
+                    "not the application's own; leave it out, or name source topics by --topics"
                 )
         # One that is gone was deleted by a reset that was interrupted.
         return tuple(sorted(set(named) & topics))
@@ -280,9 +280,13 @@ class Resetter:
             return sorted(read & topics)
         for topic in self._request.topics:
             if topic in internal:
-                raise ConfigException(f"--topics: {topic!r} is an internal topic; it is deleted anyway")
+                raise ConfigException(f"--topics: {topic!r} is an internal topic; leave it out: a reset deletes it")
             if topic not in topics:
-                raise UnknownTopicException(f"--topics: topic {topic!r} does not exist")
+                known = ", ".join(sorted(read & topics)) or "none"
+                raise UnknownTopicException(
+                    f"--topics: topic {topic!r} does not exist. Topics that the group has read: {known}; without "
+                    "--topics all of them are read anew"
+                )
         return sorted(set(self._request.topics))
 
     def _doubtful(self, internal: tuple[str, ...], known: set[str]) -> dict[str, str]:
