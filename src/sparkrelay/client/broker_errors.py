@@ -24,7 +24,7 @@ from sparkrelay.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["STALE_METADATA", "ErrorCode", "broker_error", "error_name", "is_retriable"]
+__all__ = ["STALE_METADATA", "ErrorCode", "broker_error", "error_name", "fenced_reason", "is_retriable"]
 
 
 class ErrorCode(enum.IntEnum):
@@ -325,3 +325,12 @@ def broker_error(code: int, message: str, *, needs: str = "") -> KafkaException:
     error = kind(text)
     error.retriable = is_retriable(code)
     return error
+
+
+def fenced_reason(transactional_id: str) -> str:
+    """Return why a transactional id may no longer write, and that an instance recovers from it."""
+    return (
+        f"transactional id {transactional_id!r} was opened later by another process, or its transaction stayed open "
+        "for longer than transaction.timeout.ms, or what it wrote before is lost. An instance recovers by itself: it "
+        "initializes the task again, if the task is still assigned to it, and repeats the batch"
+    )

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name
+from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name, fenced_reason
 from sparkrelay.client.joining import Joins
 from sparkrelay.client.produce_request import ProduceBatches
 from sparkrelay.errors import (
@@ -436,9 +436,8 @@ class Producer:
         producer_id, epoch, _ = _PRODUCER.unpack_from(batch.data, 43)
         if code in _FENCED:
             return ProducerFencedException(
-                f"{what}: {error_name(code)} ({code}){note}: producer id {producer_id}, epoch {epoch} of "
-                f"{batch.transactional_id} may no longer write: another owner opened it, it was ended or timed out, or "
-                "what it wrote before is lost"
+                f"{what}: {error_name(code)} ({code}){note}: producer id {producer_id}, epoch {epoch}, may no longer "
+                f"write: {fenced_reason(batch.transactional_id)}"
             )
         if code in _TOO_LARGE:
             return RecordTooLargeException(

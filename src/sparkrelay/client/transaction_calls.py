@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
+from sparkrelay.client.broker_errors import ErrorCode, broker_error, fenced_reason, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
 from sparkrelay.client.exchanges import Pause
 from sparkrelay.client.messages import (
@@ -214,8 +214,9 @@ class TransactionCalls:
                     f"{what}: group generation {member.generation} of member {member.member_id!r} is over "
                     f"({ErrorCode(code).name}); abort the transaction"
                 )
+            what = f"{what}, {topic}-{partition}"
             yield from self._retry_or_raise(
-                CoordinatorKind.GROUP, group_id, f"{what}, {topic}-{partition}", code, backoff
+                CoordinatorKind.GROUP, group_id, what, code, backoff, transactional_id=identity.transactional_id
             )
 
     def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Exchange[ProducerIdentity]:
@@ -258,14 +259,28 @@ class TransactionCalls:
             yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
 
     def _retry_or_raise(
-        self, kind: CoordinatorKind, key: str, what: str, code: int, backoff: Backoff
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        what: str,
+        code: int,
+        backoff: Backoff,
+        *,
+        transactional_id: str | None = None,
     ) -> Exchange[None]:
+        """Pause before the next attempt, or raise.
+
+        Args:
+            kind: the coordinator that was asked.
+            key: what it coordinates: a transactional id, or a group.
+            what: what was asked of it, for messages.
+            code: its answer.
+            backoff: of the attempts so far.
+            transactional_id: the one that was written under, where ``key`` is a group.
+        """
         error: KafkaException = broker_error(code, what, needs=_NEEDS.get(code, ""))
         if code in _FENCED:
-            raise ProducerFencedException(
-                f"{error}: another owner opened {key}, or it stayed open for longer than transaction.timeout.ms; "
-                "drop the task, or open it again if it is still ours"
-            )
+            raise ProducerFencedException(f"{error}: {fenced_reason(transactional_id or key)}")
         if is_moved(code):
             self._coordinators.forget(kind, key)
         elif not is_retriable(code):

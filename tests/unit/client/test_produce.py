@@ -155,7 +155,9 @@ def test_an_epoch_that_is_over_is_fenced_and_the_rest_is_not_sent(scripted):
     _client, producer = make(scripted, leader)
     for sequence in range(20):
         producer.send(A, batch(sequence), transactional_id="x")
-    with pytest.raises(ProducerFencedException, match=r"INVALID_PRODUCER_EPOCH \(47\).*producer id 9, epoch 3 of x"):
+    with pytest.raises(
+        ProducerFencedException, match=r"INVALID_PRODUCER_EPOCH \(47\).*producer id 9, epoch 3, .*id 'x'"
+    ):
         producer.flush(5)
     assert len(leader.requests) == 5
     leader.faults = lambda kind: None

@@ -175,6 +175,17 @@ def test_what_does_not_pass_is_the_outcome_of_that_task_only(make, api, code, er
     assert cluster.ended == [("u", True)]
 
 
+@pytest.mark.parametrize("api", ["TxnOffsetCommit", "EndTxn"])
+def test_a_lost_epoch_names_the_transactional_id_and_that_it_recovers(make, api):
+    transactions = make(Cluster({"t": 1, "g": 1}, **{api: [47]}))
+    identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    message = str(transactions.commit({identity: {IN: 1}}, "g")["t"])
+    assert "INVALID_PRODUCER_EPOCH" in message
+    # Offsets are committed by the group's coordinator; the epoch is not the group's.
+    assert "transactional id 't' was opened later by another process, or its transaction stayed open" in message
+    assert "An instance recovers by itself: it initializes the task again" in message
+
+
 def test_offsets_that_were_refused_leave_the_transaction_open(make):
     cluster = Cluster({"t": 1, "g": 1}, TxnOffsetCommit=[22])
     transactions = make(cluster)
