@@ -1,9 +1,16 @@
 """Final windows behind a repartition topic wait for those that write it and are behind."""
 
+import contextlib
+import random
+
 import pytest
 from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.transactions import TransactionCoordinator
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -59,6 +66,52 @@ def test_partitions_whose_backlogs_are_of_other_lengths(instance, make_topic, pr
         assert streams.exception() is None
     counts = [int(value.partition(b'"count":')[2].rstrip(b"}")) for _, _, _, value in consumed(sink)]
     assert sum(counts) == 11 * MINUTES
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_no_row_is_late_where_tasks_are_initialized_again_in_a_backlog(
+    instance, kafka, application_id, tmp_path, make_topic, produce, consumed, wait_until, seed
+):
+    """Somebody takes the epochs of tasks by force; two instances drain the backlog by way of two repartition topics."""
+    rng = random.Random(seed)
+    source, sink = make_topic("in", 2), make_topic("out", 1)
+    for partition, each in ((0, 1), (1, 10)):
+        minutes = [minute for minute in range(MINUTES) for _ in range(each)]
+        rows = [{"at": at(m), "place": f"p{n % 3}", "way": f"w{rng.randrange(5)}"} for n, m in enumerate(minutes)]
+        write(produce, source, partition, rows)
+    settings = {"max.batch.records": rng.choice([20, 50, 100]), "watermark.idle.ms": 60_000}
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(
+                instance(by_place(source, sink, chained=True), settings | {"state.dir": str(tmp_path / f"state-{n}")})
+            )
+            for n in range(2)
+        ]
+        for streams in both:
+            streams.start()
+        with KafkaClient(ClientConfig(bootstrap_servers=kafka.bootstrap_servers)) as client:
+            client.bootstrap(LONG)
+            transactions, taken = TransactionCoordinator(client), 0
+
+            def drained():
+                nonlocal taken
+                assert [one.exception() for one in both] == [None, None]
+                ids = rng.sample([f"{application_id}-{part}_{n}" for part in range(3) for n in range(2)], 2)
+                if taken < 12:
+                    transactions.init(ids, transaction_timeout_ms=10_000)
+                    taken += 1
+                lags = [lag for one in both for lag in one.input_lags.values()]
+                return taken == 12 and lags and not any(lags)
+
+            wait_until(drained, lambda: f"{[one.status for one in both]}")
+        closing = [{"at": at(MINUTES + 60), "place": f"p{n}", "way": f"w{w}"} for n in range(3) for w in range(5)]
+        for partition in (0, 1):
+            write(produce, source, partition, closing)
+        wait_until(lambda: len(consumed(sink)) >= 3 * MINUTES, lambda: f"{len(consumed(sink))}")
+        assert sum(late_rows(streams) for streams in both) == 0
+    counts = [int(value.partition(b'"count":')[2].rstrip(b"}")) for _, _, _, value in consumed(sink)]
+    assert (len(counts), sum(counts)) == (3 * MINUTES, 11 * MINUTES)
 
 
 @pytest.mark.long

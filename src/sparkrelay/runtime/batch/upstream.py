@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.runtime.tasks.event_times import Limit, Reached, reached_by, reached_in
-from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
+from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Upstream"]
 
+#: Silence is measured to this.
+_LOOK_SECONDS: Final = 1.0
 #: Input -> what is noted with its commit, by topic.
 _Said: TypeAlias = "Mapping[TopicPartition, Mapping[str, Reached]]"
 
@@ -36,14 +38,16 @@ class _Unread:
 
     Attributes:
         end: where the input ended when this was seen first.
-        since: monotonic seconds then; earlier where it comes of what was unread for longer upstream, and from the
-            beginning of time on where nobody had looked before.
+        since: monotonic seconds of the last look that did not see it; earlier where it comes of what was unread for
+            longer upstream, and from the beginning of time on where nobody had looked before.
+        seen: monotonic seconds of the look that saw it first.
         before: topic -> the newest event time that had been written there before any of this came.
         then: the same when it was seen: what comes behind ``end`` comes later.
     """
 
     end: int
     since: float
+    seen: float
     before: Mapping[str, int]
     then: Mapping[str, int]
 
@@ -80,6 +84,8 @@ class Upstream:
         self._topics = topics
         self._clock = clock
         self._unread: dict[TopicPartition, _Unread] = {}
+        #: Monotonic seconds of the last look.
+        self._looked_at = -math.inf
         #: Inputs that have been looked at.
         self._known: set[TopicPartition] = set()
         #: Topic -> the newest event time written there, by the last look.
@@ -96,23 +102,38 @@ class Upstream:
         Args:
             tasks: the tasks.
             writers: of repartition topics.
-            news: False if nothing is known to have come since they were asked last. Then the answer is the same, unless
-                a limit waits for something.
+            news: False if nothing is known to have come since they were asked last. Then they are asked only where a
+                limit waits for something, or silence counts: what comes to others is no news here.
             timeout: seconds that the listing of ends may take.
 
         Raises:
             KafkaException: the brokers do not answer.
         """
-        read = [partition for task in tasks for partition in task.inputs if partition.topic in writers]
-        if not read or not (news or any(task.event_time_limits.waiting for task in tasks)):
+        reading = [task for task in tasks if any(partition.topic in writers for partition in task.inputs)]
+        now = self._clock()
+        if not reading or not (news or any(self._look_due(task, now) for task in reading)):
             return None
+        read = [partition for task in reading for partition in task.inputs if partition.topic in writers]
         known = {partition.topic: writers[partition.topic] for partition in read}
         inputs = frozenset().union(*(one.inputs for one in known.values()))
         commits = self._topics.commits(inputs)
         ends = self._topics.offsets(dict.fromkeys(read, LATEST), timeout=timeout, read_committed=False)
-        above = {topic: writers[topic].inputs for topic in {p.topic for p in inputs} & writers.keys()}
+        above = {topic: read for one in known.values() for topic, read in one.above.items()}
         ours = {partition: above[partition.topic] for partition in inputs if partition.topic in above}
         return _Answers(known, inputs, ours, commits, ends)
+
+    def _look_due(self, task: Task, now: float) -> bool:
+        """Return whether writers must be looked at though nothing has come here.
+
+        Silence counts from when they had nothing unread: that is known from frequent looks, and as of now where a
+        watermark may go on by it.
+        """
+        silences = task.idle_watermarks, task.idle_topics
+        return (
+            task.event_time_limits.waiting
+            or (now - self._looked_at >= _LOOK_SECONDS and any(one.counts for one in silences))
+            or any(one.may_be_due(now) for one in silences)
+        )
 
     def limit(self, tasks: Sequence[Task], answers: _Answers | None, *, timeout: float) -> None:
         """Say to tasks up to which event time rows count; their own inputs' ends have been listed meanwhile.
@@ -161,9 +182,14 @@ class Upstream:
                 topic: min((ms, *(one.before.get(topic, NO_TIME) for one in unread))) for topic, ms in times.items()
             }
 
-        def came(partition: TopicPartition) -> float:
-            """Return since when what is seen now has been unread: what comes of a backlog is one, topic for topic."""
-            return min((now, *(last[p].since for p in above.get(partition, ()) if p in last)))
+        def came(partition: TopicPartition, looked_at: float) -> float:
+            """Return since when what is seen now may have been unread: what comes of a backlog is one as well.
+
+            Args:
+                partition: where it is.
+                looked_at: of the last look that did not see it.
+            """
+            return min((looked_at, *(last[p].since for p in above.get(partition, ()) if p in last)))
 
         # Those that are read by others first.
         for partition in sorted(ends, key=above.__contains__):
@@ -174,10 +200,12 @@ class Upstream:
                 # Of what was there before anybody looked nothing says when it came.
                 first = partition not in self._known
                 before = {} if first else counted(self._newest, partition)
-                since = -math.inf if first else came(partition)
-                self._unread[partition] = _Unread(end, since, before, counted(newest, partition))
+                since = -math.inf if first else came(partition, self._looked_at)
+                self._unread[partition] = _Unread(end, since, now, before, counted(newest, partition))
             elif unread.end <= at:
-                self._unread[partition] = _Unread(end, came(partition), unread.then, counted(newest, partition))
+                since = came(partition, unread.seen)
+                self._unread[partition] = _Unread(end, since, now, unread.then, counted(newest, partition))
+        self._looked_at = now
         self._known.update(ends)
         self._newest = newest
 
@@ -191,13 +219,13 @@ class Upstream:
             if unread:
                 reached = reached_by(inputs, said).get(topic)
                 through = NO_TIME if reached is None or reached.through is None else reached.through
+                if any(partition.topic in writers.untimed for partition in inputs):
+                    through = NO_TIME
                 holds.append(max(through, min(some.before.get(topic, NO_TIME) for some in unread)))
                 since = min(since, *(some.since for some in unread))
         if holds:
             return Limit(min(holds), since)
-        # What an older release has written came without times.
-        silent = any(inputs[0] in said and topic not in reached_by(inputs, said) for inputs in writers.tasks)
-        return Limit(ANY_TIME if silent else _newest(topic, writers, said))
+        return Limit(_newest(topic, writers, said))
 
 
 def _newest(topic: str, writers: Writers, said: _Said) -> int:

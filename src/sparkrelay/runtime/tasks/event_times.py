@@ -134,8 +134,8 @@ class EventTimeLimits:
 
     @property
     def waiting(self) -> bool:
-        """True if a look that is to come may say something else, though the task gets no rows."""
-        return bool(self.unread_since) or any(self._waiting.values())
+        """True if a look that is to come may say something else, though the task gets no rows: so does the first."""
+        return not self._last or bool(self.unread_since) or any(self._waiting.values())
 
     def seen(self, partition: TopicPartition, end: int, limit: Limit) -> None:
         """Learn of a look at the writers of a topic.

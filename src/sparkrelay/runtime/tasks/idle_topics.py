@@ -68,6 +68,20 @@ class IdleTopics:
                     awaited[store].add(topic)
         return {store: frozenset(topics) for store, topics in awaited.items()}
 
+    @property
+    def counts(self) -> bool:
+        """True if a topic is waited for that comes silent."""
+        return bool(self._topics)
+
+    def may_be_due(self, now: float) -> bool:
+        """Return whether a topic may be let go now that holds a window, if nothing is unread upstream."""
+        return any(
+            self._since.get((store, topic), now) + self._idle_seconds[store] <= now
+            for store, topics in self._holding.items()
+            if self._held[store]
+            for topic in topics
+        )
+
     def due(self, awaited: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the topics of groupings whose windows end because one of them is waited for no longer."""
         stores = [store for store, topics in awaited.items() if self._held[store] and self._holding[store] - topics]

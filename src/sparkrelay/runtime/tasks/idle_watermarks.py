@@ -46,14 +46,25 @@ class IdleWatermarks:
         oldest = min(unread_since, default=math.inf)
         if self._since is None or oldest <= now - self._idle_seconds:
             self._since = now
-        if oldest <= self._since + self._idle_seconds:
+        # What came after that is no older.
+        until = min(now, oldest)
+        if not self.may_be_due(until):
             return 0
+        self._asked_at = until
+        return round((until - self._since) * 1000)
+
+    @property
+    def counts(self) -> bool:
+        """True if watermarks go on by silence at all."""
+        return self._idle_seconds > 0
+
+    def may_be_due(self, now: float) -> bool:
+        """Return whether watermarks are to go on now if nothing is unread upstream."""
+        if self._since is None or not self.counts:
+            return False
         silence = now - self._since
         nearest = min(self._left_ms.values(), default=math.inf)
-        if self._idle_seconds <= 0 or silence < self._idle_seconds or silence * 1000 < nearest:
-            return 0
-        self._asked_at = now
-        return round(silence * 1000)
+        return silence >= self._idle_seconds and silence * 1000 >= nearest
 
     def committed(self, states: Iterable[StateReport]) -> None:
         """Learn how stores are with a batch, which had input, or was due."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.runtime.contract.commit_notes import MOST_CHARACTERS
@@ -28,11 +28,20 @@ class Writers:
 
     Attributes:
         tasks: the input partitions of each, sorted. A commit says on the first how far in event time the task has come.
-        upstream: the inputs of those that write these in turn, and so on.
+        above: repartition topic that these tasks read, or those upstream of them -> what its writers and those upstream
+            of them read.
+        untimed: those of these topics that carry no event times: how far a task that reads one has come does not say
+            how old the rows are that it is still to read.
     """
 
     tasks: tuple[tuple[TopicPartition, ...], ...]
-    upstream: frozenset[TopicPartition]
+    above: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    untimed: frozenset[str] = frozenset()
+
+    @property
+    def upstream(self) -> frozenset[TopicPartition]:
+        """What those read that write what these tasks read, and so on."""
+        return frozenset().union(*self.above.values())
 
     @property
     def inputs(self) -> frozenset[TopicPartition]:
@@ -68,17 +77,19 @@ def writers_of(
         return found
 
     def upstream(topic: str) -> frozenset[TopicPartition]:
-        parts = {part for read in above(topic) for part in writing[read]}
+        parts = {part for read in (topic, *above(topic)) for part in writing[read]}
         return frozenset(p for id_, some in inputs.items() if id_.subtopology in parts for p in some)
 
     timed = [
         name for topic in shipped_event_times(topology.legs) if (name := names(topic, internal=True)) not in above(name)
     ]
     said = {part: sum(len(t) + _TIMES_CHARACTERS for t in timed if part in writing[t]) for part in reading}
+    carrying = [topic for topic in timed if all(said[part] <= MOST_CHARACTERS // 2 for part in writing[topic])]
     return {
         topic: Writers(
-            tuple(some for id_, some in sorted(inputs.items()) if id_.subtopology in writing[topic]), upstream(topic)
+            tuple(some for id_, some in sorted(inputs.items()) if id_.subtopology in writing[topic]),
+            {read: upstream(read) for read in above(topic)},
+            frozenset(above(topic).difference(carrying)),
         )
-        for topic in timed
-        if all(said[part] <= MOST_CHARACTERS // 2 for part in writing[topic])
+        for topic in carrying
     }

@@ -24,7 +24,7 @@ class Group:
         self.now = 0.0
         self.notes, self.stands, self.starts = {}, {}, {}
         self.ends = {ROWS: 40, FAST: 100, SLOW: 100} | dict.fromkeys(upstream, 100)
-        self.writers = {"rows": Writers(((FAST,), (SLOW,)), frozenset(upstream))}
+        self.writers = {"rows": Writers(((FAST,), (SLOW,)), {"above": frozenset(upstream)})}
         self.task = Task(TaskId(1, 0), (ROWS,), {}, None)
         self.asks = Upstream(self, clock=lambda: self.now)
 
@@ -55,8 +55,8 @@ def chained():
     """Return a group in which the task's topic is written by way of another repartition topic."""
     group = Group(upstream=[FIRST])
     group.writers = {
-        "rows": Writers(((BETWEEN,),), frozenset([FIRST])),
-        "between": Writers(((FIRST,),), frozenset()),
+        "rows": Writers(((BETWEEN,),), {"between": frozenset([FIRST])}),
+        "between": Writers(((FIRST,),)),
     }
     return group
 
@@ -87,7 +87,7 @@ def test_a_commit_counts_that_is_of_an_input_which_was_the_first_one_then(group)
     group.commit(FAST, 100, 5000)
     group.commit(SLOW, 100, 70)
     new = TopicPartition("first", 1)
-    group.writers = {"rows": Writers(((new, FAST), (SLOW,)), frozenset())}
+    group.writers = {"rows": Writers(((new, FAST), (SLOW,)))}
     group.ends[new] = 0
     assert group.limit() == 5000
 
@@ -186,16 +186,54 @@ def test_what_comes_of_a_backlog_has_not_only_just_come():
     assert unread_since(90.0, first=100, written=60, read=0) == -math.inf, "it comes of the backlog"
     assert unread_since(180.0, first=100, written=60, read=60) is None
     group.ends[FIRST] = 120
-    assert unread_since(181.0, first=110, written=60, read=60) == 181.0
-    assert unread_since(251.0, first=120, written=80, read=60) == 181.0, "one long micro-batch has read all of it"
+    assert unread_since(181.0, first=110, written=60, read=60) == 180.0, "it came after the last look"
+    assert unread_since(251.0, first=120, written=80, read=60) == 180.0, "one long micro-batch has read all of it"
     assert unread_since(252.0, first=120, written=80, read=80) is None
 
 
-def test_an_older_release_says_nothing_of_times(group):
-    group.stands = {partition: CommittedOffset(100, "") for partition in (FAST, SLOW)}
-    assert group.limit() == ANY_TIME
-    group.stands[SLOW] = CommittedOffset(50, "")
-    assert group.limit() == NO_TIME
+def test_a_commit_that_says_nothing_of_times_lets_nobody_go(group):
+    """As the first one of a task that begins at the end of its topic, or one that was set by hand."""
+    group.commit(FAST, 100, 5000)
+    group.stands[SLOW] = CommittedOffset(100, "")
+    assert group.limit() == 5000
+
+
+def test_how_far_a_task_has_come_says_nothing_of_a_topic_without_times():
+    """Its rows are as old as those of the slowest task upstream, in any order."""
+    group = chained()
+    group.writers = {"rows": Writers(((BETWEEN,),), {"between": frozenset([FIRST])}, frozenset(["between"]))}
+    group.commit(FIRST, 100)
+    group.ends[BETWEEN] = 10
+    group.commit(BETWEEN, 10, 4000)
+    assert group.limit() == 4000
+    group.ends[BETWEEN] = 30
+    group.commit(BETWEEN, 20, 5000)
+    assert group.limit() == 4000
+    group.commit(BETWEEN, 30, 5000)
+    assert group.limit() == 5000
+
+
+def test_silence_is_looked_at_often_and_when_it_counts(group):
+    """What comes to the writers is no news to the thread that reads what they write."""
+    counting = Task(
+        TaskId(1, 0), (ROWS,), {"w": TopicPartition("log", 0)}, "d", cut={"w"}, timed_topics={"rows"},
+        watermark_idle_seconds=60.0,
+    )  # fmt: skip
+    group.task = counting
+
+    def looks(now):
+        group.now = now
+        answers = group.asks.ask([counting], group.writers, news=False, timeout=1.0)
+        group.asks.limit([counting], answers, timeout=1.0)
+        counting.event_time_limits.at({ROWS: 40})
+        return answers is not None
+
+    group.commit(FAST, 100, 5000)
+    group.commit(SLOW, 100, 4000)
+    assert looks(0.0), "the first one"
+    counting.idle_watermarks.had_input(0.0)
+    assert [looks(now) for now in (0.5, 1.0, 1.5, 2.0)] == [False, True, False, True]
+    assert [looks(now) for now in (59.5, 59.9, 60.0, 60.1)] == [True, False, True, True], "windows end by silence now"
 
 
 def test_nobody_is_asked_about_other_topics(group):
