@@ -1,6 +1,7 @@
 """A Chromium, and instances that serve the page: real endpoints over snapshots as the runtime would make them."""
 
 import datetime as dt
+import itertools
 import os
 import threading
 
@@ -38,17 +39,24 @@ def chromium():
 
 @pytest.fixture
 def opened(chromium):
-    """`opened(instance, **context)`: a page that shows it; nothing may go wrong in it, nor come from elsewhere."""
+    """`opened(instance, blocked=None, **context)`: a page that shows it, without errors or requests to elsewhere.
+
+    Requests that match ``blocked`` get no answer; then the page is returned before it shows anything.
+    """
     contexts, wrong = [], []
 
-    def open_page(instance, **context):
+    def open_page(instance, blocked=None, **context):
         contexts.append(chromium.new_context(**context))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}") or dialog.dismiss())
         page.on("request", lambda request: wrong.append(request.url) if instance.address not in request.url else None)
+        if blocked:
+            page.route(blocked, lambda route: None)
         page.goto(f"http://{instance.address}/")
+        if blocked:
+            return page
         page.wait_for_selector("#tasks-table tbody tr", timeout=60_000)
         return page
 
@@ -63,9 +71,10 @@ def opened(chromium):
 class Instance:
     """One of several that share tasks: the runner of every nth, with a standby of the next one's."""
 
-    def __init__(self, number, ports, tasks, nasty):
+    def __init__(self, number, ports, tasks, nasty, late=0, steps=(), pageless=()):
         self.address = f"127.0.0.1:{ports[number]}"
         self.number, self.ports, self.tasks, self.nasty = number, ports, tasks, nasty
+        self.late, self.steps, self.pageless = late, steps, pageless
         self.state, self.counters, self.stories = "RUNNING", Counters(), RebalanceStories()
         self.running = threading.Event()
         self.thread = f"delays-{self.process[:8]}-StreamThread-1"
@@ -74,7 +83,7 @@ class Instance:
         self.stories.in_service(self.thread, 4, seconds=1.25, until_assigned=0.25)
         self.counters.batch(
             at=0.0, seconds=0.1, commit_seconds=0.01, records={f"flights{nasty}": 100}, rows_written=1, reopened=0,
-            failed=False,
+            failed=False, late={"by-carrier": late},
         )  # fmt: skip
         self.endpoint = serve(self.snapshot, port=ports[number], details=self.details)
 
@@ -116,17 +125,23 @@ class Instance:
             {"id": name, "kind": "topic", "label": f"{name}{self.nasty}", "notes": [f"n{self.nasty}"], "box": ""}
             for name in ("flights", "by-carrier")
         ]
+        nodes += [
+            {"id": name, "kind": "processor", "label": f"step-{name}", "notes": [], "box": "Sub-topology 0"}
+            for name in self.steps
+        ]
+        edges = [*itertools.pairwise(["flights", *self.steps, "by-carrier"]), ("by-carrier", "flights")]
         report = {
             "timestamp": f"2026-01-01T10:00:00.000Z{self.nasty}", "batchId": 7, "numInputRows": 5,
             "durationMs": {"latestOffset": 1, "addBatch": 20, "commitOffsets": 3, "triggerExecution": 24},
-            "stateOperators": [{"numRowsDroppedByWatermark": 2}], "sink": {"numOutputRows": 4},
+            "stateOperators": [{"numRowsDroppedByWatermark": self.late}], "sink": {"numOutputRows": 4},
             "sparkrelay": {"resident": True, "tasks": {"committed": ["0_0"], "again": {}, "reopened": {}}},
         }  # fmt: skip
         return InstanceDetails(
             config={"application.id": f"delays{self.nasty}", "sasl.password": "[hidden]"},
-            graph={"nodes": nodes, "edges": [["flights", "by-carrier"], ["by-carrier", "flights"]]},
+            graph={"nodes": nodes, "edges": [list(edge) for edge in edges]},
             plan=[f"0_{n}" for n in range(self.tasks)],
-            members={"abcdefgh"[n] * 8: f"127.0.0.1:{port}" for n, port in enumerate(self.ports)},
+            members={"abcdefgh"[n] * 8: f"127.0.0.1:{port}" for n, port in enumerate(self.ports)}
+            | dict.fromkeys(self.pageless, ""),
             reports=[report],
             rebalances=self.stories.entries,
         )
@@ -137,12 +152,12 @@ class Instance:
 
 @pytest.fixture
 def group():
-    """`group(count, tasks=8, nasty="")`: instances that know of each other."""
+    """`group(count, tasks=8, nasty="", late=0, steps=(), pageless=())`: instances that know of each other."""
     made = []
 
-    def make(count, *, tasks=8, nasty=""):
+    def make(count, *, tasks=8, nasty="", **more):
         ports = [own_port() for _ in range(count)]
-        made.extend(Instance(number, ports, tasks, nasty) for number in range(count))
+        made.extend(Instance(number, ports, tasks, nasty, **more) for number in range(count))
         return made
 
     yield make

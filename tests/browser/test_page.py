@@ -69,6 +69,65 @@ def test_an_instance_that_is_killed_is_shown_as_such_and_those_left_go_on(group,
     assert "as last seen" in page.locator("#tasks-table").inner_text()
 
 
+def test_a_task_that_an_instance_without_a_page_may_run_is_unknown(group, opened):
+    instances = group(2, pageless=["cccccccc"])
+    page = opened(instances[0])
+    health = page.locator("#health")
+    expect(health).to_contain_text("1 of 3 instances have no page", timeout=LONG)
+    instances[1].kill()
+    expect(health).to_contain_text("4 tasks may run on an instance without a page", timeout=LONG)
+    assert "nowhere" not in page.locator("#tasks-table").inner_text()
+    row = {row[0]: row for row in cells(page, "tasks-table")}["0_1"]
+    assert "? unknown" in row
+    assert "set its metrics.port" in page.locator("#tasks-table .unknown").first.get_attribute("title")
+    pageless = next(row for row in cells(page, "instances-table") if row[0] == "cccccccc")
+    assert pageless[1] == "unknown"
+
+
+def test_late_rows_are_on_top_in_amber(group, opened):
+    page = opened(group(2, late=3)[0])
+    health = page.locator("#health")
+    expect(health).to_contain_text("6 late rows were dropped in the newest micro-batches", timeout=LONG)
+    expect(health).to_have_class("late")
+    expect(page.locator("#summary .late")).to_have_text("Late rows6")
+    assert page.locator("#batches-table td.late").all_inner_texts() == ["3", "3"]
+    assert page.evaluate(_CONTRAST) == []
+
+
+def test_without_late_rows_nothing_is_amber(group, opened):
+    page = opened(group(1)[0])
+    expect(page.locator("#health")).to_have_class("well", timeout=LONG)
+    assert page.locator(".late").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_before_the_first_answer_shapes_hold_the_place_of_the_data(group, opened, scheme):
+    (instance,) = group(1)
+    page = opened(instance, blocked="**/events", color_scheme=scheme)
+    assert page.locator("#main").get_attribute("aria-busy") == "true"
+    for part in ("#summary", "#tasks .scroll", "#lag-chart"):
+        assert page.locator(part).bounding_box()["height"] > 50, part
+        assert "gradient" in page.locator(part).evaluate("part => getComputedStyle(part).backgroundImage"), part
+    assert page.locator("#no-rebalances").is_hidden(), "nobody knows yet"
+    page.unroute("**/events")
+    page.reload()
+    page.wait_for_selector("#tasks-table tbody tr", timeout=LONG)
+    assert page.locator("#main").get_attribute("aria-busy") is None
+
+
+def test_each_thing_has_one_name_and_each_time_is_shown_once(group, opened):
+    page = opened(group(2)[0])
+    expect(page.locator("#freshness")).to_have_text(
+        re.compile(r"^Updated at \d\d:\d\d:\d\d UTC, as \S+ sees it$"), timeout=LONG
+    )
+    heads = page.locator("thead th").all_inner_texts()
+    assert heads.count("State") == 1, "of an instance"
+    assert "Stores on disk" in heads
+    story = page.locator("#stories > li").first.inner_text()
+    assert story.count("in service after 1.3 s") == 1
+    assert "1.250" not in story
+
+
 def test_the_page_says_when_its_own_instance_is_gone(group, opened):
     (instance,) = group(1)
     page = opened(instance)
@@ -150,6 +209,38 @@ def test_no_width_scrolls_sideways(group, opened, width):
     page = opened(group(3, tasks=40, nasty=NASTY)[0], viewport={"width": width, "height": 800})
     expect(page.locator("#instances-table tbody tr")).to_have_count(3, timeout=LONG)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("steps", [1, 14])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_graph_uses_the_width_that_it_has(group, opened, width, steps):
+    names = [f"{n}-of-a-step-with-a-long-name" for n in range(steps)]
+    page = opened(group(1, steps=names)[0], viewport={"width": width, "height": 800})
+    expect(page.locator("#graph rect")).to_have_count(steps + 2, timeout=LONG)
+    region, used = page.locator("#topology .scroll").bounding_box(), page.locator("#graph").bounding_box()
+    boxes = [rect.bounding_box() for rect in page.locator("#graph rect").all()]
+    left, right = min(box["x"] for box in boxes), max(box["x"] + box["width"] for box in boxes)
+    if width > 1000:
+        assert right - left > 0.9 * region["width"]
+    assert used["width"] <= region["width"], "it needs no scrolling sideways"
+    for number, one in enumerate(boxes):
+        for other in boxes[:number]:
+            apart = abs(one["x"] - other["x"]) >= min(one["width"], other["width"]) or abs(one["y"] - other["y"]) >= 44
+            assert apart, "boxes do not overlap"
+    page.set_viewport_size({"width": 640, "height": 800})
+    expect(page.locator("#graph")).to_have_attribute("width", re.compile(r"^6\d\d$"), timeout=LONG)
+
+
+def test_on_a_phone_the_name_of_a_row_stays_in_sight(group, opened):
+    page = opened(group(3)[0], viewport={"width": 390, "height": 800})
+    expect(page.locator("#instances-table tbody tr")).to_have_count(3, timeout=LONG)
+    for table in ("instances-table", "tasks-table", "batches-table"):
+        region = page.locator(f".scroll:has(#{table})")
+        region.evaluate("region => { region.scrollLeft = 10_000; }")
+        assert region.evaluate("region => region.scrollLeft") > 0, table
+        first = page.locator(f"#{table} tbody th").first.bounding_box()
+        assert first["x"] <= region.bounding_box()["x"] + 2, table
+        assert first["height"] < 90, f"{table}: the name is in few lines"
 
 
 def test_tables_and_parts_have_names_for_a_screen_reader(group, opened):

@@ -112,15 +112,22 @@ def _trouble(group: dict[str, Any]) -> list[str]:
             said.append(f"{name} is {view['state']}: some of its tasks do not run yet")
     if group["missing"]:
         said.append(f"run on no instance that answers: tasks {', '.join(group['missing'][:20])}")
+    if group["unknown"]:
+        said.append(f"may run on an instance without a page: tasks {', '.join(group['unknown'][:20])}")
     return said
 
 
 def _rendered(group: dict[str, Any], *, most_tasks: int | None) -> RenderableType:
     trouble = _trouble(group)
     head = Text.assemble((printable(group["application"]), "bold"), f"  as {printable(group['asked'])} sees it  ")
-    well = [Text("all is well: every task runs", style="green")]
     said = [Text(f"! {printable(line)}", style="red") for line in trouble]
-    return Group(head, *(said or well), _instances(group), _tasks(group, most_tasks), *_stories(group))
+    if not said:
+        said = [Text("all is well: every task runs", style="green")]
+    views = [one["view"] for one in group["instances"] if one["problem"] is None]
+    late = sum(batch["late"] for view in views for batch in view["batches"])
+    if late:
+        said.append(Text(f"! {late:,.0f} late rows were dropped in the newest micro-batches", style="yellow"))
+    return Group(head, *said, _instances(group), _tasks(group, most_tasks), *_stories(group))
 
 
 def _instances(group: dict[str, Any]) -> Table:
@@ -132,7 +139,8 @@ def _instances(group: dict[str, Any]) -> Table:
     for one in group["instances"]:
         label, view = Text(printable(", ".join(one["processes"]) or "-")), one["view"]
         if view is None:
-            table.add_row(label, Text("no answer", style="red"))
+            page = one["own"] or one["address"]
+            table.add_row(label, Text("no answer", style="red") if page else Text("unknown", style="yellow"))
             continue
         counts: dict[str, int] = defaultdict(int)
         for task in view["tasks"]:
@@ -168,7 +176,7 @@ def _tasks(group: dict[str, Any], most: int | None) -> Table:
             places[task["task"]][task["process"]] = task, one["problem"] is not None
     own = group["instances"][0]["view"]
     names = {*places, *(own["plan"] if own is not None else ())}
-    missing = set(group["missing"])
+    missing, unknown = set(group["missing"]), set(group["unknown"])
 
     def lag(name: str) -> float:
         return max(
@@ -177,7 +185,7 @@ def _tasks(group: dict[str, Any], most: int | None) -> Table:
 
     shown = sorted(names, key=_order)
     if most is not None and len(shown) > most:
-        shown = sorted(sorted(shown, key=lambda n: (n not in missing, -lag(n), _order(n)))[:most], key=_order)
+        shown = sorted(sorted(shown, key=lambda n: (n not in missing | unknown, -lag(n), _order(n)))[:most], key=_order)
     columns = [process for one in group["instances"] for process in one["processes"]]
     more = f"; {len(names) - len(shown)} more, which run and lag less" if len(shown) < len(names) else ""
     table = Table(
@@ -189,7 +197,11 @@ def _tasks(group: dict[str, Any], most: int | None) -> Table:
     for process in columns:
         table.add_column(Text(printable(process)))
     for name in shown:
-        where = Text("✕ nowhere", style="bold red") if name in missing else Text(f"{lag(name):,.0f}")
+        where = Text(f"{lag(name):,.0f}")
+        if name in missing:
+            where = Text("✕ nowhere", style="bold red")
+        elif name in unknown:
+            where = Text("? unknown", style="bold yellow")
         table.add_row(Text(printable(name)), where, *(_cell(places[name].get(process)) for process in columns))
     return table
 

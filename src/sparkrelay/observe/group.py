@@ -28,7 +28,7 @@ _MOST_PEERS: Final = 200
 _MOST_ASKED_AT_A_TIME: Final = 24
 #: Whoever is in one of these runs nothing any more, whatever tasks it still names.
 _ENDED: Final = frozenset({"NOT_RUNNING", "PENDING_ERROR", "ERROR"})
-_NO_PAGE: Final = "it has no page: its metrics.port is 0"
+_NO_PAGE: Final = "it has no page: set its metrics.port"
 _ANOTHER: Final = (
     "is another instance's page: where instances are on several machines, set metrics.host or metrics.server to an "
     "address that the others reach"
@@ -85,8 +85,9 @@ class GroupWatch:
             return self._text
 
     def view(self) -> dict[str, Any]:
-        """Return the group: ``instances``, this one first, and the tasks that none of them has.
+        """Return the group: ``instances``, this one first, and the tasks that none of them reports.
 
+        These tasks are ``missing`` if every instance has a page; else ``unknown``, for one without a page may run them.
         Each instance has ``address``, ``processes``, ``own``, ``view`` (None if it never answered), ``age`` (seconds
         since it answered) and ``problem`` (None if it answered just now).
         """
@@ -109,12 +110,15 @@ class GroupWatch:
                     if not page
                 ),
             ]
+        missing = _missing(own["plan"], instances)
+        every_page = all(others.values())
         return {
             "application": own["application"],
             "asked": own["host"],
             "now": time.time(),
             "instances": instances,
-            "missing": _missing(own["plan"], instances),
+            "missing": missing if every_page else [],
+            "unknown": [] if every_page else missing,
         }
 
     def _know(self, others: Mapping[str, str]) -> None:

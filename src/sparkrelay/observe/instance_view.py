@@ -98,6 +98,7 @@ _GROUP: Final[Mapping[str, Any]] = {
     "asked": (str,),
     "now": _NUMBER,
     "missing": [(str,)],
+    "unknown": [(str,)],
     "instances": [
         {
             "address": (str,),
@@ -142,7 +143,7 @@ def instance_view(
         "skipped": dict(now.totals.skipped),
         "errors": dict(now.totals.errors),
         "rows_written": now.totals.rows_written,
-        "late": sum(batch["late"] for batch in batches),
+        "late": sum(now.totals.late.values()),
         "batches": batches[-_MOST_BATCHES:],
         "history": [list(sample) for sample in history],
         "rebalances": [dict(entry) for entry in details.rebalances],

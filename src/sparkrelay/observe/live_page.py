@@ -1,4 +1,4 @@
-"""The live page over HTTP: ``/`` and its two files, ``/api/instance``, ``/api/group`` and ``/events``. It only reads.
+"""The live page over HTTP: ``/`` and its files, ``/api/instance``, ``/api/group`` and ``/events``. It only reads.
 
 Everything that it shows comes from others: names of topics, errors, settings. So the script of the page writes text and
 never markup, and a Content-Security-Policy lets the browser run and load nothing but these files.
@@ -32,6 +32,8 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/views.js": ("views.js", "text/javascript; charset=utf-8"),
+    "/elements.js": ("elements.js", "text/javascript; charset=utf-8"),
+    "/graph.js": ("graph.js", "text/javascript; charset=utf-8"),
 }
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

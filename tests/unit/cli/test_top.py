@@ -79,14 +79,35 @@ def test_it_shows_who_runs_what(shown):
 
 
 def test_what_is_wrong_is_said_and_is_an_exit_code(shown):
-    code, out = shown(instance(state="ERROR", trouble=HOSTILE), plan=["0_0"], members={"aaaaaaaa": "", "bbbbbbbb": ""})
+    code, out = shown(instance(state="ERROR", trouble=HOSTILE), plan=["0_0"], members={"aaaaaaaa": ""})
     assert code == 1
     assert "aaaaaaaa is ERROR" in out
-    assert "bbbbbbbb: it has no page" in out
     assert "✕ nowhere" in out
     assert "\x1b]" not in out
     assert "[red]" in out, "what others wrote is no markup"
     assert not re.search(r"^all is well", out, re.MULTILINE)
+
+
+def test_a_task_that_an_instance_without_a_page_may_run_is_unknown(shown):
+    code, out = shown(instance(), plan=["0_0"], members={"aaaaaaaa": "", "bbbbbbbb": ""})
+    assert code == 1
+    assert "bbbbbbbb: it has no page: set its metrics.port" in out
+    assert "may run on an instance without a page: tasks 0_0" in out
+    assert re.search(r"bbbbbbbb +unknown", out)
+    assert re.search(r"0_0 +\? unknown", out)
+    assert "nowhere" not in out
+
+
+def test_late_rows_are_said_and_are_no_error(shown):
+    report = {
+        "timestamp": "2026-01-01T10:00:00.000Z", "batchId": 7, "numInputRows": 5, "durationMs": {},
+        "stateOperators": [{"numRowsDroppedByWatermark": 2}], "sink": {"numOutputRows": 4},
+        "sparkrelay": {"resident": True, "tasks": {"committed": ["0_0"], "again": {}, "reopened": {}}},
+    }  # fmt: skip
+    code, out = shown(instance(), reports=[report, report])
+    assert code == 0
+    assert "all is well: every task runs" in out
+    assert "4 late rows were dropped in the newest micro-batches" in out
 
 
 @pytest.mark.parametrize("url", ["ftp://here:1", "http://", "http://here:many", "http://here:99999"])
@@ -97,7 +118,7 @@ def test_what_is_no_address_is_refused(url, capsys):
 
 def group(view, **more):
     one = {"address": "", "processes": ["aaaaaaaa"], "own": True, "age": 0.0, "problem": None, "view": view}
-    return {"application": "delays", "asked": "a", "now": 1, "missing": [], "instances": [one | more]}
+    return {"application": "delays", "asked": "a", "now": 1, "missing": [], "unknown": [], "instances": [one | more]}
 
 
 def of_lag(lag):

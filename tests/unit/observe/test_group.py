@@ -59,7 +59,14 @@ def test_others_are_asked_where_the_group_says(watch, view):
 def test_who_has_no_page_is_shown_as_such(watch):
     one = by_process(watch({}, bbbbbbbb="").view())["bbbbbbbb"]
     assert (one["view"], one["age"]) == (None, None)
-    assert "metrics.port is 0" in one["problem"]
+    assert "set its metrics.port" in one["problem"]
+
+
+def test_a_task_may_run_on_an_instance_without_a_page(watch):
+    group = watch({}, bbbbbbbb="").view()
+    assert (group["missing"], group["unknown"]) == ([], ["0_1"])
+    group = watch({"there:1": lambda: ConnectionRefusedError(111, "no")}, bbbbbbbb="there:1", cccccccc="").view()
+    assert (group["missing"], group["unknown"]) == ([], ["0_1"])
 
 
 def test_what_an_instance_said_last_is_shown_with_its_age(watch, view, wait_until):

@@ -18,7 +18,7 @@ from sparkrelay.observe.details import InstanceDetails
 from sparkrelay.observe.endpoint import serve
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-FILES = ("/", "/page.css", "/page.js", "/views.js")
+FILES = ("/", "/page.css", "/page.js", "/views.js", "/elements.js", "/graph.js")
 
 
 def ask(endpoint, path, *, method="GET", headers=None):

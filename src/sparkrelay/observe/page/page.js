@@ -1,7 +1,7 @@
 // Follows /events and has each part of the page drawn. Every text comes from others: it goes into text nodes only.
+import { byId, text } from "./elements.js";
 import * as views from "./views.js";
 
-const byId = (id) => document.getElementById(id);
 const RETRY_MS = 5000;
 const SILENT_MS = 15000;
 let group = null;
@@ -10,6 +10,7 @@ let trouble = "";
 
 function draw() {
   if (group !== null) {
+    byId("main").removeAttribute("aria-busy");
     views.draw(group, { task: byId("task-filter").value.trim(), role: byId("role-filter").value });
   }
   freshness();
@@ -17,11 +18,12 @@ function draw() {
 
 function freshness() {
   const age = group === null ? null : Math.round((Date.now() - answeredAt) / 1000);
-  const words = age === null ? "" : age < 6 ? `live, as ${group.asked} sees it` :
-    `as it was ${age} s ago: ${group.asked} does not answer`;
-  views.text(byId("freshness"), [words, trouble].filter(Boolean).join("; "));
+  const at = group === null ? "" : `Updated at ${views.clock(group.now * 1000)} UTC`;
+  const words = age === null ? "" : age < 6 ? `${at}, as ${group.asked} sees it` :
+    `${at}, ${age} s ago: ${group.asked} does not answer`;
+  text(byId("freshness"), [words, trouble].filter(Boolean).join("; "));
   if (age !== null && age >= 6) {
-    views.health(byId("health"), false, "The instance that this page comes from does not answer. Ask another one.");
+    views.health(byId("health"), "ill", "The instance that this page comes from does not answer. Ask another one.");
   }
 }
 
@@ -60,5 +62,6 @@ function follow() {
 
 byId("task-filter").addEventListener("input", draw);
 byId("role-filter").addEventListener("change", draw);
+new ResizeObserver(draw).observe(byId("graph").parentElement);
 setInterval(freshness, 1000);
 follow();

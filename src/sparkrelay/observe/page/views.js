@@ -1,138 +1,31 @@
-// Draws a group. Rows that stay keep their elements, so that focus, selection and scrolling stay where they are.
-const SVG = "http://www.w3.org/2000/svg";
-const SIGNS = { active: "●", restoring: "◐", created: "◐", standby: "○", warming: "△", nowhere: "✕" };
+// Draws a group.
+import { byId, head, keyed, list, make, set, svgElement, table, text, tiles } from "./elements.js";
+import { drawGraph } from "./graph.js";
+
+const SIGNS = { active: "●", restoring: "◐", created: "◐", standby: "○", warming: "△", nowhere: "✕", unknown: "?" };
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 5"];
 const MOST_STORIES = 20;
 const MOST_BATCHES = 40;
 const MINUTES = 10;
 const LEAST_MINUTES = 2;
-const byId = (id) => document.getElementById(id);
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const number = (value) => (typeof value === "number" ? whole.format(value) : "–");
 const few = (value) => (typeof value === "number" ? (value < 10 && value > 0 ? value.toFixed(1) : whole.format(value)) : "–");
-let drawnGraph = "";
 let drawnConfig = "";
 
-export function text(element, words) {
-  if (element.textContent !== words) {
-    element.textContent = words;
-  }
-}
-
-function set(element, name, value) {
-  if (element.getAttribute(name) !== String(value)) {
-    element.setAttribute(name, value);
-  }
-}
-
-function make(tag, words = "", name = "") {
-  const element = document.createElement(tag);
-  element.textContent = words;
-  if (name) {
-    element.className = name;
-  }
-  return element;
-}
-
-function svgElement(tag, attributes, words = "") {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    element.setAttribute(name, value);
-  }
-  element.textContent = words;
-  return element;
-}
-
-export function health(element, well, words) {
+// The kind is well, late (rows are dropped) or ill.
+export function health(element, kind, words) {
   text(element, words);
-  set(element, "class", well ? "well" : "ill");
-}
-
-// Has a parent's children be those of the keys, in their order.
-function keyed(parent, keys, create, fill) {
-  const there = new Map([...parent.children].map((child) => [child.dataset.key, child]));
-  keys.forEach((key, at) => {
-    let child = there.get(key);
-    if (child === undefined) {
-      child = create(key);
-      child.dataset.key = key;
-    }
-    there.delete(key);
-    if (parent.children[at] !== child) {
-      parent.insertBefore(child, parent.children[at] ?? null);
-    }
-    fill(child, key);
-  });
-  for (const left of there.values()) {
-    left.remove();
-  }
-}
-
-// One row: the first cell is its header. A cell is a text, or {words, name, title}.
-function row(element, cells) {
-  cells.forEach((cell, at) => {
-    let place = element.children[at];
-    if (place === undefined) {
-      place = element.appendChild(document.createElement(at === 0 ? "th" : "td"));
-      if (at === 0) {
-        place.scope = "row";
-      }
-    }
-    const parts = Array.isArray(cell) ? cell : null;
-    const wanted = parts === null ? (typeof cell === "object" ? cell : { words: cell }) : { words: "" };
-    set(place, "class", wanted.name ?? "");
-    if (parts === null) {
-      text(place, wanted.words);
-    } else {
-      if (place.firstChild !== null && place.firstElementChild === null) {
-        place.textContent = ""; // it was a text before
-      }
-      keyed(place, parts.map((_, index) => String(index)), () => make("span"), (span, index) => {
-        text(span, parts[index].words);
-        set(span, "class", parts[index].name);
-        set(span, "title", parts[index].title);
-      });
-    }
-  });
-  while (element.children.length > cells.length) {
-    element.lastChild.remove();
-  }
-}
-
-function table(id, rows) {
-  const found = new Map(rows.map(([key, cells]) => [key, cells]));
-  keyed(byId(id).tBodies[0], [...found.keys()], () => document.createElement("tr"), (tr, key) => row(tr, found.get(key)));
-}
-
-function head(id, names) {
-  const thead = byId(id).tHead;
-  const tr = thead.rows[0] ?? thead.insertRow();
-  names.forEach((name, at) => {
-    let th = tr.children[at];
-    if (th === undefined) {
-      th = tr.appendChild(document.createElement("th"));
-      th.scope = "col";
-    }
-    text(th, name);
-  });
-  while (tr.children.length > names.length) {
-    tr.lastChild.remove();
-  }
-}
-
-function tiles(id, pairs) {
-  const values = new Map(pairs);
-  keyed(byId(id), [...values.keys()], (key) => {
-    const tile = make("div");
-    tile.append(make("dt", key), make("dd"));
-    return tile;
-  }, (tile, key) => text(tile.lastChild, values.get(key)));
+  set(element, "class", kind);
 }
 
 const numeric = (words) => ({ words, name: "number" });
 const long = (words) => ({ words: words ?? "", name: "long" });
 const label = (instance) => instance.processes.join(", ") || "no process yet";
 const fresh = (instance) => instance.view !== null && instance.problem === null;
+const hasPage = (instance) => instance.own || instance.address !== "";
+const amber = (count, name = "") => (count > 0 ? `${name} late`.trim() : name);
+const dropped = (view) => view.batches.reduce((total, batch) => total + batch.late, 0);
 
 function bytes(value) {
   if (typeof value !== "number") {
@@ -142,7 +35,7 @@ function bytes(value) {
   return `${(value / 1024 ** step).toFixed(step ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][step]}`;
 }
 
-function clock(ms, day = false) {
+export function clock(ms, day = false) {
   const at = new Date(ms);
   if (Number.isNaN(at.getTime())) {
     return "–";
@@ -178,14 +71,15 @@ export function draw(group, filter) {
 }
 
 function drawHealth(group) {
-  const silent = group.instances.filter((one) => !fresh(one));
-  const ill = group.instances.filter((one) => fresh(one) && !one.view.alive);
+  const silent = group.instances.filter((one) => !fresh(one) && hasPage(one));
+  const pageless = group.instances.filter((one) => !hasPage(one));
+  const failed = group.instances.filter((one) => fresh(one) && !one.view.alive);
   const troubled = group.instances.filter((one) => fresh(one) && one.view.alive && one.view.trouble);
   const waiting = group.instances.filter((one) => fresh(one) && one.view.alive && !one.view.ready);
   const said = [];
-  if (ill.length) {
-    said.push(`${ill.length} of ${group.instances.length} instances cannot work: ` +
-      ill.map((one) => `${label(one)} is ${one.view.state}`).join(", "));
+  if (failed.length) {
+    said.push(`${failed.length} of ${group.instances.length} instances cannot work: ` +
+      failed.map((one) => `${label(one)} is ${one.view.state}`).join(", "));
   }
   if (silent.length) {
     said.push(`${silent.length} of ${group.instances.length} instances do not answer`);
@@ -193,27 +87,41 @@ function drawHealth(group) {
   if (group.missing.length) {
     said.push(`${group.missing.length} tasks run on no instance that answers`);
   }
+  if (pageless.length) {
+    said.push(`${pageless.length} of ${group.instances.length} instances have no page`);
+  }
+  if (group.unknown.length) {
+    said.push(`${group.unknown.length} tasks may run on an instance without a page`);
+  }
   if (waiting.length) {
     said.push(`${waiting.length} instances have tasks that do not run yet`);
   }
   if (troubled.length) {
     said.push(`${troubled.length} instances are hindered`);
   }
-  health(byId("health"), said.length === 0, said.length === 0
-    ? `All is well: every task runs, on ${group.instances.length} ${group.instances.length === 1 ? "instance" : "instances"}.`
-    : `${said.join(". ")}.`);
+  const ill = said.length > 0;
+  const late = group.instances.filter(fresh).reduce((total, one) => total + dropped(one.view), 0);
+  if (!ill) {
+    said.push(`All is well: every task runs, on ${group.instances.length} ${group.instances.length === 1 ? "instance" : "instances"}`);
+  }
+  if (late) {
+    said.push(`${number(late)} late rows were dropped in the newest micro-batches`);
+  }
+  health(byId("health"), ill ? "ill" : late ? "late" : "well", `${said.join(". ")}.`);
 }
 
 function drawInstances(group) {
   const views = group.instances.filter(fresh).map((one) => one.view);
   const sum = (of) => views.reduce((total, view) => total + (of(view) ?? 0), 0);
+  const late = sum((view) => view.late);
   tiles("summary", [
     ["Instances that answer", `${views.length} of ${group.instances.length}`],
     ["Tasks running", `${number(sum((view) => tasksOf(view, "active").length))} of ${number(group.instances[0].view.plan.length)}`],
     ["Restoring", number(sum((view) => tasksOf(view, "restoring", "created").length))],
     ["Lag", number(sum(lagOf))],
     ["Records/s", few(sum(rate))],
-    ["State on disk", bytes(sum((view) => view.tasks.reduce((total, task) => total + (task.state_bytes ?? 0), 0)))],
+    ["Late rows", number(late), amber(late)],
+    ["Stores on disk", bytes(sum((view) => view.tasks.reduce((total, task) => total + (task.state_bytes ?? 0), 0)))],
   ]);
   table("instances-table", group.instances.map((one) => {
     const view = one.view;
@@ -221,7 +129,7 @@ function drawInstances(group) {
     const state = !view ? "unknown" : fresh(one) ? view.state : `was ${view.state}`;
     const count = (...roles) => numeric(view ? number(tasksOf(view, ...roles).length) : "–");
     return [label(one) + one.address, [
-      name, { words: state, name: fresh(one) && view.alive ? "" : "nowhere" }, count("active"),
+      name, { words: state, name: !hasPage(one) ? "unknown" : fresh(one) && view.alive ? "" : "nowhere" }, count("active"),
       count("restoring", "created"), count("standby"), count("warming"),
       numeric(view ? number(lagOf(view)) : "–"), numeric(view ? few(rate(view)) : "–"),
       one.age === null ? "never" : fresh(one) && one.age < 10 ? "now" : `${number(one.age)} s ago`,
@@ -236,25 +144,30 @@ function drawTasks(group, filter) {
   const held = new Map();
   const columns = [];
   for (const one of group.instances) {
-    columns.push(...one.processes.map((process) => ({ process, stale: !fresh(one) })));
+    columns.push(...one.processes.map((process) => ({ process, note: fresh(one) ? "" : hasPage(one) ? " (silent)" : " (no page)" })));
     for (const task of one.view?.tasks ?? []) {
       const places = held.get(task.task) ?? held.set(task.task, new Map()).get(task.task);
       places.set(task.process, { ...task, stale: !fresh(one), age: one.age });
     }
   }
   const names = [...new Set([...group.instances[0].view.plan, ...held.keys()])].sort((a, b) => order(a) - order(b));
-  const missing = new Set(group.missing);
+  const lost = new Map([
+    ...group.missing.map((name) => [name, { words: `${SIGNS.nowhere} nowhere`, name: "role nowhere",
+      title: "no instance that answers runs it" }]),
+    ...group.unknown.map((name) => [name, { words: `${SIGNS.unknown} unknown`, name: "role unknown",
+      title: "no instance that answers runs it; one without a page may run it: set its metrics.port" }]),
+  ]);
   const shown = names.filter((name) => {
     const places = [...(held.get(name)?.values() ?? [])];
     const has = (...roles) => places.some((task) => roles.includes(task.role));
     return name.includes(filter.task) && {
-      "": true, trouble: missing.has(name) || !places.some((task) => task.role === "active" && !task.stale),
+      "": true, trouble: lost.has(name) || !places.some((task) => task.role === "active" && !task.stale),
       lag: places.some((task) => task.role === "active" && task.lag > 0), restoring: has("restoring", "created"),
       warming: has("warming"), standby: has("standby"),
     }[filter.role];
   });
   text(byId("task-count"), `${number(shown.length)} of ${number(names.length)} tasks`);
-  head("tasks-table", ["Task", "Lag", ...columns.map((at) => at.process + (at.stale ? " (silent)" : "")), "State", "Watermark", "Input"]);
+  head("tasks-table", ["Task", "Lag", ...columns.map((at) => at.process + at.note), "Stores on disk", "Watermark (UTC)", "Input"]);
   table("tasks-table", shown.map((name) => {
     const places = held.get(name) ?? new Map();
     const runs = [...places.values()].find((task) => task.role === "active" && !task.stale);
@@ -270,9 +183,8 @@ function drawTasks(group, filter) {
         name: `role ${SIGNS[task.role] ? task.role : ""}${task.stale ? " stale" : ""}`,
         title: task.since === null ? "" : `since ${clock(task.since * 1000, true)} UTC` }];
     });
-    const nowhere = missing.has(name) ? [{ words: `${SIGNS.nowhere} nowhere`, name: "role nowhere", title: "no instance that answers runs it" }] : null;
     const marks = Object.values(runs?.watermarks ?? {});
-    return [name, [name, nowhere ?? numeric(runs ? number(runs.lag) : "–"), ...cells, numeric(bytes(any?.state_bytes)),
+    return [name, [name, lost.has(name) ? [lost.get(name)] : numeric(runs ? number(runs.lag) : "–"), ...cells, numeric(bytes(any?.state_bytes)),
       marks.length ? clock(Math.min(...marks), true) : "–",
       { words: (any?.inputs ?? []).map((input) => input.partition).join(", "), name: "" }]];
   }));
@@ -308,7 +220,6 @@ function drawFlow(group) {
   const sum = (of) => number(views.reduce((total, view) => total + of(view), 0));
   tiles("counts", [
     ["Rows written", sum((view) => view.rows_written)],
-    ["Late rows (newest batches)", sum((view) => view.late)],
     ["Dead records", sum((view) => Object.values(view.skipped).reduce((a, b) => a + b, 0))],
     ["Failed batches", sum((view) => view.errors.batch ?? 0)],
     ["Broker did not answer", sum((view) => view.errors.broker ?? 0)],
@@ -365,17 +276,16 @@ function drawStories(group) {
     const known = entries.find((entry) => entry.why)?.why ?? "";
     text(title, `${entries[0].generation === null ? "Under way" : `Generation ${key}`}, ${clock(last(entries) * 1000, true)} UTC`);
     text(why, `${known ? `Because ${known}.` : ""} ${seconds ? `Every task in service after ${seconds.toFixed(1)} s.` : ""}`.trim());
-    const lines = entries.filter((entry) => entry.kind !== "decided").map((entry) =>
-      `${entry.thread}: ${entry.kind === "in service" ? `in service after ${(entry.seconds ?? 0).toFixed(3)} s, ` : ""}${entry.lines.join("; ")}`);
+    const threads = new Map();
+    for (const entry of entries.filter((one) => one.kind !== "decided")) {
+      (threads.get(entry.thread) ?? threads.set(entry.thread, []).get(entry.thread)).push(...entry.lines);
+    }
+    const lines = [...threads].map(([thread, said]) => `${thread}: ${said.join("; ")}`);
     list(moves, lines);
     decisions.hidden = decided.length === 0;
     text(decisions.firstChild, `What the leader decided, and why (${decided.length} lines)`);
     list(decisions.lastChild, decided);
   });
-}
-
-function list(element, lines) {
-  keyed(element, lines.map((_, at) => String(at)), () => make("li"), (item, at) => text(item, lines[at]));
 }
 
 function drawBatches(group) {
@@ -384,83 +294,9 @@ function drawBatches(group) {
   table("batches-table", rows.slice(0, MOST_BATCHES).map(([name, batch]) => [`${name} ${batch.batch}`, [
     clock(Date.parse(batch.at)), name, numeric(number(batch.batch)), batch.resident ? "resident" : "bulk",
     numeric(number(batch.tasks)), numeric(number(batch.rows_in)), numeric(number(batch.rows_out)),
-    numeric(number(batch.late)), numeric(number(batch.ms.triggerExecution)), numeric(number(batch.ms.latestOffset)),
+    { words: number(batch.late), name: amber(batch.late, "number") }, numeric(number(batch.ms.triggerExecution)), numeric(number(batch.ms.latestOffset)),
     numeric(number(batch.ms.addBatch)), numeric(number(batch.ms.commitOffsets)),
   ]]));
-}
-
-const short = (words, most = 38) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
-
-function drawGraph(graph) {
-  const wanted = JSON.stringify(graph);
-  if (wanted === drawnGraph) {
-    return;
-  }
-  drawnGraph = wanted;
-  const nodes = new Map(graph.nodes.map((node) => [node.id, { ...node, layer: 0 }]));
-  const edges = graph.edges.filter(([from, to]) => nodes.has(from) && nodes.has(to));
-  // Longest way from a beginning; a topic that a pipeline writes and reads again may close a circle.
-  for (let round = 0; round < Math.min(nodes.size, 200); round += 1) {
-    let moved = false;
-    for (const [from, to] of edges) {
-      if (nodes.get(to).layer <= nodes.get(from).layer && nodes.get(from).layer < nodes.size) {
-        nodes.get(to).layer = nodes.get(from).layer + 1;
-        moved = true;
-      }
-    }
-    if (!moved) {
-      break;
-    }
-  }
-  const layers = [];
-  for (const node of nodes.values()) {
-    (layers[node.layer] ??= []).push(node);
-  }
-  const [high, down, gap] = [44, 84, 18];
-  const width = (node) => Math.max(90, 16 + 7 * Math.max(short(node.label).length, short(node.notes[0] ?? "", 44).length * 0.86));
-  let widest = 0;
-  layers.filter(Boolean).forEach((layer, level) => {
-    const wish = (node) => {
-      const before = edges.filter(([, to]) => to === node.id).map(([from]) => nodes.get(from)).filter((one) => one.x !== undefined);
-      return before.length ? before.reduce((sum, one) => sum + one.x + width(one) / 2, 0) / before.length : 0;
-    };
-    layer.sort((a, b) => wish(a) - wish(b));
-    let x = 8;
-    for (const node of layer) {
-      node.x = Math.max(x, wish(node) - width(node) / 2);
-      node.y = 8 + level * down;
-      x = node.x + width(node) + gap;
-      widest = Math.max(widest, x);
-    }
-  });
-  const svg = byId("graph");
-  const tall = 8 + layers.filter(Boolean).length * down;
-  set(svg, "width", widest);
-  set(svg, "height", tall);
-  const parts = [];
-  for (const [from, to] of edges) {
-    const [a, b] = [nodes.get(from), nodes.get(to)];
-    const [x1, y1, x2, y2] = [a.x + width(a) / 2, a.y + high, b.x + width(b) / 2, b.y];
-    parts.push(svgElement("path", { class: "edge", d: `M${x1},${y1} C${x1},${y1 + 24} ${x2},${y2 - 28} ${x2},${y2 - 6}` }));
-    parts.push(svgElement("path", { class: "arrow", d: `M${x2 - 4},${y2 - 7} L${x2 + 4},${y2 - 7} L${x2},${y2} Z` }));
-  }
-  for (const node of nodes.values()) {
-    const place = svgElement("g", {});
-    place.append(svgElement("title", {}, [`${node.kind}: ${node.label}`, ...node.notes].join("\n")));
-    place.append(svgElement("rect", { class: `box ${node.kind === "topic" ? "topic" : ""}`, x: node.x, y: node.y,
-      width: width(node), height: high, rx: node.kind === "topic" ? 20 : 5 }));
-    place.append(svgElement("text", { x: node.x + width(node) / 2, y: node.y + 18, "text-anchor": "middle" }, short(node.label)));
-    place.append(svgElement("text", { class: "quiet", x: node.x + width(node) / 2, y: node.y + 34, "text-anchor": "middle" },
-      short(node.notes[0] ?? node.kind, 44)));
-    parts.push(place);
-  }
-  svg.replaceChildren(...parts);
-  const items = [...nodes.values()].map((node) => {
-    const after = edges.filter(([from]) => from === node.id).map(([, to]) => nodes.get(to).label);
-    return `${node.kind}: ${node.label}${node.box ? `, in ${node.box}` : ""}${node.notes.length ? `; ${node.notes.join("; ")}` : ""}` +
-      `${after.length ? `; leads to ${after.join(", ")}` : ""}`;
-  });
-  list(byId("graph-list"), items);
 }
 
 function drawConfig(group) {
