@@ -103,11 +103,7 @@ def create_topic(
         DEFAULT_NAME
     ),
     bootstrap_servers: Annotated[
-        str | None,
-        Parameter(
-            name=["--bootstrap-servers", "--bootstrap-server"],
-            help="HOST:PORT of another Kafka than the one started here.",
-        ),
+        str | None, Parameter(help="HOST:PORT of another Kafka than the one started here.")
     ] = None,
 ) -> int:
     """Make a topic that keeps its records for ever. One of that name that is there already is left as it is."""

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTHING_CHANGED", "BootstrapServers", "CommandConfig", "Execute", "connected", "read_properties"]
 
-BootstrapServers: TypeAlias = Annotated[
-    str, Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of its Kafka.")
-]
+BootstrapServers: TypeAlias = Annotated[str, Parameter(help="HOST:PORT of its Kafka.")]
 Execute: TypeAlias = Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")]
 #: The last line of a command that has only shown what it would do.
 NOTHING_CHANGED: Final = "nothing was changed; add --execute to do it"

@@ -24,10 +24,7 @@ _LONGEST_WAIT = 600.0
 
 def doctor(
     *,
-    bootstrap_servers: Annotated[
-        str | None,
-        Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of the application's Kafka."),
-    ] = None,
+    bootstrap_servers: Annotated[str | None, Parameter(help="HOST:PORT of the application's Kafka.")] = None,
     application_id: Annotated[str | None, Parameter(help="The application.id: its group, topics and state.")] = None,
     command_config: CommandConfig = None,
     sources: Annotated[str | None, Parameter(help="Topics that it reads, A,B,...")] = None,

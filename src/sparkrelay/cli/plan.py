@@ -65,10 +65,7 @@ class _Group:
 
 def plan(
     *,
-    bootstrap_servers: Annotated[
-        str | None,
-        Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of the application's Kafka."),
-    ] = None,
+    bootstrap_servers: Annotated[str | None, Parameter(help="HOST:PORT of the application's Kafka.")] = None,
     application_id: Annotated[str | None, Parameter(help="The application.id of the running application.")] = None,
     command_config: CommandConfig = None,
     state: Annotated[Path | None, Parameter(help="Read the group from this JSON file instead.")] = None,

@@ -20,7 +20,7 @@ def state(kafka, application_id, capsys):
 
     def command(*arguments, application=application_id):
         capsys.readouterr()
-        where = ["--application-id", application, "--bootstrap-server", kafka.bootstrap_servers]
+        where = ["--application-id", application, "--bootstrap-servers", kafka.bootstrap_servers]
         code = run(["state", *arguments, *where])
         printed = capsys.readouterr()
         return code, printed.out, printed.err

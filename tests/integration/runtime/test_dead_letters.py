@@ -49,7 +49,7 @@ def test_letters_are_written_listed_and_go_back_once(
     wait_until(lambda: len(consumed(letters)) == 3 and len(consumed(sink)) == 9, lambda: streams.status)
     assert {json.loads(value)["n"] for _, _, _, value in consumed(sink)} == set(range(12)) - {3, 7, 11}
     wait_until(lambda: sum(streams.snapshot().totals.skipped.values()) == 3, "the last batch is not counted")
-    at = ["--bootstrap-server", kafka.bootstrap_servers]
+    at = ["--bootstrap-servers", kafka.bootstrap_servers]
     capsys.readouterr()
     assert command_line.run(["dead-letters", "list", letters, *at]) == 0
     listed = capsys.readouterr().out.splitlines()
@@ -107,7 +107,7 @@ def test_topics_that_cannot_take_letters(instance, make_topic, kafka, capsys):
         instance(tenths(source, sink), config("nowhere")).start()
     with pytest.raises(StreamsException, match="is one that the pipeline reads or writes itself"):
         instance(tenths(source, sink), config(source)).start()
-    assert command_line.run(["dead-letters", "list", "nowhere", "--bootstrap-server", kafka.bootstrap_servers]) == 1
+    assert command_line.run(["dead-letters", "list", "nowhere", "--bootstrap-servers", kafka.bootstrap_servers]) == 1
     assert "topic 'nowhere' does not exist" in capsys.readouterr().err
 
 
@@ -118,7 +118,7 @@ def test_a_letter_that_its_topic_refuses_is_named_and_can_be_left_out(make_topic
     where = [(f"__streams.errors.{name}", text.encode()) for name, text in headers.items()]
     rows = [{"key": None if n == 4 else f"u{n}", "value": str(n), "headers": where, "partition": 0} for n in range(7)]
     produce(letters, rows)
-    replay = ["dead-letters", "replay", letters, "--bootstrap-server", kafka.bootstrap_servers, "--execute"]
+    replay = ["dead-letters", "replay", letters, "--bootstrap-servers", kafka.bootstrap_servers, "--execute"]
     for _ in range(2):
         assert command_line.run(replay) == 1
         refused = capsys.readouterr().err
