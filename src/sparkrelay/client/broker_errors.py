@@ -327,7 +327,7 @@ def broker_error(code: int, message: str, *, needs: str = "") -> KafkaException:
     return error
 
 
-def fenced_reason(transactional_id: str) -> str:
+def fenced_reason(transactional_id: str | None) -> str:
     """Return why a transactional id may no longer write, and that an instance recovers from it."""
     return (
         f"transactional id {transactional_id!r} was opened later by another process, or its transaction stayed open "

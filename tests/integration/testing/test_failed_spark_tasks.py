@@ -1,9 +1,13 @@
 """A Spark task that fails halfway: Spark closes the socket to the stateful step, to which that looks like the end."""
 
+import os
+import signal
+
 import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import SparkRelayError
 from sparkrelay.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.integration
@@ -48,3 +52,22 @@ def test_what_a_failed_task_took_in_is_taken_in_once_and_whole(small_arrow_batch
         found = driver.create_output_topic("out").read_rows()
     assert found == [{"user": "a", "rows": ROWS, "n": sum(range(ROWS)), "pad": f"{ROWS - 1:04d}" * 250}]
     assert flag.exists()
+
+
+def test_a_python_worker_that_is_killed_is_named_as_such(spark):
+    @F.udf("string")
+    def killed(text):
+        os.kill(os.getpid(), signal.SIGKILL)
+        return text
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=String("user"), value=Json("n string")).withColumn("m", killed("n")).to(
+        "out", value=Json()
+    )
+    with (
+        pytest.raises(
+            SparkRelayError, match=r"topic in, partition 0, offsets 0 to 0\): a Python worker died: a signal"
+        ),
+        TopologyTestDriver(builder.build(), spark=spark) as driver,
+    ):
+        driver.create_input_topic("in").pipe_input("a", {"n": "x"})

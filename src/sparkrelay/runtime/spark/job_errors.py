@@ -40,6 +40,19 @@ _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+")
 _BY_PYTHON: Final = "Mend that step, or filter such rows out in front of it. The traceback is in the log at DEBUG."
 
 
+#: How the JVM notices that a Python worker has gone: its end of the connection is closed. Spark's daemon ignores
+#: SIGCHLD, so nothing knows by which signal, unless Python itself could still write it.
+_CONNECTION_ENDED: Final = re.compile(
+    r"java\.io\.EOFException\b|java\.net\.SocketException: .*|java\.io\.IOException: (Connection reset|Broken pipe).*"
+)
+_OF_PYTHON_RUNNER: Final = ("Python worker exited unexpectedly", "org.apache.spark.api.python.")
+_FATAL: Final = re.compile(r"Fatal Python error: ([^\n]+)")
+_WORKER_DIED: Final = (
+    "Signals come from the kernel's out-of-memory killer (SIGKILL: see dmesg; give the executor more memory, or lower "
+    "max.batch.records) or from native code (SIGSEGV: spark.python.worker.faulthandler.enabled=true shows where)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class JobError:
     """What Spark says of a failed job.
@@ -61,11 +74,13 @@ class JobError:
 def read_job_error(error: PySparkException | Py4JJavaError) -> JobError:
     """Read what py4j raised for a failed job; translated by PySpark or not."""
     if isinstance(error, Py4JJavaError):
-        return _of_python(_causes(error)) or JobError(_causes(error), _one_line(_innermost(error)))
+        text = _causes(error)
+        return _of_python(text) or _of_dead_worker(text) or JobError(text, _one_line(_innermost(text)))
     text = str(error)
     message = error.getMessage() if error.getCondition() else text
     cause = _one_line(message.partition("\n")[0]) + _call_site(error)
-    return _of_python(message, text) or JobError(text, cause, raised=_condition_of_rows(error))
+    dead = _of_dead_worker(text) if error.getCondition() is None else None
+    return _of_python(message, text) or dead or JobError(text, cause, raised=_condition_of_rows(error))
 
 
 def _of_python(message: str, text: str | None = None) -> JobError | None:
@@ -83,6 +98,27 @@ def _of_python(message: str, text: str | None = None) -> JobError | None:
     where = f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
     class_ = raised.partition(":")[0].strip() if _by_rows(frames) else ""
     return JobError(text or message, _one_line(raised) + where, _BY_PYTHON, class_)
+
+
+def _of_dead_worker(text: str) -> JobError | None:
+    """Read that a Python worker died, which Spark shows as the end of a connection; else None."""
+    if not any(words in text for words in _OF_PYTHON_RUNNER):
+        return None
+    fatal = _FATAL.search(text)
+    if fatal is None and not any(_CONNECTION_ENDED.match(line) for line in _started_by(text)):
+        return None
+    how = (
+        f"a Python worker died: {fatal[1].strip()}"
+        if fatal
+        else "a Python worker died: a signal or os._exit() ended it"
+    )
+    return JobError(text, _one_line(how), _WORKER_DIED)
+
+
+def _started_by(text: str) -> list[str]:
+    """Return the innermost causes of a Java error: as ``Caused by``, or as the last line."""
+    causes = [line.removeprefix("Caused by: ") for line in text.splitlines() if line.startswith("Caused by: ")]
+    return [*causes[-1:], _innermost(text)]
 
 
 def _by_rows(frames: Sequence[tuple[str, ...]]) -> bool:
@@ -121,9 +157,9 @@ def _causes(error: Py4JJavaError) -> str:
     return "\n".join(texts) or str(error)
 
 
-def _innermost(error: Py4JJavaError) -> str:
+def _innermost(causes: str) -> str:
     """Return the first line of what started it: the rest is Spark wrapping it up."""
-    return next(line for line in reversed(_causes(error).splitlines()) if line.strip())
+    return next((line for line in reversed(causes.splitlines()) if line.strip()), "")
 
 
 def failed_partitions(context: SparkContext, group: str) -> tuple[int, ...]:

@@ -85,6 +85,43 @@ def test_a_message_that_quotes_a_long_record_is_cut():
     assert len(read_job_error(PySparkException("x" * 100_000)).cause) < 700
 
 
+DEAD = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0: \
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting
+	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
+Caused by: {cause}
+	at java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+
+Driver stacktrace:"""
+
+
+@pytest.mark.parametrize(
+    "cause",
+    ["java.io.EOFException", "java.net.SocketException: Connection reset", "java.io.IOException: Broken pipe"],
+)
+def test_the_end_of_a_connection_to_a_python_worker_is_the_workers_death(cause):
+    found = read_job_error(PySparkException(DEAD.format(cause=cause)))
+    assert found.cause == "a Python worker died: a signal or os._exit() ended it"
+    assert "out-of-memory killer" in found.remedy
+
+
+def test_a_signal_that_python_has_seen_is_named():
+    crashed = DEAD.format(cause="java.io.EOFException").replace("Consider", "Fatal Python error: Segmentation fault\n")
+    assert read_job_error(PySparkException(crashed)).cause == "a Python worker died: Segmentation fault"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The runner takes the error of a step in front of a worker's for the worker's end.
+        DEAD.format(cause="java.lang.ArithmeticException: division by zero"),
+        # A database's connection, in a DataFrame of the user's.
+        "org.postgresql.util.PSQLException\nCaused by: java.net.SocketException: Connection reset",
+    ],
+)
+def test_other_ends_are_not_taken_for_a_workers_death(text):
+    assert "worker died" not in read_job_error(PySparkException(text)).cause
+
+
 def traceback(*frames, raised="ValueError: no"):
     lines = "\n".join(f'  File "{file}", line 3, in {function}' for file, function in frames)
     return f"Traceback (most recent call last):\n{lines}\n{raised}\n"
