@@ -68,7 +68,7 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
                 "starting with brokers",
                 "RUNNING after",
                 "generation 1, 1 process",
-                "stopped after .* 4 tasks handed over",
+                "stopped after .* 4 tasks released",
             )
             for words in reported:
                 assert re.search(rf"^\d\d:\d\d:\d\d {delays}.*: {words}", log.read_text(), re.MULTILINE), (

@@ -77,7 +77,7 @@ def test_the_tutorial(kafka, make_topic, consumed, wait_until, tmp_path):
         assert answer.splitlines()[-1] in PAGE.splitlines()
         second.terminate()
         assert second.wait(200) == 0, said()
-        assert "tasks handed over" in logs[1].read_text()
+        assert "tasks released" in logs[1].read_text()
 
 
 def processes(log):

@@ -145,7 +145,6 @@ def _instances(group: dict[str, Any]) -> Table:
         counts: dict[str, int] = defaultdict(int)
         for task in view["tasks"]:
             counts["restoring" if task["role"] == "created" else task["role"]] += 1
-        lag = sum(task["lag"] or 0 for task in view["tasks"] if task["role"] == "active")
         stale = one["problem"] is not None
         state = Text(printable(f"was {view['state']}, {one['age']:.0f} s ago" if stale else view["state"]))
         newest = view["batches"][-1]["ms"].get("triggerExecution") if view["batches"] else None
@@ -153,11 +152,18 @@ def _instances(group: dict[str, Any]) -> Table:
             label,
             state,
             *(str(counts[role]) for role in ("active", "restoring", "standby", "warming")),
-            f"{lag:,.0f}",
+            _lag(view["tasks"]),
             _rate(view["history"]),
             "-" if newest is None else f"{newest:,.0f}",
         )
     return table
+
+
+def _lag(tasks: list[dict[str, Any]]) -> str:
+    """Return how many records of input are not processed yet; of tasks that do not run yet it is not known."""
+    own = [task for task in tasks if task["role"] not in {"standby", "warming"}]
+    known = [task["lag"] for task in own if task["role"] == "active" and task["lag"] is not None]
+    return f"{sum(known):,.0f}" if len(known) == len(own) else "unknown"
 
 
 def _rate(history: list[list[float]]) -> str:
@@ -197,7 +203,8 @@ def _tasks(group: dict[str, Any], most: int | None) -> Table:
     for process in columns:
         table.add_column(Text(printable(process)))
     for name in shown:
-        where = Text(f"{lag(name):,.0f}")
+        runs = any(task["role"] == "active" and task["lag"] is not None for task, _ in places[name].values())
+        where = Text(f"{lag(name):,.0f}") if runs else Text("unknown")
         if name in missing:
             where = Text("✕ nowhere", style="bold red")
         elif name in unknown:

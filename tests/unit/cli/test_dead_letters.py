@@ -60,6 +60,7 @@ def test_a_replay_is_said_in_words():
 
 
 def test_wrong_usage(capsys):
-    for words in (["list"], ["show", "letters"], ["replay", "letters", "--bootstrap-servers", "h:1", "--execute", "no"]):
+    at = ["--bootstrap-servers", "h:1"]
+    for words in (["list"], ["show", "letters"], ["replay", "letters", *at, "--execute", "no"]):
         assert command_line.run(["dead-letters", *words]) == 2
         capsys.readouterr()

@@ -110,6 +110,17 @@ def test_late_rows_are_said_and_are_no_error(shown):
     assert "4 late rows were dropped in the newest micro-batches" in out
 
 
+def test_the_lag_of_a_task_that_does_not_run_is_unknown(shown):
+    _, out = shown(
+        instance(tasks=[task("0_0", "running", 5), task("0_1", "restoring", 9)]),
+        plan=["0_0", "0_1"],
+        members={"aaaaaaaa": ""},
+    )
+    assert re.search(r"aaaaaaaa +RUNNING +1 +1 +0 +0 +unknown", out)
+    assert re.search(r"0_0 +5 +● active", out)
+    assert re.search(r"0_1 +unknown +◐ restoring", out)
+
+
 @pytest.mark.parametrize("url", ["ftp://here:1", "http://", "http://here:many", "http://here:99999"])
 def test_what_is_no_address_is_refused(url, capsys):
     assert command_line.run(["top", url, "--once"]) == 1

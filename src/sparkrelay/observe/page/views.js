@@ -55,7 +55,11 @@ function samples(view, age = 0) {
 
 const rate = (view) => samples(view).at(-1)?.[2] ?? null;
 const tasksOf = (view, ...roles) => view.tasks.filter((task) => roles.includes(task.role));
-const lagOf = (view) => tasksOf(view, "active").reduce((sum, task) => sum + (task.lag ?? 0), 0);
+// Of tasks that do not run yet it is not known: null.
+const lagOf = (view) => tasksOf(view, "restoring", "created").length || tasksOf(view, "active").some((task) => task.lag === null)
+  ? null : tasksOf(view, "active").reduce((sum, task) => sum + task.lag, 0);
+const lagWords = (views) => views.map(lagOf).includes(null)
+  ? "unknown" : number(views.reduce((total, view) => total + lagOf(view), 0));
 
 export function draw(group, filter) {
   document.title = `${group.application} – SparkRelay`;
@@ -118,7 +122,7 @@ function drawInstances(group) {
     ["Instances that answer", `${views.length} of ${group.instances.length}`],
     ["Tasks running", `${number(sum((view) => tasksOf(view, "active").length))} of ${number(group.instances[0].view.plan.length)}`],
     ["Restoring", number(sum((view) => tasksOf(view, "restoring", "created").length))],
-    ["Lag", number(sum(lagOf))],
+    ["Lag", lagWords(views)],
     ["Records/s", few(sum(rate))],
     ["Late rows", number(late), amber(late)],
     ["Stores on disk", bytes(sum((view) => view.tasks.reduce((total, task) => total + (task.state_bytes ?? 0), 0)))],
@@ -131,7 +135,7 @@ function drawInstances(group) {
     return [label(one) + one.address, [
       name, { words: state, name: !hasPage(one) ? "unknown" : fresh(one) && view.alive ? "" : "nowhere" }, count("active"),
       count("restoring", "created"), count("standby"), count("warming"),
-      numeric(view ? number(lagOf(view)) : "–"), numeric(view ? few(rate(view)) : "–"),
+      numeric(view ? lagWords([view]) : "–"), numeric(view ? few(rate(view)) : "–"),
       one.age === null ? "never" : fresh(one) && one.age < 10 ? "now" : `${number(one.age)} s ago`,
       long([one.problem, view?.trouble].filter(Boolean).join("; ")),
     ]];
@@ -194,7 +198,7 @@ function drawFlow(group) {
   const answered = group.instances.filter((one) => one.view !== null);
   const series = answered.map((one, at) => ({ name: label(one), at, samples: samples(one.view, one.age), stale: !fresh(one) }));
   const views = answered.filter(fresh).map((one) => one.view);
-  text(byId("lag-now"), number(views.reduce((total, view) => total + lagOf(view), 0)));
+  text(byId("lag-now"), lagWords(views));
   text(byId("rate-now"), few(views.reduce((total, view) => total + (rate(view) ?? 0), 0)));
   chart(byId("lag-chart"), series, 1);
   chart(byId("rate-chart"), series, 2);

@@ -74,7 +74,7 @@ class Console:
             self._say("stopping")
         elif new == NOT_RUNNING and self._stopping is not None:
             since, active = self._stopping
-            self._say(f"stopped after {now - since:.1f} s: {_counted(active, 'task')} handed over")
+            self._say(f"stopped after {now - since:.1f} s: {_counted(active, 'task')} released")
         elif new == ERROR:
             self._say(f"ERROR after {now - self._began:.0f} s; awaitTermination() and exception() have the cause")
         if new in {NOT_RUNNING, ERROR}:
@@ -100,7 +100,7 @@ class Console:
             total = sum(now.totals.records.values())
             trouble = "" if now.trouble is None else f"; {now.trouble}"
             self._say(
-                f"{now.state}: {total - records:,} records in the last {self._interval:.0f} s, lag {_lag(now):,}, "
+                f"{now.state}: {total - records:,} records in the last {self._interval:.0f} s, lag {_lag(now)}, "
                 f"{_tasks(now)}{trouble}"
             )
             records = total
@@ -119,6 +119,10 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _lag(now: InstanceSnapshot) -> int:
-    """Return records of input that are not processed yet, as far as known."""
-    return sum(t.lag or 0 for thread in now.threads for t in thread.active_tasks if t.state == "running")
+def _lag(now: InstanceSnapshot) -> str:
+    """Return how many records of input are not processed yet; of tasks that do not run yet it is not known."""
+    tasks = [task for thread in now.threads for task in thread.active_tasks]
+    known = [task.lag for task in tasks if task.state == "running" and task.lag is not None]
+    if len(known) < len(tasks):
+        return f"at least {sum(known):,}" if known else "unknown"
+    return f"{sum(known):,}" if tasks or now.ready else "unknown"

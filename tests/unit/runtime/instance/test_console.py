@@ -28,6 +28,8 @@ class Instance:
     def __init__(self):
         self.counters = Counters()
         self.trouble = None
+        self.ready = True
+        self.active = task("0_0", "running", 1200), task("0_1", "restoring", 50_000)
 
     def records(self, count):
         self.counters.batch(
@@ -35,13 +37,12 @@ class Instance:
         )
 
     def __call__(self):
-        active = task("0_0", "running", 1200), task("0_1", "restoring", 50_000)
         thread = ThreadMetadata(
-            "t", "RUNNING", "p", None, "c", "m", "r", frozenset(), "a", active, (task("0_2", "standby", 3),)
+            "t", "RUNNING", "p", None, "c", "m", "r", frozenset(), "a", self.active, (task("0_2", "standby", 3),)
         )
         fields = {"application_id": "delays", "state": "RUNNING", "alive": True, "trouble": self.trouble}
         if "ready" in InstanceSnapshot.__dataclass_fields__:
-            fields["ready"] = True
+            fields["ready"] = self.ready
         return InstanceSnapshot(**fields, threads=(thread,), totals=self.counters.totals())
 
 
@@ -83,7 +84,7 @@ def test_a_life_is_a_few_lines(make, capsys):
     assert running.endswith(" s: 2 active tasks, 1 standby")
     assert stopping == "delays: stopping"
     assert stopped.startswith("delays: stopped after ")
-    assert stopped.endswith(" s: 2 tasks handed over")
+    assert stopped.endswith(" s: 2 tasks released")
 
 
 def test_a_failure_says_where_its_cause_is(make, capsys):
@@ -108,9 +109,29 @@ def test_once_a_minute_it_says_how_it_is(make, instance, capsys, wait_until):
     console.start("brokers b:9092")
     wait_until(lambda: len(lines) > 2 or lines.extend(said(capsys)), "nothing was said")
     assert lines[1] == (
-        "delays: RUNNING: 61,234 records in the last 0 s, lag 1,200, 2 active tasks, 1 standby; no broker answers"
+        "delays: RUNNING: 61,234 records in the last 0 s, lag at least 1,200, 2 active tasks, 1 standby; "
+        "no broker answers"
     )
     assert " 0 records in the last" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("active", "ready", "lag"),
+    [
+        ((task("0_0", "running", 3), task("0_1", "running", 4)), True, "lag 7,"),
+        ((task("0_0", "running", 0),), True, "lag 0,"),
+        ((task("0_0", "running", None), task("0_1", "running", 4)), True, "lag at least 4,"),
+        ((task("0_0", "created", None), task("0_1", "restoring", 9)), False, "lag unknown,"),
+        ((), False, "lag unknown,"),
+        ((), True, "lag 0,"),
+    ],
+)
+def test_the_lag_of_tasks_that_do_not_run_is_unknown(active, ready, lag, make, instance, capsys, wait_until):
+    instance.active, instance.ready = active, ready
+    console, lines = make(interval=0.01), []
+    console.start("brokers b:9092")
+    wait_until(lambda: len(lines) > 1 or lines.extend(said(capsys)), "nothing was said")
+    assert lag in lines[1]
 
 
 def test_its_thread_ends_with_the_instance(make, instance, capsys, wait_until):
