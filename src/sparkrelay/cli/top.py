@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import sys
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -35,6 +36,7 @@ _STYLES: Final = {
     "warming": "magenta",
 }
 _MOST_STORIES: Final = 5
+_NOT_ASKED: Final = 2
 #: Lines that everything but the tasks takes.
 _BESIDE_TASKS: Final = 22
 _FEWEST_TASKS: Final = 5
@@ -54,14 +56,20 @@ def top(
     url
         Any instance's page, such as http://localhost:9404.
     once
-        Show it once and end; the exit code is 1 if something is not as it should be.
+        Show it once and end; the exit code is 1 if something is not as it should be, and 2 if the instance could not
+        be asked.
     interval
         Seconds between two looks.
     """
     if not 0.1 <= interval <= 3_600:
         raise ConfigException(f"--interval={interval} must be 0.1 to 3600 seconds")
     if once:
-        group = _ask(url)
+        try:
+            group = _ask(url)
+        except (ConfigException, StreamsException) as error:
+            # 1 means that the group was asked, and has a problem.
+            print(f"sparkrelay: {printable(str(error))}", file=sys.stderr)
+            return _NOT_ASKED
         Console().print(_rendered(group, most_tasks=None))
         return 1 if _trouble(group) else None
     screen = Console()

@@ -123,7 +123,7 @@ def test_the_lag_of_a_task_that_does_not_run_is_unknown(shown):
 
 @pytest.mark.parametrize("url", ["ftp://here:1", "http://", "http://here:many", "http://here:99999"])
 def test_what_is_no_address_is_refused(url, capsys):
-    assert command_line.run(["top", url, "--once"]) == 1
+    assert command_line.run(["top", url, "--once"]) == 2
     assert "is no address of a page" in capsys.readouterr().err
 
 
@@ -149,10 +149,10 @@ def test_odd_answers_are_refused(answer, capsys):
         return [json.dumps(answer()).encode()]
 
     with HttpServer(application, host="127.0.0.1", port=0, name="odd") as server:
-        assert command_line.run(["top", f"127.0.0.1:{server.port}", "--once"]) == 1
+        assert command_line.run(["top", f"127.0.0.1:{server.port}", "--once"]) == 2
     assert "Ask another instance" in capsys.readouterr().err
 
 
 def test_nobody_there(capsys):
-    assert command_line.run(["top", f"127.0.0.1:{own_port()}", "--once"]) == 1
+    assert command_line.run(["top", f"127.0.0.1:{own_port()}", "--once"]) == 2
     assert "refused" in capsys.readouterr().err
