@@ -14,6 +14,7 @@ from sparkrelay.datasources.cluster import Cluster, require_committed
 from sparkrelay.datasources.key_values import message_keys, partition_of
 from sparkrelay.datasources.tables import Store, described, of_another, stores, stores_by_name, table
 from sparkrelay.errors import ConfigException
+from sparkrelay.runtime.queries.store_keys import value_example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -108,8 +109,10 @@ def key_of(found: StoredTable, texts: Sequence[str]) -> dict[str, Any]:
     """
     names = found.spec.keys
     if not 0 < len(texts) <= len(names):
+        examples = " ".join(_example(found.spec.output.field(name).type) for name in names)
         raise ConfigException(
-            f"{len(texts)} values for the key of store {found.store.name!r}, which has the columns {', '.join(names)}"
+            f"{len(texts)} values for the key of store {found.store.name!r}, which has the columns {', '.join(names)}: "
+            f"write 1 to {len(names)} values, such as {examples}"
         )
     return {
         name: _value(name, found.spec.output.field(name).type, text) for name, text in zip(names, texts, strict=False)
@@ -127,8 +130,17 @@ def _value(name: str, kind: pa.DataType, text: str) -> Any:
             return {field.name: _value(field.name, field.type, str(said[field.name])) for field in kind}
         return pa.scalar(text).cast(kind).as_py()
     except (pa.ArrowException, ValueError, LookupError, TypeError, RecursionError) as error:
-        how = "hexadecimal digits" if pa.types.is_binary(kind) else "JSON" if pa.types.is_struct(kind) else str(kind)
-        raise ConfigException(f"{text!r} is no value of the key's column {name!r}; write {how}") from error
+        raise ConfigException(
+            f"{text!r} is not a value of the key's column {name!r}, {kind}: write it like {_example(kind)}"
+        ) from error
+
+
+def _example(kind: pa.DataType) -> str:
+    """Return a value as people write it on a command line: in quotes for the shell, where that needs some."""
+    if pa.types.is_binary(kind):
+        return "4e4c0a (hexadecimal)"
+    value = value_example(kind)
+    return f"'{json.dumps(value)}'" if isinstance(value, dict | list) else str(value).replace("True", "true")
 
 
 def _matching(batch: pa.RecordBatch, key: Mapping[str, Any]) -> pa.Array:

@@ -121,7 +121,7 @@ def test_tables_are_what_spark_makes_of_the_input(session, kafka, instance, make
     wanted = expected_minutes.where(F.col("window.start") == F.lit(window.start)).where("shop = 'north'")
     assert in_order(state("minutes", key=key)) == in_order(wanted)
     for options, words in (
-        ({"key": '["north", 1]', "storeName": "minutes"}, "no key of store 'minutes', which has the columns window"),
+        ({"key": '["north", 1]', "storeName": "minutes"}, "not a key of store 'minutes', which has the columns window"),
         ({"key": "a", "keys": '["a"]'}, "not both"),
         ({"keys": "a"}, 'keys=.a. must be a JSON array of 1 to 1,000 keys, such as ..ada", "bob".'),
     ):

@@ -213,7 +213,7 @@ def test_what_is_refused(pair, caplog, capfd):
         ("/stores/totals/x?stale=yes", 400, "true or false"),
         ("/stores/totals/x?max_lag=-1", 400, "whole number"),
         ("/stores/totals?isolation=dirty", 400, "read_uncommitted"),
-        ("/stores/shops/x", 400, "it is no JSON"),
+        ("/stores/shops/x", 400, "it is not JSON. As text a key is written as"),
         ("/stores/minutes?from=tomorrow", 400, "is no time"),
         ("/stores/totals/x?from=1", 501, "has no windows"),
         ("/stores/totals/" + "x" * 100_000, 414, "at most"),

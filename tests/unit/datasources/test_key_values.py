@@ -76,6 +76,6 @@ def test_the_partitions_of_wanted_keys():
 
 def test_a_key_of_other_columns_is_refused():
     with pytest.raises(
-        SerializationException, match=r"no key of store 'counts', which has the columns shop \(string\)"
+        SerializationException, match=r"not a key of store 'counts', which has the columns shop \(string\)"
     ):
         WantedKeys(spec_of(), ['["a"]'])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec
 
-from sparkrelay.datasources.table_reader import key_of
+from sparkrelay.datasources.table_reader import _example, key_of
 from sparkrelay.datasources.tables import Store, StoredTable
 from sparkrelay.errors import ConfigException
 
@@ -51,12 +51,27 @@ def test_values_are_read_by_the_types_of_the_columns():
     ],
 )
 def test_what_is_no_value_is_refused(kind, text):
-    with pytest.raises(ConfigException, match="no value of the key's column 'k0'"):
+    with pytest.raises(ConfigException, match="not a value of the key's column 'k0', .*: write it like "):
         key_of(table_of(kind), [text])
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.int32(), pa.bool_(), pa.date32(), pa.float64(), WINDOW, TIME])
+def test_what_an_error_says_to_write_is_read(kind):
+    assert key_of(table_of(kind), [_example(kind).strip("'")])["k0"] is not None
+
+
+def test_an_error_shows_the_json_of_a_window():
+    with pytest.raises(ConfigException) as refused:
+        key_of(table_of(pa.string(), WINDOW), ["NL", "today"])
+    assert str(refused.value).endswith(
+        """: write it like '{"start": "2024-05-01T12:00:00Z", "end": "2024-05-01T12:10:00Z"}'"""
+    )
+
+
 def test_more_values_than_columns_are_refused():
-    with pytest.raises(ConfigException, match="2 values for the key of store 'counts', which has the columns k0"):
+    with pytest.raises(
+        ConfigException, match="2 values for the key of store 'counts', which has the columns k0: write 1 to 1"
+    ):
         key_of(table_of(pa.string()), ["a", "b"])
     with pytest.raises(ConfigException, match="0 values"):
         key_of(table_of(pa.string()), [])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.specs import StateSpec
 
-__all__ = ["StoreKeys", "as_milliseconds"]
+__all__ = ["StoreKeys", "as_milliseconds", "key_example", "value_example"]
 
 #: Times of windows are microseconds of 64 bits.
 _LATEST_MS: Final = ((1 << 63) - 1) // 1000
@@ -85,7 +85,7 @@ class StoreKeys:
             value = json.loads(text)
         except (ValueError, RecursionError):
             if len(schema) != 1:
-                raise self._misfit(schema, text, "it is no JSON") from None
+                raise self._misfit(schema, text, "it is not JSON") from None
             # A time or a date need no quotes.
             value = text
         named = dict(zip(schema.names, self._json_values(value, schema), strict=True))
@@ -144,8 +144,38 @@ class StoreKeys:
     def _misfit(self, schema: pa.Schema, key: Any, why: str) -> SerializationException:
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
         return SerializationException(
-            f"{str(key)[:200]!r} is no key of store {self.spec.store!r}, which has the columns {columns}: {why}"
+            f"{str(key)[:200]!r} is not a key of store {self.spec.store!r}, which has the columns {columns}: {why}. "
+            f"As text a key is written as {key_example(schema)}"
         )
+
+
+def key_example(schema: pa.Schema) -> str:
+    """Return a key as people write it in a path or an option: JSON, but for a string that is the whole key."""
+    if len(schema) == 1 and pa.types.is_string(schema.field(0).type):
+        return "the string as it is, NL"
+    return json.dumps(
+        [value_example(field.type) for field in schema] if len(schema) > 1 else value_example(schema[0].type)
+    )
+
+
+def value_example(kind: pa.DataType) -> Any:
+    """Return a value of a type, as JSON has it."""
+    if pa.types.is_struct(kind):
+        ends = {"start": "2024-05-01T12:00:00Z", "end": "2024-05-01T12:10:00Z"} if _is_window(kind) else {}
+        return {one.name: ends.get(one.name, value_example(one.type)) for one in kind}
+    if pa.types.is_list(kind):
+        return [value_example(kind.value_type)]
+    if pa.types.is_boolean(kind):
+        return True
+    if pa.types.is_integer(kind):
+        return 7
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return 7.5
+    if pa.types.is_date(kind):
+        return "2024-05-01"
+    if pa.types.is_timestamp(kind):
+        return "2024-05-01T12:00:00Z"
+    return "TkwK" if pa.types.is_binary(kind) else "NL"
 
 
 def as_milliseconds(time: dt.datetime | int | None, what: str) -> int | None:

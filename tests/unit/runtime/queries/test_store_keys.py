@@ -12,7 +12,7 @@ from tests.doubles.state_steps import state_spec
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract.specs import WatermarkSpec
-from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds
+from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds, key_example
 from sparkrelay.runtime.worker.operators.store_search import key_spans
 
 TIME = pa.timestamp("us", "UTC")
@@ -45,8 +45,31 @@ def rows(batch):
      (pa.struct([("day", pa.date32())]), {"day": NEW_YEAR})],
 )  # fmt: skip
 def test_nothing_of_a_key_is_cut_off(kind, key):
-    with pytest.raises(SerializationException, match=r"is no key of store .*(no whole number|integer|time of day)"):
+    with pytest.raises(SerializationException, match=r"is not a key of store .*(no whole number|integer|time of day)"):
         keys_of(("k", kind)).columns(key)
+
+
+KINDS = [
+    *(pa.string(), pa.int64(), pa.int8(), pa.bool_(), pa.float64(), pa.decimal128(22, 2), pa.date32(), TIME),
+    *(WINDOW, pa.binary(), pa.list_(pa.int32()), pa.struct([("shop", pa.string()), ("n", pa.int32())])),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_key_that_an_error_shows_is_a_key(kind):
+    alone, beside = keys_of(("k", kind)), keys_of(("k", kind), ("user", pa.string()))
+    with pytest.raises(
+        SerializationException, match=r"is not a key of store .*As text a key is written as \["
+    ) as refused:
+        beside.from_text("NL")
+    assert beside.from_text(str(refused.value).rpartition("is written as ")[2]).num_rows == 1
+    assert alone.from_text(key_example(alone.schema)).num_rows == 1
+
+
+def test_a_key_of_a_path_that_is_not_json_shows_the_json_that_is_wanted():
+    with pytest.raises(SerializationException) as refused:
+        SHOP.from_text("NL")
+    assert str(refused.value).endswith(': it is not JSON. As text a key is written as ["NL", 7]')
 
 
 @pytest.mark.parametrize(("kind", "key"), [(pa.int64(), 2.0), (pa.date32(), NEW_YEAR.date()), (pa.int8(), Decimal(7))])
@@ -131,10 +154,10 @@ def test_a_key_may_come_as_text(keys, text, row):
         (NUMBER, "three", "n"),
         (NUMBER, "null", "never null"),
         (NUMBER, "[1, 2]", "n"),
-        (SHOP, "ada", "no JSON"),
+        (SHOP, "ada", "not JSON"),
         (SHOP, "3", "it has 1 values"),
         (SHOP, '["ada", "three"]', "shop"),
-        (SHOP, "[" * 10_000, "no JSON"),
+        (SHOP, "[" * 10_000, "not JSON"),
         (WINDOWED, '[{"start": "2026-01-01T00:00:00Z"}, "a"]', "window: its fields are start, end, and not start"),
         (WINDOWS, '{"begin": 1, "end": 2}', "window: its fields are start, end, and not begin, end"),
     ],
