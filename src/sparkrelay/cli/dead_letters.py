@@ -15,6 +15,7 @@ from sparkrelay.cli.command_config import (
     Execute,
     read_properties,
 )
+from sparkrelay.errors import ConfigException
 from sparkrelay.printable import printable
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ _LONGEST_BYTES = 2_000
 def list_(topic: Topic, *, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None) -> int:
     """Say how many letters there are of each source topic and exception, and what the newest one says."""
     with _opened(topic, bootstrap_servers, command_config) as letters:
-        for line in summary(letters.read()):
+        # All of them first: a topic that is no dead letter topic is only known at its end.
+        for line in [*summary(_of_letters(topic, letters.read()))]:
             print(line)
     return 0
 
@@ -55,7 +57,7 @@ def show(
     """Show the newest letters: where each is from, what went wrong, its key, value and headers."""
     with _opened(topic, bootstrap_servers, command_config) as letters:
         # One partition comes behind the other; of all of them the newest are wanted.
-        newest = sorted(_newest(letters.read(), last), key=lambda letter: letter.timestamp)[-last:]
+        newest = sorted(_newest(_of_letters(topic, letters.read()), last), key=lambda letter: letter.timestamp)[-last:]
         for letter in newest if last > 0 else ():
             print("\n".join(described(letter)), end="\n\n")
     return 0
@@ -128,6 +130,24 @@ def _opened(topic: str, bootstrap_servers: str, command_config: Any) -> DeadLett
     from sparkrelay.runtime.instance.dead_letters import DeadLetters  # noqa: PLC0415 - it loads Arrow
 
     return DeadLetters({**read_properties(command_config), "bootstrap.servers": bootstrap_servers}, topic)
+
+
+def _of_letters(topic: str, records: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+    """Yield the records of a dead letter topic; after the last one, refuse a topic that has records and no letter.
+
+    Raises:
+        ConfigException: it is not a dead letter topic.
+    """
+    seen, letters = 0, 0
+    for record in records:
+        seen += 1
+        letters += record.is_letter
+        yield record
+    if seen and not letters:
+        raise ConfigException(
+            f"topic {topic!r} is not a dead letter topic: it has {seen:,} records, and none of them has the headers of "
+            "a dead letter (__streams.errors.topic, ...); give the topic that errors.dead.letter.queue.topic.name names"
+        )
 
 
 def _newest(letters: Iterable[DeadLetter], count: int) -> Iterator[DeadLetter]:

@@ -1,7 +1,10 @@
 """What the command line says of dead letters, whatever somebody has written into them."""
 
+import pytest
+
 from sparkrelay.cli import app as command_line
-from sparkrelay.cli.dead_letters import described, replayed, summary
+from sparkrelay.cli.dead_letters import _newest, _of_letters, described, replayed, summary
+from sparkrelay.errors import ConfigException
 from sparkrelay.runtime.instance.dead_letters import DeadLetter, Replay
 from sparkrelay.types import TopicPartition
 
@@ -33,6 +36,17 @@ def test_a_summary_has_a_line_for_each_topic_and_exception():
     assert lines[0].endswith("...")
     assert lines[1].split()[:3] == ["1", "?", "?"]
     assert list(summary([])) == ["no letters"]
+
+
+@pytest.mark.parametrize("read", [summary, lambda letters: _newest(letters, 10)])
+def test_an_ordinary_topic_is_not_shown_as_dead_letters(read):
+    ordinary = letter(source=None, source_offset=None, exception="", message="")
+    with pytest.raises(ConfigException) as refused:
+        list(read(_of_letters("orders", [ordinary] * 1200)))
+    assert str(refused.value).startswith("topic 'orders' is not a dead letter topic: it has 1,200 records, and none")
+    assert "errors.dead.letter.queue.topic.name" in str(refused.value)
+    assert list(read(_of_letters("letters", [])))[:1] in (["no letters"], [])
+    assert list(read(_of_letters("letters", [ordinary, letter()])))
 
 
 def test_a_letter_is_shown_as_text_where_it_is_some():

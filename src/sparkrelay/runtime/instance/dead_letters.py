@@ -89,6 +89,11 @@ class DeadLetter:
     trace: str
 
     @property
+    def is_letter(self) -> bool:
+        """True if its headers are those of a dead letter; other records have been written by somebody else."""
+        return self.source is not None or bool(self.exception)
+
+    @property
     def replayable(self) -> bool:
         """True if it can be written back: it says where to, and that is no internal topic.
 
