@@ -97,8 +97,8 @@ def _read(value: Any, kind: pa.DataType, where: str) -> Any:
 
 
 def _wrong(value: Any, kind: pa.DataType, where: str) -> Misfit:
-    shown = str(value) if isinstance(value, _Number) else json.dumps(value, default=str)
-    return Misfit(f"field {where} is {_kind_of(value)}, not {kind}: {_shown(shown)}")
+    # As the record has it: numbers inside of it are numbers, and letters are letters.
+    return Misfit(f"field {where} is {_kind_of(value)}, not {kind}: {_shown(_as_java(_compact(value)))}")
 
 
 def _kind_of(value: Any) -> str:

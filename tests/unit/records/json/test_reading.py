@@ -214,6 +214,14 @@ def test_only_few_rows_are_read_one_by_one(monkeypatch):
         (b'{"time":"yesterday"}', "field time is not an ISO-8601 timestamp: yesterday"),
         (b'{"time":"2013-02-29T00:00:00Z"}', "field time is not an ISO-8601 timestamp: 2013-02-29T00:00:00Z"),
         (b'{"time":{}}', "field time is an object, not int64: {}"),
+        # As the record has it.
+        (b'{"dep_delay":[1, "1", 2.50]}', 'field dep_delay is an array, not double: [1,"1",2.50]'),
+        (
+            b'{"dep_delay":{"a": 1e3, "b": [null, true]}}',
+            'field dep_delay is an object, not double: {"a":1e3,"b":[null',
+        ),
+        ('{"dep_delay":["Zürich"]}'.encode(), 'field dep_delay is an array, not double: ["Zürich"]'),
+        (rb'{"dep_delay":["\ud800"]}', 'field dep_delay is an array, not double: ["?"]'),
     ],
 )
 def test_what_is_wrong_is_said(value, reason):
