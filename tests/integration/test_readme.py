@@ -65,6 +65,7 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
             # Behind Python's last line, Spark's JVM may say something of its own while it ends.
             assert re.search(r"^KeyboardInterrupt", log.read_text(), re.MULTILINE), log.read_text()
             reported = (
+                "compiling .* steps? in .* legs?",
                 "starting with brokers",
                 "RUNNING after",
                 "generation 1, 1 process",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.observe.snapshot import InstanceSnapshot
     from sparkrelay.runtime.instance.lifecycle import State
+    from sparkrelay.topology import Topology
 
 __all__ = ["Console"]
 
@@ -50,6 +51,12 @@ class Console:
         self._began = 0.0
         self._was_running = False
         self._stopping: tuple[float, int] | None = None
+
+    def compiling(self, topology: Topology) -> None:
+        """Say that the steps are compiled: a large pipeline takes a while, and would seem to hang."""
+        legs = (*topology.legs, *topology.global_tables)
+        steps = sum(len(leg.before) + len(leg.after) + (leg.stateful_step is not None) for leg in legs)
+        self._say(f"compiling {_counted(steps, 'step')} in {_counted(len(legs), 'leg')}")
 
     def start(self, what: str) -> None:
         """Say that the instance starts, and with what; from now on say once a minute how it is."""

@@ -105,6 +105,7 @@ class KafkaStreams(Queryable):
             show=self._console.show,
         )
         self._spark = spark
+        self._console.compiling(self._context.topology)
         self._processes = self._make_processes(spark)
         self._queries = parts.InstanceQueries(
             self._context,

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.observe.counters import Counters
 from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata, ThreadMetadata
 from sparkrelay.runtime.instance.console import Console
@@ -85,6 +86,16 @@ def test_a_life_is_a_few_lines(make, capsys):
     assert stopping == "delays: stopping"
     assert stopped.startswith("delays: stopped after ")
     assert stopped.endswith(" s: 2 tasks released")
+
+
+def test_it_says_how_much_is_compiled(make, capsys):
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("user"), value=Json("n int")).where("n > 0")
+    rows.groupBy("user").count().to("counts")
+    make().compiling(builder.build())
+    rows.to("out")
+    make().compiling(builder.build())
+    assert said(capsys) == ["delays: compiling 3 steps in 1 leg", "delays: compiling 4 steps in 2 legs"]
 
 
 def test_a_failure_says_where_its_cause_is(make, capsys):
