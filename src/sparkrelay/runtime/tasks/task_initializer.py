@@ -24,6 +24,7 @@ from sparkrelay.runtime.tasks.ranges import source_offsets
 from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.header import replaced_topics
 from sparkrelay.types import TopicPartition
 
@@ -337,10 +338,11 @@ class TaskInitializer:
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a while.
             now = time.monotonic()
+            text = TopicNames(self._config.application_id).explain(error)
             if now - since >= longest:
-                raise
+                raise UnknownTopicException(text) from error
             self._missing[topics] = since, now
-            raise TimeoutException(str(error)) from error
+            raise TimeoutException(text) from error
 
     def _latest(self, partition: TopicPartition) -> bool:
         """Return whether a partition without a position starts at its end."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
+
+from sparkrelay.errors import UnknownTopicException
 
 __all__ = ["INTERNAL_SUFFIXES", "TopicNames"]
 
@@ -33,3 +36,20 @@ class TopicNames:
     def is_internal(self, topic: str) -> bool:
         """Return whether a topic looks like one of the application's own. Another's name may begin as ours does."""
         return topic.startswith(f"{self.application_id}-") and topic.endswith(INTERNAL_SUFFIXES)
+
+    def explain(self, error: Exception) -> str:
+        """Return an error's text; where it says that an internal topic is missing, also what to do about that."""
+        names = rf"{re.escape(self.application_id)}-([\w.-]+?)({'|'.join(INTERNAL_SUFFIXES)})\b"
+        found = re.search(names, str(error)) if isinstance(error, UnknownTopicException) else None
+        if found is None:
+            return str(error)
+        store, suffix = found.groups()
+        if suffix == "-repartition":
+            what, lost = "a repartition topic", "rows between two steps"
+        else:
+            what, lost = f"the changelog of store {store!r}", "its rows on other disks"
+        return (
+            f"{error} {found[0]!r} is {what}, which the application creates itself. If somebody deleted it, {lost} are "
+            f"lost: stop all instances, and start the application over, sparkrelay reset --application-id "
+            f"{self.application_id} ..."
+        )

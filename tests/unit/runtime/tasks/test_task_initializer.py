@@ -287,6 +287,16 @@ def test_a_topic_that_a_broker_does_not_know_is_waited_for_but_not_for_ever(made
         initializer.initialize([task])
 
 
+def test_a_changelog_that_was_deleted_is_named_as_one(made, broker):
+    initializer = made("earliest")
+    broker.missing = {"app-s-changelog"}
+    changelog = TopicPartition("app-s-changelog", 0)
+    with pytest.raises(TimeoutException) as refused:
+        initializer.initialize([Task(ONE, (A,), {"s": changelog}, "/state/0_0", frozenset())])
+    assert "'app-s-changelog' is the changelog of store 's', which the application creates itself" in str(refused.value)
+    assert "sparkrelay reset --application-id app" in str(refused.value)
+
+
 def test_a_table_that_reuses_its_topic_is_restored_to_the_groups_offset_and_begins_there(made, broker, service):
     broker.group = {A: 40}
     initializer = made("earliest")
