@@ -204,4 +204,13 @@ class Environment:
             return StoreCorruptedException(
                 f"the state in {self._path} cannot be read ({text}); it must be rebuilt from its changelog"
             )
-        return StateStoreException(f"the state in {self._path} cannot be used: {text}")
+        if "already open in this process" in text:
+            return StateStoreException(
+                f"the state in {self._path} cannot be used: a Python worker of this Spark session still has it open, "
+                "under the name that the directory had before it was renamed. Rename it back, or end the session, "
+                "spark.stop(), and start a new one"
+            )
+        return StateStoreException(
+            f"the state in {self._path} cannot be used: {text}. Look whether this user may write there; if the files "
+            "are damaged, remove the directory: stores with a changelog are rebuilt from it"
+        )
