@@ -16,14 +16,25 @@ __all__ = ["Options"]
 class Options:
     """Options by their names in lower case, as Spark passes them on; those of Kafka's client begin with ``kafka.``.
 
+    Args:
+        options: as Spark passes them on.
+        what: the data source, for messages.
+        known: the options that it has.
+        of_path: the option that somebody means who writes ``load("name")``.
+
     Raises:
         ConfigException: one is unknown.
     """
 
-    def __init__(self, options: Mapping[str, str], what: str, known: Collection[str]) -> None:
+    def __init__(self, options: Mapping[str, str], what: str, known: Collection[str], *, of_path: str) -> None:
         self._options = {key.lower(): value for key, value in options.items()}
         self._what = what
         lower = {name.lower() for name in known}
+        if "path" in self._options:
+            path = self._options["path"]
+            raise ConfigException(
+                f'{what} has no path: in place of load("{path}") write option("{of_path}", "{path}").load()'
+            )
         for key in self._options:
             if key not in lower and not key.startswith("kafka."):
                 raise ConfigException(f"{what} has no option {key!r}{nearest(key, known)}")

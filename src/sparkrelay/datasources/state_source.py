@@ -17,6 +17,7 @@ from sparkrelay.datasources.cluster import Cluster, client_settings, require_com
 from sparkrelay.datasources.key_values import WantedKeys, key_texts
 from sparkrelay.datasources.live_store import Instances, LiveStore, find_store
 from sparkrelay.datasources.options import Options
+from sparkrelay.datasources.plain_errors import plain_errors
 from sparkrelay.datasources.projection import Projection, SpanPartition
 from sparkrelay.datasources.tables import StoredTable, table
 from sparkrelay.errors import ConfigException
@@ -55,11 +56,13 @@ class StateDataSource(DataSource):
         """Return the name of the format."""
         return "sparkrelay-state"
 
+    @plain_errors
     def schema(self) -> StructType:
         """Return the columns of the store's table, by what its changelog or an instance says."""
         found = self._table()
         return from_arrow_schema(found.schema if isinstance(found, LiveStore) else pa.schema(list(found.spec.output)))
 
+    @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads those of the columns that a schema names."""
         found = self._table()
@@ -70,7 +73,7 @@ class StateDataSource(DataSource):
         )
 
     def _keys(self, columns: Sequence[str]) -> list[str] | None:
-        return key_texts(Options(self.options, self.name(), _ALL_OPTIONS), columns)
+        return key_texts(Options(self.options, self.name(), _ALL_OPTIONS, of_path="storeName"), columns)
 
     def _settings(self) -> dict[str, Any]:
         settings = client_settings(self.options)
@@ -79,7 +82,7 @@ class StateDataSource(DataSource):
 
     def _table(self) -> StoredTable | LiveStore:
         if self._found is None:
-            options = Options(self.options, self.name(), _ALL_OPTIONS)
+            options = Options(self.options, self.name(), _ALL_OPTIONS, of_path="storeName")
             mode = options.get("mode", _MODES[0])
             if mode not in _MODES:
                 raise ConfigException(f"mode={mode!r} must be {' or '.join(_MODES)}")
@@ -119,6 +122,7 @@ class _StateReader(DataSourceReader):
         self._projection = Projection(schema, found.spec.output, f"store {found.store.name!r}")
         self._keys = None if keys is None else WantedKeys(found.spec, keys)
 
+    @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the changelog's partitions hold by now."""
         spans = self._table.store.spans
@@ -151,6 +155,7 @@ class _LiveReader(DataSourceReader):
         self._projection = Projection(schema, store.schema, f"store {store.name!r}")
         self._keys = keys
 
+    @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return the store's partitions, or one for all keys that are wanted."""
         if self._keys is not None:

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.cluster import Cluster, client_settings
 from sparkrelay.datasources.options import Options
+from sparkrelay.datasources.plain_errors import plain_errors
 from sparkrelay.datasources.projection import Projection, SpanPartition
 from sparkrelay.datasources.topic_offsets import read_offsets, spans_between
 from sparkrelay.errors import ConfigException
@@ -49,11 +50,13 @@ class TopicDataSource(DataSource):
         """Return the name of the format."""
         return "sparkrelay"
 
+    @plain_errors
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source."""
         self._checked()
         return from_arrow_schema(pa.schema(self._fields()))
 
+    @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads those of the columns that a schema names."""
         options = self._checked()
@@ -69,13 +72,13 @@ class TopicDataSource(DataSource):
         )
 
     def _checked(self) -> Options:
-        options = Options(self.options, self.name(), _OPTIONS)
+        options = Options(self.options, self.name(), _OPTIONS, of_path="subscribe")
         options.required("subscribe")
         client_settings(self.options)
         return options
 
     def _fields(self) -> list[pa.Field]:
-        said = Options(self.options, self.name(), _OPTIONS).get("includeHeaders", "false").lower()
+        said = Options(self.options, self.name(), _OPTIONS, of_path="subscribe").get("includeHeaders", "false").lower()
         if said not in {"true", "false"}:
             raise ConfigException(f'option("includeHeaders", {said!r}) must be true or false')
         return [*_FIELDS, KAFKA_SCHEMA.field("headers")] if said == "true" else list(_FIELDS)
@@ -91,6 +94,7 @@ class _TopicReader(DataSourceReader):
         self._ends = read_offsets("endingOffsets", end, refused="earliest")
         self._projection = projection
 
+    @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return what is to be read of each partition."""
         with Cluster(self._settings) as cluster:

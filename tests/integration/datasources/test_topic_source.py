@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 
 import pytest
 from confluent_kafka import Producer
@@ -102,3 +103,14 @@ def test_what_cannot_be_is_refused(session, kafka, make_topic, topics):
         PySparkException, match="unknown setting fetch.min.byte='1' of the consumer; did you mean 'fetch.min.bytes'"
     ):
         topics(topic, **{"kafka.fetch.min.byte": "1"})
+
+
+@pytest.mark.parametrize(("source", "option"), [("sparkrelay", "subscribe"), ("sparkrelay-state", "storeName")])
+def test_an_error_begins_with_its_message(source, option, session):
+    with pytest.raises(PySparkException) as refused:
+        session.read.format(source).load("nope")
+    first, *_ = str(refused.value).splitlines()
+    assert first.endswith(f'{source} has no path: in place of load("nope") write option("{option}", "nope").load()')
+    assert "Traceback" not in str(refused.value)
+    # The next error of another source, in a worker of its own, has its stack.
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ

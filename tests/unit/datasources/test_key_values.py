@@ -20,7 +20,7 @@ def spec_of(keys=KEYS, repartitioned_by=()):
 
 
 def texts(columns, **options):
-    return key_texts(Options(options, "sparkrelay-state", ("key", "keys")), columns)
+    return key_texts(Options(options, "sparkrelay-state", ("key", "keys"), of_path="storeName"), columns)
 
 
 def test_values_of_the_whole_key_make_a_message_key():

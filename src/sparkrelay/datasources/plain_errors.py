@@ -1,0 +1,48 @@
+"""Errors of data sources that begin with their message, not with a traceback.
+
+A data source runs in a Python worker, which writes an error as Python does: the stack first. Spark puts that into its
+own error, in which a user finds five hundred characters of our code before the sentence that matters. Spark's setting
+``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` leaves stacks out, but of the whole session. It reaches a
+worker as a variable of its environment, and a worker ends after an error: so we set it there, for our own errors.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from sparkrelay.errors import SparkRelayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["plain_errors"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_HIDES_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+#: The main modules of Python workers: Spark's, and ours for executors.
+_WORKERS: Final = ("pyspark.", "sparkrelay.runtime.worker.")
+
+
+def plain_errors(method: Callable[P, R]) -> Callable[P, R]:
+    """Have a worker write an error of ours without the stack; ``SPARKRELAY_TRACEBACK=1`` keeps it."""
+
+    @functools.wraps(method)
+    def plain(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except SparkRelayError:
+            if _in_worker() and not os.environ.get("SPARKRELAY_TRACEBACK"):
+                os.environ[_HIDES_TRACEBACK] = "1"
+            raise
+
+    return plain
+
+
+def _in_worker() -> bool:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith(_WORKERS)
