@@ -292,3 +292,21 @@ def test_what_is_not_kept_is_refused_with_its_line(spark):
             TopologyException, match=rf"test_aggregate_functions.py.*{name}\(i.*\) is not supported in agg"
         ):
             TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_what_an_error_advises_in_place_of_try_sum_works(spark):
+    def summing(builder, *aggregates):
+        rows = builder.stream("in", key=String("user"), value=Json("n bigint"))
+        rows.groupBy("user").agg(*aggregates).to("out", value=Json())
+        return builder.build()
+
+    for name in ("try_sum", "try_avg"):
+        with pytest.raises(TopologyException) as refused:
+            TopologyTestDriver(summing(StreamsBuilder(), F.expr(f"{name}(n)")), spark=spark)
+        assert "a result that leaves its type's range is an error here, not null" in str(refused.value)
+        assert """F.sum(F.col("n").cast("decimal(38,0)")) or F.avg(F.col("n").cast("double"))""" in str(refused.value)
+    wide = F.sum(F.col("n").cast("decimal(38,0)")).alias("s"), F.avg(F.col("n").cast("double")).alias("a")
+    with TopologyTestDriver(summing(StreamsBuilder(), *wide), spark=spark, batch="all") as driver:
+        driver.create_input_topic("in").pipe_rows([("a", {"n": (1 << 63) - 1})] * 2)
+        (record,) = driver.create_output_topic("out").read_rows()
+    assert (int(record["s"]), record["a"]) == (2 * ((1 << 63) - 1), float(1 << 63))

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AggregateCall", "AggregateCalls", "read_aggregates"]
 
+#: Where Spark's own error of an overflow advises try_sum and try_avg.
+_TRY: Final = (
+    "a result that leaves its type's range is an error here, not null. Take a type with a wider range, "
+    'F.sum(F.col("n").cast("decimal(38,0)")) or F.avg(F.col("n").cast("double"))'
+)
 #: Catalyst's aggregates of one column -> ours.
 _OF_ONE: Final = {
     "Sum": "sum",
@@ -229,7 +234,7 @@ def _parsed_call(expression: Any, where: str) -> AggregateCall:
     function = expression.aggregateFunction()
     found, text = kind(function), str(expression.sql())
     if str(function.prettyName()).startswith("try_"):
-        raise _unsupported(where, text)
+        raise _unsupported(where, text, _TRY)
     children = [_column(child) for child in items(function.children())]
     condition = _column(expression.filter().get()) if expression.filter().isDefined() else None
     distinct = bool(expression.isDistinct())
