@@ -402,7 +402,7 @@ def test_a_date_is_a_time_too(spark):
         ("ntz", r"'ntz' is timestamp_ntz; make one of it first.*cast\(\"timestamp\"\)"),
         ("s", "'s' is string"),
         ("other", r"'window' is window\(time, 0:01:00\), and the watermark before it of 'other'"),
-        ("gone", r"`gone`.*put withWatermark\(\) behind the step that renames the column"),
+        ("gone", r"`gone`.*write withWatermark\(\) after the step that renames it, with the new name"),
     ],
 )
 def test_what_is_no_time_of_the_window_is_refused(spark, column, message):
@@ -454,3 +454,20 @@ def test_a_window_of_local_times_is_refused(spark):
     rows.groupBy("k", F.window(F.col("at").cast("timestamp_ntz"), "1 hour")).count().to("out", value=Json())
     with pytest.raises(TopologyException, match=r"test_watermarks.py:\d+: 'window' is a window of timestamp_ntz"):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+@pytest.mark.parametrize("first", ["watermark", "rename"])
+def test_a_watermark_does_not_follow_a_renamed_column(spark, first):
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("k"), value=Json("t timestamp"))
+    if first == "watermark":
+        rows = rows.withWatermark("t", "1 minute").withColumnRenamed("t", "t2")
+    else:
+        rows = rows.withColumnRenamed("t", "t2").withWatermark("t2", "1 minute")
+    rows.groupBy("k", F.window("t2", "1 minute")).count().outputMode("append").to("out")
+    if first == "watermark":
+        words = "A watermark does not follow a column that is renamed, here"
+        with pytest.raises(TopologyException, match=words):
+            TopologyTestDriver(builder.build(), spark=spark)
+    else:
+        TopologyTestDriver(builder.build(), spark=spark).close()

@@ -290,8 +290,9 @@ def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Co
         field = checked(where, lambda: rows.select(name)).schema[0]
     except TopologyException as error:
         raise TopologyException(
-            f"{error}. It is read where rows are grouped, joined or waited for: put withWatermark() behind the step "
-            "that renames the column, and drop it later"
+            f"{error}. A watermark does not follow a column that is renamed, here, and needs the column until rows are "
+            "grouped, joined or deduplicated: write withWatermark() after the step that renames it, with the new name, "
+            "and drop the column later"
         ) from error
     if isinstance(field.dataType, StructType) and {"start", "end"} == {*field.dataType.names}:
         # Of a window that came from a grouping before this one; F.window() of it goes by the same time.
