@@ -183,7 +183,10 @@ def shared_columns(on: Any, call_site: CallSite) -> tuple[str, ...]:
         return columns
     hint = ""
     if any(map(is_column, columns)) or callable(on):
-        hint = "; conditions are for joins of two streams, else give both sides' columns the same name first"
+        hint = (
+            "; only joins of two streams take conditions. Give both sides' columns one name, such as "
+            'withColumnRenamed("cc", "c"), and join on="c"; what else must hold follows an inner join as where(...)'
+        )
     raise TopologyException(
         f'{call_site}: join() takes on= as the name of a column that both sides have, such as on="user", or a list of '
         f"names, not {on!r}{hint}"

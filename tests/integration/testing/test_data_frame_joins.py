@@ -105,3 +105,23 @@ def test_a_frame_that_turns_out_to_be_empty_lets_nothing_through_or_nulls(spark,
         found = [] if how == "inner" else ["p0", "p1"]
         assert [row["page"] for row in out.read_rows()] == found
         assert [row["count"] for row in driver.store("counts")] == ([] if how == "inner" else [2])
+
+
+@pytest.mark.parametrize("on", ["an expression", "a list of comparisons"])
+def test_a_condition_is_refused_with_a_way_that_works(spark, on):
+    columns = "cc string, lo int, hi int, name string"
+    rates = spark.createDataFrame([("NO", 0, 9, "old"), ("NO", 10, 99, "new")], columns)
+    condition = {
+        "an expression": lambda: F.expr("c = cc and n between lo and hi"),
+        "a list of comparisons": lambda: [F.col("c") == F.col("cc")],
+    }[on]()
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=String("k"), value=Json("c string, n int"))
+    with pytest.raises(TopologyException) as refused:
+        rows.join(rates, condition)
+    words = 'withColumnRenamed("cc", "c"), and join on="c"; what else must hold follows an inner join'
+    assert words in str(refused.value)
+    rows.join(rates.withColumnRenamed("cc", "c"), "c").where("n between lo and hi").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("in").pipe_input("a", {"c": "NO", "n": 12})
+        assert [row["name"] for row in driver.create_output_topic("out").read_rows()] == ["new"]
