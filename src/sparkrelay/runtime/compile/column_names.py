@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["columns_there_are"]
+__all__ = ["columns_there_are", "key_outside"]
 
 
 def columns_there_are(names: Sequence[str], missing: str) -> str:
@@ -18,3 +18,11 @@ def columns_there_are(names: Sequence[str], missing: str) -> str:
     text = ", ".join(names)
     alike = [name for name in names if name.casefold() == missing.casefold()]
     return f"{text}; upper and lower case count here: write {alike[0]!r}" if len(alike) == 1 else text
+
+
+def key_outside(name: str) -> str:
+    """Return how a column becomes the message key without being a field of the value."""
+    return (
+        f"For a key that is not in the value, leave key= out: rows keep their message key. Make {name!r} the key with "
+        f'repartition("{name}"), unless it is the key already, and then drop("{name}")'
+    )

@@ -60,7 +60,7 @@ from sparkrelay.records.formats import (
 from sparkrelay.records.formatted import columns_to_format, declared_schema
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.typed import json_to_columns
-from sparkrelay.runtime.compile.column_names import columns_there_are
+from sparkrelay.runtime.compile.column_names import columns_there_are, key_outside
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.aggregate.spec import COUNTED, IN_ORDER
@@ -417,15 +417,16 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     form = sink.value or (_as_it_is(rows["value"]) if raw and not sink.internal and "value" in rows.names else Json())
     for name in (*key, *([form.column_name("value")] if isinstance(form, OneColumn) else [])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
+            hint = f". {key_outside(name)}" if sink.key is not None and name in key and not sink.internal else ""
             raise TopologyException(
-                f"{where} writes column {name!r}, but the columns are {columns_there_are(rows.names, name)}"
+                f"{where} writes column {name!r}, but the columns are {columns_there_are(rows.names, name)}{hint}"
             )
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.column_name(place)], given, place, where)
     for given, names in ((sink.key, key), (form, without_kafka(rows).names)):
         if isinstance(given, RegistryFormat | CustomFormat):
-            _check_writable(rows, names, given, where)
+            _check_writable(rows, names, given, where, key if given is form else ())
         elif isinstance(given, Arrow) and given.column is not None:
             _check_rows_column(rows, given.column, where)
     if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
@@ -513,13 +514,17 @@ def _check_type(column: StructField, form: OneColumn, place: str, where: str) ->
     )
 
 
-def _check_writable(rows: StructType, names: Sequence[str], form: RegistryFormat | CustomFormat, where: str) -> None:
+def _check_writable(
+    rows: StructType, names: Sequence[str], form: RegistryFormat | CustomFormat, where: str, key: Sequence[str]
+) -> None:
     """Refuse columns that a schema does not take, or that leave out what it wants."""
     try:
         schema = arrow_schema(StructType([rows[name] for name in names]))
         columns_to_format(_no_rows(schema), form)
     except SerializationException as error:
-        raise TopologyException(f"{where}: {error}") from error
+        outside = [name for name in key if name in names and repr(name) in str(error)]
+        hint = f". {key_outside(outside[0])}" if outside else ""
+        raise TopologyException(f"{where}: {error}{hint}") from error
 
 
 def _check_values(columns: StructType, form: Format, where: str) -> None:
