@@ -409,6 +409,12 @@ class StreamsConfig:
     auto_offset_reset: str = setting(
         "earliest", "where a task without any position starts", choices=("earliest", "latest")
     )
+    on_data_loss: str = setting(
+        "fail",
+        "what tasks do whose next records were deleted unread: end with an error, or continue at the first one that is "
+        "left (SparkRelay's own)",
+        choices=("fail", "continue"),
+    )
     session_timeout_ms: int = setting(45_000, "a silent instance counts as dead after this, ms", least=1_000)
     heartbeat_interval_ms: int = setting(500, "members learn of a rebalance within this, ms (Kafka: 3000)", least=50)
     max_poll_interval_ms: int = setting(

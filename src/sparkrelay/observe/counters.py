@@ -55,6 +55,7 @@ class Totals:
         records: offsets of each input topic that committed batches passed.
         rows_written: rows written to sink and repartition topics by batches that went well.
         skipped: records of each input topic that were left out by an exception handler.
+        lost: offsets of each input topic whose records were deleted before anybody had read them.
         late: rows that each store's step dropped because they arrived after the watermark or the table's history.
         restored: changelog records that restores and standbys have applied.
         reopened: times a task was initialized again because a batch left it in doubt.
@@ -69,6 +70,7 @@ class Totals:
     records: Mapping[str, int]
     rows_written: int
     skipped: Mapping[str, int]
+    lost: Mapping[str, int]
     late: Mapping[str, int]
     restored: int
     reopened: int
@@ -84,6 +86,7 @@ class Counters:
         self._batches = self._commits = self._rebalances = Durations()
         self._records: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._lost: Counter[str] = Counter()
         self._late: Counter[str] = Counter()
         self._rows_written = self._restored = self._reopened = 0
         self._errors: Counter[str] = Counter({"batch": 0, "broker": 0, "thread": 0})
@@ -115,6 +118,11 @@ class Counters:
             self._errors["batch"] += failed
             self._last_batch_at = at
 
+    def lost(self, records: Mapping[str, int]) -> None:
+        """Count offsets of input topics whose records were deleted unread."""
+        with self._lock:
+            self._lost.update(records)
+
     def rebalance(self, seconds: float) -> None:
         """Count a finished rebalance."""
         with self._lock:
@@ -140,6 +148,7 @@ class Counters:
                 records=MappingProxyType(dict(self._records)),
                 rows_written=self._rows_written,
                 skipped=MappingProxyType(dict(self._skipped)),
+                lost=MappingProxyType(dict(self._lost)),
                 late=MappingProxyType(dict(self._late)),
                 restored=self._restored,
                 reopened=self._reopened,

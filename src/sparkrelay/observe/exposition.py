@@ -123,6 +123,14 @@ def _of_totals(totals: Totals) -> Iterator[Metric]:
     for topic, count in sorted(totals.skipped.items()):
         skipped.add_metric([topic], count)
     yield skipped
+    lost = CounterMetricFamily(
+        "sparkrelay_lost_records",
+        "Offsets whose records were deleted before they were read (on.data.loss=continue).",
+        labels=["topic"],
+    )
+    for topic, count in sorted(totals.lost.items()):
+        lost.add_metric([topic], count)
+    yield lost
     late = CounterMetricFamily(
         "sparkrelay_late_rows",
         "Rows dropped because they arrived after the watermark, or after the table's history.",

@@ -79,6 +79,37 @@ def test_records_that_expired_are_passed_over(
     wait_for_table(topics[1], counts(a=10, b=5), streams)
 
 
+def test_records_that_expired_are_passed_over_by_the_application_itself(
+    ran_before, topics, kafka, produce, instance, wait_for_table, wait_until, caplog
+):
+    """With `on.data.loss=continue`, after a stop and while it runs."""
+
+    def purge(before):
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        (purged,) = admin.delete_records([Theirs(topics[0], 0, before)]).values()
+        purged.result(LONG)
+
+    produce(topics[0], [("b", {"n": n}) for n in range(10)])
+    purge(15)
+    streams = instance(counting(*topics), {"on.data.loss": "continue"})
+    streams.start()
+    wait_for_table(topics[1], counts(a=10, b=5), streams)
+    assert f"{topics[0]}-0: the records 10 to 14 were deleted before task 0_0 has read them" in caplog.text
+    # Nothing is read while it is paused.
+    streams.pause()
+    produce(topics[0], [("b", {"n": n}) for n in range(10)])
+    purge(23)
+    streams.resume()
+    wait_for_table(topics[1], counts(a=10, b=12), streams)
+    assert streams.exception() is None
+    assert dict(streams._context.progress.counters.totals().lost) == {topics[0]: 5 + 3}
+    assert streams.stop(LONG)
+    produce(topics[0], [("b", {"n": n}) for n in range(10)])
+    with instance(counting(*topics)) as streams:
+        streams.start()
+        wait_for_table(topics[1], counts(a=10, b=22), streams)
+
+
 def test_an_offset_carries_the_id_of_its_topic(ran_before, topics, kafka, command, application_id):
     for to, wanted in [("latest", 10), ("3", 3), ("1970-01-01T00:00:04.5Z", 4), ("2100-01-01T00:00:00Z", 10)]:
         assert command("set", "--topic", topics[0], "--partitions", "0", "--to", to, "--execute")[0] == 0

@@ -72,6 +72,7 @@ def busy(snapshot):
     counters.batch(
         at=1_700_000_001.5, seconds=99.0, commit_seconds=None, records={}, rows_written=0, reopened=0, failed=False
     )
+    counters.lost({"orders": 40})
     counters.rebalance(1.5)
     counters.restored(1234)
     counters.error("broker")

@@ -60,6 +60,7 @@ def test_totals(busy):
     assert samples["sparkrelay_commit_seconds_count",] == 1
     assert samples["sparkrelay_records_total", ("topic", "orders")] == 90
     assert samples["sparkrelay_rows_written_total",] == 7
+    assert samples["sparkrelay_lost_records_total", ("topic", "orders")] == 40
     assert samples["sparkrelay_late_rows_total", ("store", "windows")] == 3
     assert samples["sparkrelay_late_rows_total", ("store", "joined")] == 0, "so that the first late row is an increase"
     assert samples["sparkrelay_replayed_records_total",] == 1234

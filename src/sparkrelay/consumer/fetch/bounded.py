@@ -384,7 +384,8 @@ def _error(part: Fetched, asked: str) -> KafkaException:
         return OffsetOutOfRangeException(
             f"{asked}: the log does not have it. It may have been removed by retention or by deleting records; "
             "set the group's offset to one that is there: sparkrelay offsets set --topic "
-            f"{part.partition.topic} --partitions {part.partition.partition} --to earliest ..."
+            f"{part.partition.topic} --partitions {part.partition.partition} --to earliest ... Or have the application "
+            "pass over what is gone, with on.data.loss=continue"
         )
     return broker_error(part.error_code, asked, needs="READ")
 

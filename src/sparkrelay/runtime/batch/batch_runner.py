@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sparkrelay.errors import (
     CommitFailedException,
     KafkaException,
+    OffsetOutOfRangeException,
     ProducerFencedException,
     SchemaRegistryException,
     SparkRelayError,
@@ -143,6 +144,7 @@ class BatchRunner:
         skipped_records: Path | None = None,
         failing: FailingRecords | None = None,
         new_partitions: NewPartitions | None = None,
+        passes_over_lost: bool = False,
     ) -> None:
         """Prepare the runner.
 
@@ -158,6 +160,7 @@ class BatchRunner:
                 skipped; None where none may be.
             failing: finds records that make batches fail; None where such a batch ends the instance.
             new_partitions: asks brokers whether source topics have grown; None where none can.
+            passes_over_lost: True if a batch whose records are gone is to be chosen anew (``on.data.loss=continue``).
         """
         self._jobs = jobs
         self._residency = residency
@@ -170,6 +173,7 @@ class BatchRunner:
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
         self._failing = failing
         self._new_partitions = new_partitions
+        self._passes_over_lost = passes_over_lost
         self._number = 0
 
     def prewarm(
@@ -430,7 +434,9 @@ class BatchRunner:
         producers = [task.producer for task, _ in work.values() if task.producer is not None]
         answers = self._transactions.abort(producers, self._group_id)
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next shows which.
-        mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
+        lost = self._passes_over_lost and not any(task.attempt.intended for task, _ in work.values())
+        gone = OffsetOutOfRangeException if lost else ()
+        mends = failed is None or isinstance(failed, (ProducerFencedException, gone)) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
         if not mends and any(isinstance(answer, Exception) for answer in answers.values()):
             # Nor is what a zombie meets: repartition records, say, are deleted once the new owner is done with them.
@@ -455,7 +461,7 @@ class BatchRunner:
                 fatal = reason
             elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
                 outcome.reinitialize[id_] = reason
-            elif reason is bystander or isinstance(reason, _NO_FAILURES) or _passes(reason):
+            elif reason is bystander or isinstance(reason, (*_NO_FAILURES, gone)) or _passes(reason):
                 outcome.again[id_] = reason
             elif self._expects(reason) or task.failed() > self._retries or not _worth_another_try(reason):
                 fatal = reason

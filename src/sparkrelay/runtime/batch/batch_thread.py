@@ -10,11 +10,14 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from sparkrelay.client.admin import EARLIEST
 from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import (
     KafkaException,
+    OffsetOutOfRangeException,
     SparkRelayError,
     StreamsException,
     TimeoutException,
@@ -29,6 +32,8 @@ from sparkrelay.runtime.topics.retention import RetentionWatch
 from sparkrelay.state.header import replaced_topics
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner, Ranges
     from sparkrelay.runtime.batch.failing_records import FailingRecords
@@ -179,6 +184,7 @@ class BatchThread:
         try:
             outcome = self._batch(tasks)
             if outcome is not None and outcome.again:
+                self._pass_over_lost(tasks, outcome.again)
                 self._look_at_topics(tasks)
             elif outcome is not None:
                 self._without_topics = 0
@@ -271,6 +277,37 @@ class BatchThread:
         if not outcome.resident:
             return 0.0
         return min(outcome.cpu_seconds * 100 / self._config.batch_cpu_percent, _LONGEST_SPACING)
+
+    def _pass_over_lost(self, tasks: list[Task], again: Mapping[TaskId, Exception]) -> None:
+        """Have tasks whose next records were deleted go on at the first ones that are left, if that is why they failed.
+
+        Raises:
+            OffsetOutOfRangeException: the records that were not found are there.
+        """
+        lost = [task for task in tasks if isinstance(again.get(task.id), OffsetOutOfRangeException)]
+        if not lost:
+            return
+        first = self._topics.offsets({p: EARLIEST for task in lost for p in task.inputs}, timeout=self._longest_look)
+        passed: Counter[str] = Counter()
+        for task in lost:
+            for partition in task.inputs:
+                at = task.position.offsets[partition]
+                if first[partition] <= at:
+                    continue
+                log.warning(
+                    "%s: the records %d to %d were deleted before task %s has read them; it continues at %d "
+                    "(on.data.loss=continue)",
+                    partition,
+                    at,
+                    first[partition] - 1,
+                    task.id,
+                    first[partition],
+                )
+                task.pass_over(partition, first[partition])
+                passed[partition.topic] += first[partition] - at
+        if not passed:
+            raise again[lost[0].id]
+        self._progress.counters.lost(passed)
 
     def _look_at_topics(self, tasks: list[Task]) -> None:
         """See whether a batch failed because a topic is gone, was replaced, or has fewer partitions than it had."""

@@ -430,6 +430,12 @@ class Task:
             ranges = idle | ranges
         return ranges
 
+    def pass_over(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset, as the records before it are gone; what the batch under way took counts no more."""
+        self.position.skipped[partition] = self.position.offsets[partition]
+        self.position.offsets[partition] = offset
+        self.attempt.ranges = None
+
     def inputs_unknown(self, now: float) -> None:
         """Note that nobody could say whether there is input: that is no silence."""
         self.idle_watermarks.had_input(now)
@@ -517,6 +523,8 @@ class Task:
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         self.producer = producer
         self.position.offsets.update({partition: end for partition, (_, end) in self.attempt.ranges.items()})
+        for partition in self.attempt.ranges:
+            self.position.skipped.pop(partition, None)
         self.position.committed = self.position.batch
         # Nobody has initialized the task between the look and this commit, so all that was there is ours.
         self.copy.offsets |= self.copy.listed

@@ -587,3 +587,21 @@ def test_nobody_is_asked_for_tasks_without_state():
     runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=grown)
     outcome = runner.run(PreparedLegs(), tasks(), {}, {})
     assert (len(outcome.committed), grown.asked) == (2, [])
+
+
+@pytest.mark.parametrize("intended", [False, True])
+def test_a_batch_whose_records_are_gone_is_chosen_anew_where_that_is_wanted(intended):
+    """Not one of foreachBatch that somebody may have got already."""
+    work, transactions = tasks(), Transactions()
+    if intended:
+        task, ranges = work[ONE]
+        task.attempt.ranges, task.attempt.intended = ranges, True
+    jobs = Jobs(raised=OffsetOutOfRangeException("gone"))
+    runner = BatchRunner(jobs, transactions, "app", retries=2, passes_over_lost=True)
+    if intended:
+        with pytest.raises(OffsetOutOfRangeException):
+            runner.run(PreparedLegs(), work, {})
+        return
+    outcome = runner.run(PreparedLegs(), work, {})
+    assert {type(reason) for reason in outcome.again.values()} == {OffsetOutOfRangeException}
+    assert (set(outcome.again), len(transactions.aborted)) == ({ONE, OTHER}, 2)

@@ -10,6 +10,7 @@ from tests.waiting import LONG
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import (
     DisconnectException,
+    OffsetOutOfRangeException,
     ProducerFencedException,
     SerializationException,
     StreamsException,
@@ -488,3 +489,21 @@ def test_brokers_that_wake_it_for_nothing_do_so_ever_less_often(bench, wait_unti
     wait_until(lambda: len(bench.topics.awaited) > 12, "it does not go on")
     pauses = [seconds for seconds in rests if seconds]
     assert pauses[:11] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.1, 0.1, 0.1, 0.002, 0.004]
+
+
+@pytest.mark.parametrize("first", [7, 0])
+def test_records_that_are_gone_are_passed_over(bench, wait_until, first):
+    """The runner gives the reason only where that is wanted. Records that are there after all end the thread."""
+    lost = OffsetOutOfRangeException("gone")
+    bench.topics.offsets = lambda wanted, *, timeout: dict.fromkeys(wanted, first)
+    bench.batches.outcomes = [BatchOutcome(again={ONE: lost})]
+    bench.write(ONE, 9)
+    bench.start()
+    if first == 0:
+        wait_until(lambda: bench.failure() is lost, "no failure")
+        return
+    wait_until(lambda: len(bench.batches.ran) == 2, "no second batch")
+    partition = TopicPartition("orders", 0)
+    assert bench.batches.ran == [{ONE: {partition: (0, 9)}}, {ONE: {partition: (7, 9)}}]
+    assert dict(bench.progress.counters.totals().lost) == {"orders": 7}
+    assert (bench.tasks[ONE].position.offsets, bench.tasks[ONE].position.skipped) == ({partition: 9}, {})
