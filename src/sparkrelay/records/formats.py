@@ -116,6 +116,8 @@ class Uuid(OneColumn):
 class Json(Format):
     """One JSON object a record.
 
+    Null fields are not written, neither at the top nor in structs; nulls in arrays and maps are.
+
     Attributes:
         schema: a Spark DDL string, such as ``"user string, amount double"``, or a ``StructType``. Needed for reading.
             For writing it must be None: the columns are written as they are.

@@ -57,7 +57,8 @@ class StreamsBuilder:
         """Read topics as a stream.
 
         Without formats the columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
-        timestampType, headers. With one they are the decoded fields, and those columns in a struct ``kafka``.
+        timestampType, headers. With one they are the decoded fields, and those columns in a struct ``kafka``. Tables
+        have no such struct.
 
         Args:
             topics: a topic or several, which must exist. To be grouped without a repartition topic between, several

@@ -461,8 +461,9 @@ class KTable(_RankedRows):
     def to_stream(self) -> KStream:
         """Return the changes as a stream, each a row of its own, as ``KTable.toStream`` of Kafka Streams.
 
-        It can be filtered change by change: the newest row of a group that passes stays in the sink, though newer ones
-        do not pass. Grouping it counts changes, not groups.
+        A key that changes several times in a micro-batch has one row, its last. The stream can be filtered change by
+        change: the newest row of a group that passes stays in the sink, though newer ones do not pass. Grouping it
+        counts changes, not groups.
         """
         node = StepNode(self._node, None, find_call_site())
         return KStream(self._record, self._record.add(node), Lineage())

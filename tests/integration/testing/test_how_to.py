@@ -13,6 +13,7 @@ from tests.docs_pages import run
 from tests.doubles.schema_registry import SchemaRegistryDouble
 
 from sparkrelay import Avro, CustomFormat, Json, Raw, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
 from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
 
@@ -20,7 +21,9 @@ pytestmark = pytest.mark.integration
 
 
 def test_the_page_s_test_passes(spark):
-    run("Test a pipeline")["test_totals"](spark)
+    names = run("Test a pipeline")
+    names["test_totals"](spark)
+    names["test_totals_of_one_micro_batch"](spark)
 
 
 def test_the_page_s_prices_are_aggregated(spark):
@@ -335,3 +338,125 @@ def test_the_page_s_orders_are_avro(spark):
             assert driver.create_output_topic("totals", value=Raw()).read_rows() == [
                 prefix(number) + b"\x06ada\x02" + struct.pack("<d", 2.5)
             ]
+
+
+# -- limits that pages name ------------------------------------------------------------------------------------------
+
+
+def test_updates_depend_on_where_micro_batches_end_and_the_last_row_does_not(spark):
+    builder = StreamsBuilder()
+    sums = builder.stream("clicks", key=String("user"), value=Json("n long")).groupBy("user")
+    table = sums.agg(F.sum("n").alias("sum"), name="sums")
+    table.to("sums", value=Json())
+    table.to_stream().groupBy("user").agg(F.count("*").alias("n"), name="changes").to("changes", value=Json())
+    for batch, updates in (("record", 3), ("all", 1)):
+        with TopologyTestDriver(builder.build(), spark=spark, batch=batch) as driver:
+            for n in (1, 2, 3):
+                driver.create_input_topic("clicks").pipe_input("ada", {"n": n})
+            rows = driver.create_output_topic("sums").read_rows()
+            assert (len(rows), rows[-1]["sum"]) == (updates, 6), batch
+            assert driver.create_output_topic("changes").read_rows()[-1]["n"] == updates, batch
+
+
+def test_rows_of_one_micro_batch_make_none_of_them_late(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("user"), value=Json("at timestamp")).withWatermark("at", "0 seconds")
+    clicks.groupBy("user", F.window("at", "1 minute")).agg(F.count("*").alias("n"), name="n").to("out", value=Json())
+    for batch, first in (("record", 1), ("all", 2)):
+        with TopologyTestDriver(builder.build(), spark=spark, batch=batch) as driver:
+            for minute in (0, 5, 0):
+                driver.create_input_topic("clicks").pipe_input("ada", {"at": f"2026-01-01T00:0{minute}:00Z"})
+            assert driver.create_output_topic("out").read_rows()[0]["n"] == first, batch
+
+
+def test_a_join_without_history_finds_what_earlier_micro_batches_brought(spark):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=Json("city string"))
+    clicks = builder.stream("clicks", key=String("user"), value=Json("n long"))
+    clicks.join(users, "user", "left").to("out", value=Json())
+    for batch, city in (("record", "Oslo"), ("all", None)):
+        with TopologyTestDriver(builder.build(), spark=spark, batch=batch) as driver:
+            driver.create_input_topic("users").pipe_input("ada", {"city": "Oslo"}, timestamp=2000)
+            driver.create_input_topic("clicks").pipe_input("ada", {"n": 1}, timestamp=1000)
+            assert driver.create_output_topic("out").read_rows()[-1].get("city") == city, batch
+
+
+def test_the_last_of_final_windows_is_not_ranked(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F, "Window": Window}
+    topology = run("Rank final windows", **imports)["top_pages"]()
+    with TopologyTestDriver(topology, {"watermark.idle.ms": 60_000}, spark=spark) as driver:
+        clicks, best = driver.create_input_topic("clicks"), driver.create_output_topic("top-pages")
+        for second in (0, 70, 130, 190):
+            clicks.pipe_input("a", {"at": f"2026-01-01T00:0{second // 60}:{second % 60:02}Z"})
+
+        def ranked():
+            return [row["window"]["start"][14:16] for row in best.read_rows()]
+
+        assert ranked() == ["00", "01"], "the counts of minute 02 are final, and not ranked"
+        for found in (["02"], [], [], []):
+            driver.advance_wall_clock_time(dt.timedelta(minutes=10))
+            assert ranked() == found, "minute 03 is final by now, and nothing closes it in the ranking"
+
+
+def test_ranked_rows_of_windows_all_come_out_once_nothing_comes(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F, "Window": Window}
+    topology = run("Keep the best rows of each key", **imports)["highest_bids_of_windows"]()
+    with TopologyTestDriver(topology, {"watermark.idle.ms": 60_000}, spark=spark) as driver:
+        bids, best = driver.create_input_topic("bids"), driver.create_output_topic("highest-bids-of-windows")
+        bids.pipe_input("ada", {"auction": 1, "price": 2.0, "at": "2026-01-01T00:00:01Z"})
+        driver.advance_wall_clock_time(dt.timedelta(minutes=10))
+        assert [row["price"] for row in best.read_rows()] == [2.0]
+
+
+def test_headers_do_not_travel_by_themselves(spark):
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", key=String("user"), value=Json("n long"))
+    orders.to("plain", value=Json())
+    orders.withColumn("headers", F.col("kafka.headers")).to("named", value=Json(), headers="headers")
+    orders.groupBy("user").count().to("counts", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("orders").pipe_input("ada", {"n": 1}, headers=[("trace", b"7")])
+        found = {
+            name: driver.create_output_topic(name).read_records()[0].headers for name in ("plain", "named", "counts")
+        }
+        assert found == {"plain": (), "named": (("trace", b"7"),), "counts": ()}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda builder: builder.table("users", key=String("user"), value=Json("name string")),
+        lambda builder: builder.stream("users", key=String("user"), value=Json("name string")).to_table(),
+        lambda builder: builder.stream("users", key=String("user"), value=Json("name string")).groupBy("user").count(),
+    ],
+    ids=["table", "to_table", "agg"],
+)
+def test_a_table_has_no_struct_kafka(spark, table):
+    builder = StreamsBuilder()
+    table(builder).where("kafka.offset > 1").to("out", value=Json())
+    with pytest.raises(TopologyException, match=r"`kafka`"):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_null_fields_are_not_written_unless_the_step_writes_the_text(spark):
+    builder = StreamsBuilder()
+    notes = builder.stream(
+        "notes", key=String("user"), value=Json("note string, s struct<x long, y long>, l array<long>")
+    )
+    notes.to("json", value=Json())
+    text = F.to_json(F.struct("user", "note"), {"ignoreNullFields": "false"})
+    notes.select("user", text.alias("value")).to("text", key=String("user"), value=String("value"))
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("notes").pipe_input("ada", {"s": {"x": 1}, "l": [1, None]})
+        (written,) = driver.create_output_topic("json", value=Raw()).read_rows()
+        assert written == b'{"s":{"x":1},"l":[1,null],"user":"ada"}'
+        assert driver.create_output_topic("text", value=Raw()).read_rows() == [b'{"user":"ada","note":null}']
+
+
+def test_a_topic_is_written_and_read_in_a_chain(spark):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("user"), value=Json("n long")).where("n > 0").to("b", value=Json())
+    builder.stream("b", key=String("user"), value=Json("n long")).where("n > 1").to("c", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("a").pipe_rows([("u", {"n": n}) for n in range(3)])
+        assert [row["n"] for row in driver.create_output_topic("c").read_rows()] == [2]
