@@ -35,7 +35,8 @@ def test_the_tutorial(kafka, make_topic, consumed, wait_until, tmp_path):
         '.to("totals"': f'.to("{totals}"',
         '["totals"]': f'["{totals}"]',
         '"application.id": "totals"': f'"application.id": "{totals}"',
-        '"group.id": "check"': f'"group.id": "check-{totals}"',
+        '"group.id": "check"': f'"group.id": f"check-{totals}-{{os.getpid()}}"',
+        "import json\n": "import json\nimport os\n",
     }
     for name, script in SCRIPTS.items():
         assert f"`{name}`" in PAGE
@@ -58,13 +59,21 @@ def test_the_tutorial(kafka, make_topic, consumed, wait_until, tmp_path):
         return "\n".join(log.read_text() for log in logs)
 
     assert finished("make_orders.py") == (0, "")
+    early = tmp_path / "early.log"
     with (
+        early.open("wb") as e,
+        running(
+            tmp_path / "check.py", "orders.csv", "customer", "amount", stdout=subprocess.PIPE, stderr=e, **options
+        ) as checking,
         logs[0].open("wb") as a,
         logs[1].open("wb") as b,
         running(tmp_path / "pipeline.py", stdout=a, stderr=a, **options) as first,
         running(tmp_path / "pipeline.py", stdout=b, stderr=b, **options) as second,
     ):
         wait_until(both_run, said, 400)
+        # It was started before the pipeline, and waits.
+        waits = "waiting for topic totals: it has 0 of 20000 orders"
+        wait_until(lambda: waits in early.read_text().replace(f"topic {totals}:", "topic totals:"), early.read_text)
         with running(tmp_path / "load.py", "orders.csv", "customer", "20", **options) as load:
             wait_until(lambda: len(consumed(totals)) > 200, said, 200)
             first.kill()
@@ -75,6 +84,7 @@ def test_the_tutorial(kafka, make_topic, consumed, wait_until, tmp_path):
         code, answer = finished("check.py", "orders.csv", "customer", "amount")
         assert (code, answer.splitlines()[-1]) == (0, "20000 orders of 200 customers; wrong: none"), said()
         assert answer.splitlines()[-1] in PAGE.splitlines()
+        assert checking.communicate(timeout=300)[0] == answer, early.read_text()
         second.terminate()
         assert second.wait(200) == 0, said()
         assert "tasks released" in logs[1].read_text()
