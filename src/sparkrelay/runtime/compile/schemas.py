@@ -417,10 +417,10 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     form = sink.value or (_as_it_is(rows["value"]) if raw and not sink.internal and "value" in rows.names else Json())
     for name in (*key, *([form.column_name("value")] if isinstance(form, OneColumn) else [])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
-            hint = f". {key_outside(name)}" if sink.key is not None and name in key and not sink.internal else ""
-            raise TopologyException(
-                f"{where} writes column {name!r}, but the columns are {columns_there_are(rows.names, name)}{hint}"
-            )
+            there = columns_there_are(rows.names, name)
+            misspelt = name.casefold() in map(str.casefold, rows.names)
+            hint = f". {key_outside(name)}" if name in key and not (sink.internal or misspelt) else ""
+            raise TopologyException(f"{where} writes column {name!r}, but the columns are {there}{hint}")
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.column_name(place)], given, place, where)

@@ -78,7 +78,7 @@ def test_extremes_of_nested_values_are_not_supported_yet(function, kind):
 
 def test_errors_of_an_aggregate_name_the_column_of_the_result():
     argument, result = t.StructField("_argument_0", t.LongType()), t.StructField("total", t.LongType())
-    assert str(aggregate_spec("sum", [argument], result, "here")) == "total"
+    assert str(aggregate_spec("sum", [argument], result, "here")) == "total (sum)"
 
 
 def row(kind):
