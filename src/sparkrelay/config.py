@@ -260,6 +260,13 @@ class StreamsConfig:
     max_batch_records: int = setting(
         500_000, "records a task may take into one micro-batch (SparkRelay's own)", least=1, most=INT64_MAX
     )
+    max_batch_bytes: int = setting(
+        256 << 20,
+        "bytes that the records of a micro-batch may take, as fetched and decoded; one record may be larger "
+        "(SparkRelay's own)",
+        least=1 << 20,
+        most=INT64_MAX,
+    )
     max_decompressed_batch_bytes: int = setting(
         DECOMPRESSED_BATCH_BYTES,
         "most that one record batch may hold decompressed, bytes; a larger one ends the instance (SparkRelay's own)",

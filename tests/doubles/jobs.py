@@ -46,9 +46,9 @@ class Jobs:
         raise AssertionError("no test here has a DataFrame")
 
     def run_batch(self, frame, command, *, description):
+        self.command = command
         if self.raised is not None:
             raise self.raised
-        self.command = command
         tasks = [task for share in command.spark_partitions for task in share]
         first = min(task.task for task in tasks)
         return [

@@ -1,8 +1,12 @@
-"""How many records a task takes in one micro-batch: fewer after batches that outlasted their transactions.
+"""How many records a task takes in one micro-batch: fewer after batches that took too long, or too much memory.
 
 The broker aborts a transaction that is open for longer than ``transaction.timeout.ms``. Run again as it was, such a
 batch would be aborted for ever. So each time takes half as many records as the last one had; and if that does not help,
 because the time goes elsewhere, the instance ends with what to do about it.
+
+How many bytes records take shows only once they are fetched. A batch with more than ``max.batch.bytes`` is aborted as
+soon as it has read so many, and runs again with the records that fit. The next ones take no more, but for a try now and
+then.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import ProducerFencedException, StreamsException
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 
 if TYPE_CHECKING:
     from sparkrelay.runtime.batch.batch_runner import BatchOutcome
@@ -21,6 +26,10 @@ log = logging.getLogger(__name__)
 
 #: A batch that took no more than this share of the time may be followed by one of twice the records.
 _EASY: Final = 0.25
+#: What is left for records that are larger than those before.
+_FILLED: Final = 0.8
+#: After so many full batches twice as many records may fit.
+_FULL_BATCHES: Final = 50
 
 
 class BatchLimit:
@@ -37,6 +46,9 @@ class BatchLimit:
         self._timeout_ms = transaction_timeout_ms
         self._tries = tries
         self._outlasted = 0
+        #: Records that fit, by the last batch that was too large, and how many full batches there were since.
+        self._fitting = records
+        self._full = 0
         #: Records that a task may take in the next batch.
         self.records = records
 
@@ -50,14 +62,19 @@ class BatchLimit:
         Raises:
             StreamsException: batches outlast their transactions however few records they take.
         """
+        if self._too_large(outcome, taken):
+            return
         seconds = outcome.seconds.get("total", 0.0)
         timeout_seconds = self._timeout_ms / 1000
         fenced = [error for error in outcome.reinitialize.values() if isinstance(error, ProducerFencedException)]
         if not fenced or seconds < timeout_seconds:
             if outcome.committed:
                 self._outlasted = 0
+                self._full += taken >= self._fitting
+                if self._full >= _FULL_BATCHES:
+                    self._fitting, self._full = min(self._most, self._fitting * 2), 0
                 if seconds <= _EASY * timeout_seconds:
-                    self.records = min(self._most, self.records * 2)
+                    self.records = min(self._fitting, self.records * 2)
             return
         self._outlasted += 1
         if self._outlasted > self._tries:
@@ -78,3 +95,14 @@ class BatchLimit:
             self.records,
             before,
         )
+
+    def _too_large(self, outcome: BatchOutcome, taken: int) -> bool:
+        """Take fewer records from now on if a batch was aborted for its bytes; return whether it was."""
+        errors = [error for error in outcome.again.values() if isinstance(error, BatchTooLarge)]
+        if not errors:
+            return False
+        share = min(error.share for error in errors) / 1_000_000
+        self.records = self._fitting = max(1, min(taken - 1, int(taken * share * _FILLED)))
+        self._full = 0
+        log.info("%s: the next batches take %d records a task instead of %d", errors[0], self.records, taken)
+        return True

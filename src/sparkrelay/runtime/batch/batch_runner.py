@@ -33,6 +33,7 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.batch.shown_rows import print_rows
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
 from sparkrelay.runtime.topics.grown_sources import grown_source
@@ -102,7 +103,7 @@ class _SchemaFetched(StreamsException):
 
 
 #: What is no failure of a batch: its steps have not run, or run again with what is known now. None comes for ever.
-_NO_FAILURES: Final = (ClosedWorkerLent, JobCancelled, _SchemaFetched)
+_NO_FAILURES: Final = (BatchTooLarge, ClosedWorkerLent, JobCancelled, _SchemaFetched)
 
 
 @dataclass(slots=True)
@@ -145,6 +146,7 @@ class BatchRunner:
         failing: FailingRecords | None = None,
         new_partitions: NewPartitions | None = None,
         passes_over_lost: bool = False,
+        max_bytes: int = 0,
     ) -> None:
         """Prepare the runner.
 
@@ -160,6 +162,7 @@ class BatchRunner:
                 skipped; None where none may be.
             failing: finds records that make batches fail; None where such a batch ends the instance.
             new_partitions: asks brokers whether source topics have grown; None where none can.
+            max_bytes: ``max.batch.bytes``; 0 for any number.
             passes_over_lost: True if a batch whose records are gone is to be chosen anew (``on.data.loss=continue``).
         """
         self._jobs = jobs
@@ -174,6 +177,7 @@ class BatchRunner:
         self._failing = failing
         self._new_partitions = new_partitions
         self._passes_over_lost = passes_over_lost
+        self._max_bytes = max_bytes
         self._number = 0
 
     def prewarm(
@@ -352,6 +356,8 @@ class BatchRunner:
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
             kept = None if self._functions is None else self._functions.directory(self._number)
             command = BatchCommand(commands, partitions, self._global_tables, kept)
+            if not any(task.attempt.intended for task, _ in work.values()):
+                command = replace(command, max_bytes=self._max_bytes // sum(map(bool, shares)))
             if self._skipped_records is not None:
                 skipped = f"{self._skipped_records}-{self._number}"
                 command = replace(command, skipped_records=skipped, skips_of=plans.skips_of(legs))
@@ -435,8 +441,9 @@ class BatchRunner:
         answers = self._transactions.abort(producers, self._group_id)
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next shows which.
         lost = self._passes_over_lost and not any(task.attempt.intended for task, _ in work.values())
-        gone = OffsetOutOfRangeException if lost else ()
-        mends = failed is None or isinstance(failed, (ProducerFencedException, gone)) or _worth_another_try(failed)
+        gone = (OffsetOutOfRangeException,) if lost else ()
+        again = (*_NO_FAILURES, *gone)
+        mends = failed is None or isinstance(failed, (ProducerFencedException, *again)) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
         if not mends and any(isinstance(answer, Exception) for answer in answers.values()):
             # Nor is what a zombie meets: repartition records, say, are deleted once the new owner is done with them.
@@ -461,7 +468,7 @@ class BatchRunner:
                 fatal = reason
             elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
                 outcome.reinitialize[id_] = reason
-            elif reason is bystander or isinstance(reason, (*_NO_FAILURES, gone)) or _passes(reason):
+            elif reason is bystander or isinstance(reason, again) or _passes(reason):
                 outcome.again[id_] = reason
             elif self._expects(reason) or task.failed() > self._retries or not _worth_another_try(reason):
                 fatal = reason
@@ -476,6 +483,9 @@ class BatchRunner:
                 id_: fatal for id_ in work if id_ not in outcome.reinitialize and id_ not in outcome.again
             }
         for reason in dict.fromkeys(outcome.again.values()):
+            if isinstance(reason, BatchTooLarge):
+                # That is no failure, and the next batch's size is logged.
+                continue
             shared = [id_ for id_, its in outcome.again.items() if its is reason]
             log.warning("batch %d of %s failed and runs again: %s", self._number, name_tasks(shared), reason)
 

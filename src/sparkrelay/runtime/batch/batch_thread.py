@@ -26,6 +26,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
 from sparkrelay.runtime.batch.upstream import Upstream
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.tasks.ranges import require_inputs
 from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
 from sparkrelay.runtime.topics.retention import RetentionWatch
@@ -260,6 +261,9 @@ class BatchThread:
         self._progress.batch(work, outcome, listed_seconds=listed)
         taken = max(sum(stop - start for start, stop in ranges.values()) for _, ranges in work.values())
         self._limit.note(outcome, taken)
+        for id_, reason in outcome.again.items():
+            if isinstance(reason, BatchTooLarge):
+                work[id_][0].batch_narrowed(self._limit.records)
         self._retention.note(outcome.reports)
         return outcome
 

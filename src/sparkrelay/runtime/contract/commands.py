@@ -140,6 +140,7 @@ class BatchCommand:
         kept_rows: directory of this batch alone for rows that ``foreachBatch`` is to get, if any leg has one.
         skipped_records: the same for records that are skipped; None where none may be.
         skips_of: which leg speaks for the skipped records of a topic that several may read: leg and Kafka's name of it.
+        max_bytes: what the records of a leg may take in each Spark partition, as fetched and decoded; 0: anything.
     """
 
     spark_partitions: tuple[tuple[TaskCommand, ...], ...]
@@ -148,6 +149,7 @@ class BatchCommand:
     kept_rows: str | None = None
     skipped_records: str | None = None
     skips_of: frozenset[tuple[str, str]] = frozenset()
+    max_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

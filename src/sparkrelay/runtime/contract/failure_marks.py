@@ -25,7 +25,7 @@ from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.printable import printable
 from sparkrelay.types import TaskId
 
-__all__ = ["MisplacedTask", "WorkerFailure", "find_failure", "new_key", "without_marks"]
+__all__ = ["BatchTooLarge", "MisplacedTask", "WorkerFailure", "find_failure", "new_key", "without_marks"]
 
 _MARK: Final = re.compile(r"\[sparkrelay-failure:([A-Za-z0-9_-]{1,200000}={0,2}):([0-9a-f]{64})\]")
 _KEY_BYTES: Final = 32
@@ -37,10 +37,22 @@ class MisplacedTask(StreamsException):
     """A Spark task refused to run: it is on another executor than its state, or not the first of its kind."""
 
 
+class BatchTooLarge(StreamsException):
+    """A Spark task has read as many bytes as it may, and not all of its records.
+
+    Attributes:
+        share: the part of its records that fits, in millionths.
+    """
+
+    def __init__(self, message: str, share: int) -> None:
+        super().__init__(message)
+        self.share = share
+
+
 #: Every class that a mark may name.
 _CLASSES: Final = {
     one.__name__: one
-    for one in (MisplacedTask, *(getattr(errors, name) for name in errors.__all__))
+    for one in (BatchTooLarge, MisplacedTask, *(getattr(errors, name) for name in errors.__all__))
     if issubclass(one, SparkRelayError)
 }
 

@@ -16,9 +16,10 @@ from sparkrelay.records.encode import NO_TIMESTAMP
 from sparkrelay.records.formats import OneColumn
 from sparkrelay.records.formatted import format_to_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
-from sparkrelay.runtime.contract.failure_marks import WorkerFailure
+from sparkrelay.runtime.contract.commands import BatchCommand
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge, WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import drain, leg_tasks
+from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks
 from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.skipped_records import SkippedRecords
@@ -53,13 +54,16 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         return
     topic_ids = {topic: id_ for task in tasks for topic, id_ in task.topic_ids.items()}
     times: dict[TopicPartition, int] = {}
-    skipped = SkippedRecords(spec, tasks)
+    skipped, bytes_read = SkippedRecords(spec, tasks), BytesRead(ranges, current_command(BatchCommand).max_bytes)
     try:
         for partition, batch in _fetched(spec, ranges, topic_ids):
+            bytes_read.add(batch, batch.num_rows)
             batch = skipped.left_out(partition, batch)  # noqa: PLW2901 - from here on the others are not there
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
-                yield decoded_rows(spec, partition, batch, times, skipped)
+                rows = decoded_rows(spec, partition, batch, times, skipped)
+                bytes_read.add(rows)
+                yield rows
         skipped.close()
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
@@ -91,6 +95,35 @@ def decoded_rows(
         return _with_partition_time(spec, partition, _rows(spec, partition, raw, skipped), times)
     # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
     return _rows(spec, partition, _with_partition_time(spec, partition, raw, times), skipped)
+
+
+class BytesRead:
+    """What the records of a leg take in one Spark partition, as fetched and decoded.
+
+    Args:
+        ranges: what is read.
+        most: how many bytes it may take; 0: any number. A single record may be larger.
+    """
+
+    def __init__(self, ranges: Mapping[TopicPartition, tuple[int, int]], most: int) -> None:
+        self._records = sum(stop - start for start, stop in ranges.values())
+        self._most = most if self._records > len(ranges) else 0
+        self._bytes = self._read = 0
+
+    def add(self, rows: pa.RecordBatch, records: int = 0) -> None:
+        """Count rows, and how many records were fetched with them.
+
+        Raises:
+            BatchTooLarge: that is more than may be read.
+        """
+        self._bytes += rows.nbytes
+        self._read += records
+        if self._most and self._bytes > self._most:
+            raise BatchTooLarge(
+                f"{self._read:,} of {self._records:,} records take {self._bytes:,} bytes, as fetched and decoded, and "
+                f"max.batch.bytes allows {self._most:,} in a Spark partition",
+                share=int(1_000_000 * self._most / self._bytes * self._read / self._records),
+            )
 
 
 def _fetched(

@@ -5,6 +5,7 @@ import pytest
 from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.types import TaskId
 
 TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
@@ -83,3 +84,36 @@ def test_where_there_was_little_to_take_half_of_that_is_taken():
     assert limit.records == 2500
     limit.note(fenced(61), 0)
     assert limit.records == 1250, "one that ended windows alone says nothing of records"
+
+
+def too_large(share):
+    return BatchOutcome(again={TASK: BatchTooLarge("too large", share), OTHER: BatchTooLarge("too large", share * 2)})
+
+
+def test_a_batch_of_too_many_bytes_is_followed_by_those_that_fit():
+    limit = BatchLimit(100_000, 60_000, tries=3)
+    limit.note(too_large(50_000), 100_000)
+    assert limit.records == 4_000, "0.05 of them, and something is left for larger ones"
+    for _ in range(49):
+        limit.note(done(1), 4_000)
+        assert limit.records == 4_000
+    limit.note(done(1), 4_000)
+    assert limit.records == 8_000, "now and then more is tried"
+    limit.note(too_large(600_000), 8_000)
+    assert limit.records == 3_840
+
+
+def test_batches_of_too_many_bytes_get_smaller_until_they_have_one_record():
+    limit = BatchLimit(100, 60_000, tries=3)
+    limit.note(too_large(999_999), 2)
+    assert limit.records == 1
+    limit.note(too_large(1), 100)
+    assert limit.records == 1
+
+
+def test_batches_that_are_not_full_try_nothing():
+    limit = BatchLimit(100_000, 60_000, tries=3)
+    limit.note(too_large(50_000), 100_000)
+    for _ in range(200):
+        limit.note(done(1), 10)
+    assert limit.records == 4_000

@@ -25,6 +25,7 @@ from sparkrelay.runtime.batch import batch_runner
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.compile.prepared_legs import Wave
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.job_errors import JobError
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed, UserCodeFailed
 from sparkrelay.runtime.tasks.batch_notes import read_batch
@@ -605,3 +606,17 @@ def test_a_batch_whose_records_are_gone_is_chosen_anew_where_that_is_wanted(inte
     outcome = runner.run(PreparedLegs(), work, {})
     assert {type(reason) for reason in outcome.again.values()} == {OffsetOutOfRangeException}
     assert (set(outcome.again), len(transactions.aborted)) == ({ONE, OTHER}, 2)
+
+
+@pytest.mark.parametrize(("intended", "most"), [(False, 1000), (True, 0)])
+def test_a_batch_of_too_many_bytes_runs_again(intended, most):
+    """Not one of foreachBatch that must be the same in every try: it has no bound."""
+    work, transactions = tasks(), Transactions()
+    if intended:
+        task, ranges = work[ONE]
+        task.attempt.ranges, task.attempt.intended = ranges, True
+    jobs = Jobs(raised=BatchTooLarge("too large", 500_000))
+    outcome = BatchRunner(jobs, transactions, "app", retries=0, max_bytes=1000).run(PreparedLegs(), work, {})
+    assert {type(reason) for reason in outcome.again.values()} == {BatchTooLarge}
+    assert (set(outcome.again), len(transactions.aborted)) == ({ONE, OTHER}, 2)
+    assert jobs.command.max_bytes == most

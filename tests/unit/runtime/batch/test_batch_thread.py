@@ -22,6 +22,7 @@ from sparkrelay.runtime.batch.batch_runner import BatchOutcome
 from sparkrelay.runtime.batch.batch_thread import BatchThread
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.commands import LegReport
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.task_state import TaskState
@@ -507,3 +508,12 @@ def test_records_that_are_gone_are_passed_over(bench, wait_until, first):
     assert bench.batches.ran == [{ONE: {partition: (0, 9)}}, {ONE: {partition: (7, 9)}}]
     assert dict(bench.progress.counters.totals().lost) == {"orders": 7}
     assert (bench.tasks[ONE].position.offsets, bench.tasks[ONE].position.skipped) == ({partition: 9}, {})
+
+
+def test_a_batch_of_too_many_bytes_runs_again_with_the_records_that_fit(bench, wait_until):
+    bench.batches.outcomes = [BatchOutcome(again={ONE: BatchTooLarge("too large", 500_000)})]
+    bench.write(ONE, 100)
+    bench.start()
+    wait_until(lambda: len(bench.batches.ran) == 4, "no fourth batch")
+    partition = TopicPartition("orders", 0)
+    assert [batch[ONE][partition] for batch in bench.batches.ran] == [(0, 100), (0, 40), (40, 80), (80, 100)]

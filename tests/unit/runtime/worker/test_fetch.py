@@ -11,8 +11,9 @@ from sparkrelay.errors import SerializationException
 from sparkrelay.records.columns import KAFKA_SCHEMA
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.contract.specs import FetchSpec
-from sparkrelay.runtime.worker.fetch import _rows, decoded_rows
+from sparkrelay.runtime.worker.fetch import BytesRead, _rows, decoded_rows
 from sparkrelay.types import TopicPartition
 
 PARTITION_TIME = hidden_columns.PARTITION_TIME
@@ -110,3 +111,21 @@ def test_the_error_says_which_time(caplog):
     with caplog.at_level(logging.WARNING):
         timestamps(spec(), [(None, -5000)])
     assert "record in-2 at offset 100 does not decode: its timestamp, 1969-12-31T23:59:55.000," in caplog.text
+
+
+def of_bytes(count):
+    return pa.record_batch({"value": pa.array([b"x" * count])})
+
+
+def test_records_that_take_more_than_they_may_are_refused_with_the_part_that_fits():
+    bytes_read = BytesRead({TopicPartition("orders", 0): (0, 10)}, 1000)
+    bytes_read.add(of_bytes(400), records=1)
+    with pytest.raises(BatchTooLarge, match=r"2 of 10 records take 1,\d+ bytes, as fetched and decoded") as raised:
+        bytes_read.add(of_bytes(1000), records=1)
+    assert 100_000 < raised.value.share < 200_000, "two were read, and they are too many"
+
+
+@pytest.mark.parametrize(("stop", "most"), [(1, 1000), (10, 0)])
+def test_a_single_record_may_take_anything_and_so_may_all_without_a_bound(stop, most):
+    bytes_read = BytesRead({TopicPartition("orders", 0): (0, stop), TopicPartition("orders", 1): (5, 5 + stop)}, most)
+    bytes_read.add(of_bytes(5000), records=1)
