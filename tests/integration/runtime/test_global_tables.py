@@ -9,7 +9,8 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.errors import MissingSourceTopicException, SerializationException
+from sparkrelay.devkafka.topics import create_topic, delete_topic
+from sparkrelay.errors import MissingSourceTopicException, SerializationException, StreamsException
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -129,6 +130,24 @@ def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate,
     fill(produce, topics[0], dict.fromkeys([*CONTINENTS, *map(str, range(50))], "New"))
     with start() as streams:
         locate(streams, {"fr": "New", "49": "New", "50": None})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rows", [1, 30], ids=["shorter", "longer"])
+def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(start, topics, produce, locate, kafka, fails_with, rows):
+    """Its positions mean nothing in the new topic, and those who look into the copy have it open."""
+    fill(produce, topics[0])
+    streams = start()
+    locate(streams, {"fr": "Europe"})
+    delete_topic(kafka.bootstrap_servers, topics[0])
+    create_topic(kafka.bootstrap_servers, topics[0], partitions=3)
+    fill(produce, topics[0], {f"new{n}": "Pangaea" for n in range(rows)})
+    fails_with(
+        streams, StreamsException, rf"topic '{topics[0]}' of the global table 'geo' was deleted and created again"
+    )
+    streams.stop()
+    with start() as streams:
+        locate(streams, {"new0": "Pangaea", "fr": None})
 
 
 @pytest.mark.long

@@ -15,13 +15,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.client.transaction_calls import ProducerIdentity
-from sparkrelay.errors import IncompatibleTopologyException, MissingSourceTopicException, StateStoreException
+from sparkrelay.errors import (
+    IncompatibleTopologyException,
+    MissingSourceTopicException,
+    StateStoreException,
+    StreamsException,
+)
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import slice_of
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.topics.partition_counts import missing
+from sparkrelay.state.header import replaced_topics
 from sparkrelay.state.obsolete import ABANDONED_SECONDS
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -150,10 +156,21 @@ class GlobalTables:
                 self._open_anew(id_, error)
 
     def widen(self) -> None:
-        """Read the partitions, too, that topics got since their tables were opened."""
-        counts = self._topics.partition_counts([_topic(leg) for leg in self._legs.values()])
+        """Read the partitions, too, that topics got since their tables were opened.
+
+        Raises:
+            StreamsException: a topic was deleted and created again. Whoever looks into the copy has it open, so that it
+                cannot be made anew.
+        """
+        topics = [_topic(leg) for leg in self._legs.values()]
+        counts, ids = self._topics.partition_counts(topics), self._topics.ids(topics)
         for id_, task in self._tasks.items():
             topic = _topic(self._legs[id_])
+            if replaced_topics(task.position.topic_ids, ids):
+                raise StreamsException(
+                    f"topic {topic!r} of the global table {_store(self._legs[id_])!r} was deleted and created again "
+                    "while it was read. Start the instance again: it reads the new topic from its beginning"
+                )
             new = [TopicPartition(topic, number) for number in range(len(task.inputs), counts.get(topic, 0))]
             if new:
                 task.position.offsets |= self._topics.offsets(dict.fromkeys(new, EARLIEST))
@@ -224,7 +241,9 @@ class GlobalTables:
         if gone:
             self._open_anew(id_, StateStoreException("; ".join(gone)))
             return
-        task.positioned({**first, **report.positions}, skipped={}, batch=report.batch)
+        task.positioned(
+            {**first, **report.positions}, skipped={}, batch=report.batch, topic_ids=self._topics.ids([topic])
+        )
         task.restored()
         self._tasks[id_] = task
         self._unproven.add(id_)
