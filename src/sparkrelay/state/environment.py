@@ -206,8 +206,8 @@ class Environment:
             )
         if "already open in this process" in text:
             return StateStoreException(
-                f"the state in {self._path} cannot be used: a Python worker of this Spark session still has it open, "
-                "under the name that the directory had before it was renamed. Rename it back, or end the session, "
+                f"the state in {self._path} cannot be used: it is already open in this Python worker, under the name "
+                "that the directory had before it was renamed, if it was. Rename it back, or end the Spark session, "
                 "spark.stop(), and start a new one"
             )
         return StateStoreException(

@@ -15,6 +15,6 @@ def test_a_directory_that_was_renamed_while_it_is_open_says_what_to_do(tmp_path)
         Environment(after, map_limit=1 << 20)
     held.close()
     assert str(after) in str(refused.value)
-    assert "under the name that the directory had before it was renamed. Rename it back, or end the session" in str(
+    assert "that the directory had before it was renamed, if it was. Rename it back, or end the Spark session" in str(
         refused.value
     )
