@@ -17,11 +17,10 @@ import hmac
 import secrets
 import socket
 import struct
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.contract.socket_folders import SocketFolder, temporary_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +30,8 @@ __all__ = ["Address", "Channel", "ChannelClosed", "Listener", "connect"]
 #: Path of a Unix socket, or host and port.
 Address = str | tuple[str, int]
 
+#: Name of a listener's Unix socket in its folder.
+_SOCKET: Final = "steps"
 _LENGTH: Final = struct.Struct(">I")
 #: Commands and reports name each task's partitions once or twice; a thousand tasks need less than a megabyte.
 _LONGEST_FRAME: Final = 64 << 20
@@ -145,12 +146,11 @@ class Listener:
             StreamsException: it is not possible.
         """
         self._key = key
-        self._folder: str | None = None
+        self._folder: SocketFolder | None = None
         try:
             if host is None:
-                # A path of its own, which nobody else may enter; short, for a socket's name has 107 bytes at most.
-                self._folder = tempfile.mkdtemp(prefix="sparkrelay-")
-                path = str(Path(self._folder, "steps"))
+                self._folder = SocketFolder(temporary_folders(), len(_SOCKET))
+                path = str(self._folder.path / _SOCKET)
                 self._socket = socket.socket(socket.AF_UNIX)
                 self._socket.bind(path)
                 self.address: Address = path
@@ -160,8 +160,8 @@ class Listener:
                 self.address = (reached, int(self._socket.getsockname()[1]))
             self._socket.listen(64)
         except OSError as error:
+            place = host[1] if host else self._folder and self._folder.path
             self.close()
-            place = host[1] if host else tempfile.gettempdir()
             raise StreamsException(f"no socket for a resident Spark job can be opened on {place}: {error}") from error
 
     def accept(self, seconds: float) -> Channel | None:
@@ -189,11 +189,7 @@ class Listener:
         if hasattr(self, "_socket"):
             self._socket.close()
         if self._folder is not None:
-            with contextlib.suppress(OSError):
-                Path(self._folder, "steps").unlink()
-            with contextlib.suppress(OSError):
-                Path(self._folder).rmdir()
-            self._folder = None
+            self._folder.close()
 
 
 def connect(address: Address, key: bytes) -> Channel:

@@ -22,11 +22,13 @@ from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.printable import printable, printable_lines
 from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, BatchCommand, decode_bytes, encode
 from sparkrelay.runtime.contract.failure_marks import MisplacedTask, find_failure, without_marks
+from sparkrelay.runtime.contract.socket_folders import NoSocketFolder
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.executor_target import SESSION_GONE
 from sparkrelay.runtime.spark.job_errors import JobError, failed_partitions, read_input, read_job_error
 from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.runtime.spark.unusable_session import no_daemon, no_python
+from sparkrelay.runtime.spark.worker_sockets import is_long_socket_path, long_socket_path
 from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ _NO_PYTHON = re.compile(r'java\.io\.IOException: Cannot run program "([^"]+)"')
 _NO_DAEMON = re.compile(
     r"Error from python worker:\s*\n(.*?)\n\s*PYTHONPATH was:.*?sparkrelay\.runtime\.worker\.daemon's stdout", re.DOTALL
 )
+#: And what our daemon says where it finds no folder for its socket.
+_NO_SOCKET_FOLDER = re.compile(rf"(?:[\w.]+\.)?{NoSocketFolder.__name__}: (.*)")
 
 
 #: What a dead letter says of the stacks.
@@ -465,7 +469,14 @@ def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:
         error, task = ours
         return _meant(error) if task is None else TaskFailed(task, error)
     if said := _NO_DAEMON.search(found.text):
-        return StreamsException(no_daemon(printable(said[1].strip().splitlines()[-1].strip()), job))
+        line = printable(said[1].strip().splitlines()[-1].strip())
+        if no_folder := _NO_SOCKET_FOLDER.match(line):
+            return StreamsException(
+                f"Spark's Python workers cannot be started for the Spark job {job!r}: {no_folder[1]}"
+            )
+        return StreamsException(long_socket_path(job) if is_long_socket_path(line) else no_daemon(line, job))
+    if is_long_socket_path(found.text):
+        return StreamsException(long_socket_path(job))
     if missing := _NO_PYTHON.search(found.text):
         return StreamsException(no_python(missing[1]))
     text = f"the Spark job {job!r} failed" + (f" in {work}" if work else "") + f": {found.cause}"

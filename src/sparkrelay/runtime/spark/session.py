@@ -22,9 +22,11 @@ from sparkrelay.errors import StreamsException
 from sparkrelay.java import require_java
 from sparkrelay.observe.logs import WORKERS_VARIABLE
 from sparkrelay.own_files import keep_others_from_writing
+from sparkrelay.runtime.contract.socket_folders import SPARK_DIR
 from sparkrelay.runtime.spark.class_archive import java_options
 from sparkrelay.runtime.spark.spark_logs import silence_failed_tasks
 from sparkrelay.runtime.spark.unusable_session import refuse_unusable
+from sparkrelay.runtime.spark.worker_sockets import require_short_folder, socket_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,8 +92,9 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
             with dotted keys by ``**{"spark.master": "local[2]"}``. They win over ours.
 
     Raises:
-        StreamsException: Java or Spark is missing or too old, or it would be a session of Spark Connect; the message
-            says which and what to do.
+        ConfigException: the folder for Spark's Unix sockets has too long a path.
+        StreamsException: Java or Spark is missing or too old, no folder can hold Spark's Unix sockets, or it would be a
+            session of Spark Connect; the message says which and what to do.
     """
     _refuse_connect({key.replace("__", "."): str(value) for key, value in conf.items()} | os.environ)
     require_java()
@@ -103,6 +106,8 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
     builder = SparkSession.builder.appName(app_name)
     settings = {key: value for key, (value, _) in RECOMMENDED.items()}
     settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
+    # The JVM keeps the settings that it is started with: one that is refused later would be there in the next attempt.
+    require_short_folder(settings.get(SPARK_DIR, ""))
     # Workers import sparkrelay: where it runs from a checkout, they need the same path.
     if "PYTHONPATH" in os.environ:
         settings.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
@@ -113,6 +118,7 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
     try:
         with java_options():
             settings |= _spare_slots(settings)
+            settings |= socket_settings(settings)
             for key, value in settings.items():
                 builder = builder.config(key, value)
             session = builder.getOrCreate()

@@ -4,11 +4,16 @@ Spark forks its Python workers from one daemon process. Each would import Arrow,
 costs about three seconds of a core; a first micro-batch of several legs starts a dozen workers. Forked from here they
 have everything, and share its memory. ``spark.python.daemon.module`` names this module; it must be importable where
 executors run.
+
+Spark names a folder for the daemon's Unix socket, by default the JVM's temporary folder. In a container of YARN that
+path is too long for a socket. So the daemon makes a short, private folder, and reports the socket's path to the JVM.
 """
 
+import contextlib
 import gc
 import os
 import socket
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from pyspark import daemon, worker
@@ -18,8 +23,18 @@ import sparkrelay.runtime.worker.restore  # noqa: F401 - loaded for the workers 
 from sparkrelay.observe.logs import configure_worker_logging
 from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.records import compile_kernels
+from sparkrelay.runtime.contract.socket_folders import (
+    SPARK_SOCKET_BYTES,
+    SocketFolder,
+    remove_abandoned,
+    temporary_folders,
+)
 from sparkrelay.runtime.worker.memory import release_unused_memory
 from sparkrelay.runtime.worker.resident import writes_to
+
+#: What Spark passes to a daemon: whether it listens on a Unix socket, and in which folder.
+_UNIX_SOCKET = "PYTHON_UNIX_DOMAIN_ENABLED"
+_FOLDER = "PYTHON_WORKER_FACTORY_SOCK_DIR"
 
 _worker = daemon.worker
 _main = worker.main
@@ -40,6 +55,23 @@ def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:
         return 1
 
 
+@contextlib.contextmanager
+def _short_socket_path() -> Iterator[None]:
+    """Have the daemon make its Unix socket in a folder of its own.
+
+    Raises:
+        NoSocketFolder: no temporary folder of this host can be used.
+    """
+    if os.environ.get(_UNIX_SOCKET, "false").lower() != "true":
+        yield
+        return
+    folders = temporary_folders(os.environ.get(_FOLDER))
+    remove_abandoned(folders)
+    with SocketFolder(folders, SPARK_SOCKET_BYTES) as folder:
+        os.environ[_FOLDER] = str(folder.path)
+        yield
+
+
 if __name__ == "__main__":
     daemon.worker = _quiet_worker
     worker.main = _known_output
@@ -50,4 +82,5 @@ if __name__ == "__main__":
     gc.freeze()
     # Who connects to its Unix socket has a worker that runs what it is sent, without a secret.
     keep_others_from_writing()
-    daemon.manager()
+    with _short_socket_path():
+        daemon.manager()

@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import struct
+import tempfile
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.runtime.contract.channel import Channel, ChannelClosed, Listener, connect
+from sparkrelay.runtime.contract.socket_folders import LONGEST_PATH
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 PLACES = pytest.mark.parametrize("host", [None, ("127.0.0.1", "127.0.0.1")], ids=["unix", "tcp"])
@@ -123,3 +125,14 @@ def test_the_socket_lies_where_nobody_else_may_go_and_leaves_nothing():
     assert not folder.exists()
     with pytest.raises(ChannelClosed, match="cannot be reached"):
         connect(listener.address, KEY)
+
+
+def test_a_temporary_folder_that_is_too_long_for_a_socket_is_not_used(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    listener = Listener(KEY, None)
+    assert len(os.fsencode(listener.address)) <= LONGEST_PATH
+    folder = Path(listener.address).parent
+    listener.close()
+    assert not folder.exists()

@@ -200,6 +200,56 @@ sparkrelay.runtime.worker.daemon's stdout and terminated with code: 1.
     assert not isinstance(caught.value, JobFailed), "trying again does not help"
 
 
+DAEMON_ENDED = """Job aborted due to stage failure: Task 0 failed 1 times: org.apache.spark.SparkException:
+Error from python worker:
+Traceback (most recent call last):
+  File "/python/daemon.py", line 129, in manager
+{error}
+PYTHONPATH was:
+  /spark/python/lib/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from \
+{module}'s stdout and terminated with code: 1.
+"""
+
+
+@pytest.mark.parametrize(
+    ("spark_says", "words"),
+    [
+        (
+            DAEMON_ENDED.format(
+                error="sparkrelay.runtime.contract.socket_folders.NoSocketFolder: no folder for Unix sockets: /tmp is",
+                module="sparkrelay.runtime.worker.daemon",
+            ),
+            "cannot be started for the Spark job 'app: claiming a slot': no folder for Unix sockets: /tmp is$",
+        ),
+        (
+            DAEMON_ENDED.format(error="OSError: AF_UNIX path too long", module="pyspark.daemon"),
+            r"'app: claiming a slot' failed: .*10\d bytes.*java\.io\.tmpdir.*Set spark\.python\.unix\.domain\.socket",
+        ),
+        (
+            "Lost task 0.0 (node executor 0): java.net.SocketException: Unix domain path too long",
+            r"10\d bytes.*Set spark\.python\.unix\.domain\.socket\.dir",
+        ),
+    ],
+)
+def test_a_path_that_is_too_long_for_a_socket_is_not_taken_for_another_python(spark_says, words):
+    with pytest.raises(StreamsException, match=words) as caught:
+        jobs().run_batch(failing(PySparkException(spark_says)), None, description="claiming a slot")
+    assert not isinstance(caught.value, JobFailed), "trying again does not help"
+    assert "PYSPARK_PYTHON" not in str(caught.value)
+
+
+def test_a_socket_of_a_users_step_is_the_steps_own():
+    spark_says = """PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "pipeline.py", line 7, in price
+    connection.connect(path)
+OSError: AF_UNIX path too long
+"""
+    with pytest.raises(JobFailed, match="AF_UNIX path too long .pipeline.py:7, in price.*Mend that step"):
+        jobs().run_batch(failing(PySparkException(spark_says)), None, description="batch 7 of 0_0")
+
+
 def test_a_module_that_a_step_lacks_is_the_steps_own():
     spark_says = """PythonException: An exception was thrown from the Python worker:
 Traceback (most recent call last):

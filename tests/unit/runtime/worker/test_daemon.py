@@ -1,6 +1,8 @@
 """The daemon that Spark's Python workers are forked from: who may have a worker."""
 
+import contextlib
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -8,6 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.waiting import LONG
+
+from sparkrelay.runtime.contract.socket_folders import LONGEST_PATH
 
 
 @pytest.fixture
@@ -17,8 +22,10 @@ def folder():
         yield folder
 
 
-def test_nobody_else_can_connect_to_the_daemon_under_any_umask(folder):
-    environment = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": folder}
+@contextlib.contextmanager
+def running(folder, **environment):
+    """Yield a daemon and the path of its socket."""
+    environment = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder)} | environment
     with subprocess.Popen(
         [sys.executable, "-m", "sparkrelay.runtime.worker.daemon"],
         env=os.environ | environment,
@@ -26,9 +33,50 @@ def test_nobody_else_can_connect_to_the_daemon_under_any_umask(folder):
         stdout=subprocess.PIPE,
         umask=0,
     ) as daemon:
-        length = int.from_bytes(daemon.stdout.read(4), "big")
-        path = Path(daemon.stdout.read(length).decode())
-        status = path.stat()
-        daemon.terminate()
+        try:
+            length = int.from_bytes(daemon.stdout.read(4), "big")
+            yield daemon, Path(daemon.stdout.read(length).decode())
+        finally:
+            daemon.kill()
+
+
+def test_nobody_else_can_connect_to_the_daemon_under_any_umask(folder):
+    with running(folder) as (_, path):
+        status, parent = path.stat(), path.parent.stat()
+    assert path.is_relative_to(folder)
     assert stat.S_ISSOCK(status.st_mode)
     assert status.st_mode & 0o022 == 0, "who may write to a socket may connect to it"
+    assert stat.S_IMODE(parent.st_mode) == 0o700
+
+
+def test_in_a_folder_that_is_too_long_for_a_socket_it_makes_a_short_one(folder):
+    """As in a container of YARN, where Spark names the container's folder."""
+    long = Path(folder, "application_" + "0" * 50, "container_" + "0" * 50)
+    long.mkdir(parents=True)
+    with running(long, TMPDIR=folder) as (_, path):
+        assert path.is_relative_to(folder)
+        assert len(os.fsencode(path)) <= LONGEST_PATH
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+
+
+@pytest.mark.parametrize("how", ["its JVM has gone", "SIGTERM"])
+def test_it_removes_its_folder_at_its_end(folder, how):
+    with running(folder) as (daemon, path):
+        assert path.exists()
+        if how == "SIGTERM":
+            daemon.terminate()
+        else:
+            daemon.stdin.close()
+        daemon.wait(LONG)
+    assert list(Path(folder).iterdir()) == []
+
+
+def test_it_removes_the_folder_of_one_that_was_killed(folder):
+    with running(folder) as (daemon, path):
+        daemon.kill()
+        daemon.wait(LONG)
+        assert path.exists()
+    with running(folder) as (_, other):
+        assert not path.parent.exists()
+        assert other.exists()

@@ -1,0 +1,196 @@
+"""Short, private folders for Unix sockets, and removal of those that killed processes left.
+
+A Unix socket's path is limited to 107 bytes, 103 on BSD and macOS. A container of YARN has a longer path than that
+(``.../usercache/USER/appcache/application_.../container_.../tmp``), and so may ``TMPDIR`` or ``java.io.tmpdir``.
+Therefore sockets are made in a folder of their own, in the first temporary folder whose path is short enough and in
+which no other user can replace what we make. ``mkdtemp`` chooses its name, so nobody can create it first.
+
+The maker keeps a lock on the folder (``flock``), which the kernel releases however the process ends.
+``remove_abandoned`` removes folders of this user that nobody locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from sparkrelay.errors import StreamsException
+from sparkrelay.own_files import distrust, user_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "LONGEST_PATH",
+    "SPARK_DIR",
+    "SPARK_SOCKET_BYTES",
+    "NoSocketFolder",
+    "SocketFolder",
+    "remove_abandoned",
+    "temporary_folders",
+    "why_unusable",
+]
+
+#: How many bytes a socket's path may have: ``sun_path`` less its final zero.
+LONGEST_PATH: Final = 107 if sys.platform.startswith("linux") else 103
+#: The Spark setting that names the folder of Spark's own sockets.
+SPARK_DIR: Final = "spark.python.unix.domain.socket.dir"
+#: Spark's names of sockets, ``.UUID.sock``.
+SPARK_SOCKET_BYTES: Final = 42
+
+_PREFIX: Final = "sparkrelay-sock-"
+#: mkdtemp adds eight characters.
+_FOLDER_BYTES: Final = len(_PREFIX) + 8
+_ATTEMPTS: Final = 100
+
+
+class NoSocketFolder(StreamsException):
+    """No temporary folder can hold a Unix socket."""
+
+
+class SocketFolder:
+    """A new folder with mode 0700 for Unix sockets. ``close`` removes it."""
+
+    def __init__(self, candidates: Iterable[str | Path], name_bytes: int) -> None:
+        """Make the folder.
+
+        Args:
+            candidates: where it may be made, in order of preference.
+            name_bytes: length of the longest name of a socket in it.
+
+        Raises:
+            NoSocketFolder: none of them can be used. The message says why for each.
+        """
+        reasons = []
+        for candidate in candidates:
+            parent = Path(candidate)
+            reason = why_unusable(parent, _FOLDER_BYTES + 1 + name_bytes)
+            if reason is None:
+                try:
+                    self.path, self._lock = _make(parent)
+                except OSError as error:
+                    reason = f"{parent} cannot be used: {error.strerror}"
+                else:
+                    return
+            reasons.append(reason)
+        longest = LONGEST_PATH - _FOLDER_BYTES - name_bytes - 2
+        raise NoSocketFolder(
+            f"no folder for Unix sockets can be made, whose paths may have {LONGEST_PATH} bytes: {'; '.join(reasons)}. "
+            f"Name a folder on a path of at most {longest} bytes that belongs to {_user()} and that no other user may "
+            f"write to, by TMPDIR, or for Spark's Python workers by {SPARK_DIR}; it must exist on each host"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the folder and all that is in it. May be called twice."""
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def temporary_folders(given: str | Path | None = None) -> list[Path]:
+    """Return the temporary folders of this host in order of preference, without duplicates.
+
+    Args:
+        given: the one that is preferred. If it is itself a folder of this module's, the folder above it is.
+    """
+    # Nothing in them is used by a name that others can guess.
+    names = (given, tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108
+    folders = [Path(name) for name in names if name]
+    return list(dict.fromkeys(one.parent if one.name.startswith(_PREFIX) else one for one in folders))
+
+
+def why_unusable(folder: Path, name_bytes: int) -> str | None:
+    """Say why sockets cannot be made in a folder; None if they can.
+
+    Args:
+        folder: which one.
+        name_bytes: length of the longest name of a socket, relative to the folder.
+    """
+    length = len(os.fsencode(folder)) + 1 + name_bytes
+    if length > LONGEST_PATH:
+        return f"a socket in {folder} would have a path of {length} bytes"
+    try:
+        if reason := distrust(folder, by_root=True):
+            return reason
+        if not folder.is_dir():
+            return f"{folder} is not a directory"
+    except OSError as error:
+        return f"{folder} cannot be used: {error.strerror}"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to by {_user()}"
+
+
+def remove_abandoned(parents: Iterable[Path]) -> None:
+    """Remove socket folders of this user whose processes have ended; folders of others are left unchanged."""
+    for folder in [folder for parent in parents for folder in _found(parent)]:
+        with contextlib.suppress(OSError):
+            if distrust(folder) is not None:
+                continue
+            lock = _locked(folder)
+            try:
+                entries = list(folder.iterdir())
+                # Whatever else has such a name is not ours to remove.
+                if all(stat.S_ISSOCK(entry.lstat().st_mode) for entry in entries):
+                    for entry in entries:
+                        entry.unlink()
+                    folder.rmdir()
+            finally:
+                os.close(lock)
+
+
+def _found(parent: Path) -> list[Path]:
+    try:
+        return [path for path in parent.glob(f"{_PREFIX}*") if len(path.name) == _FOLDER_BYTES]
+    except OSError:
+        return []
+
+
+def _make(parent: Path) -> tuple[Path, int]:
+    """Make a folder and lock it; return its path and the descriptor that has the lock."""
+    for _ in range(_ATTEMPTS):
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        try:
+            lock = _locked(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for abandoned before it was locked, and removes it
+        except OSError:
+            folder.rmdir()
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), folder.lstat()):
+                return folder, lock
+        os.close(lock)
+    raise NoSocketFolder(f"{_ATTEMPTS} new folders in {parent} were removed at once: look for what empties it")
+
+
+def _locked(folder: Path) -> int:
+    """Lock a folder; return the descriptor that has the lock.
+
+    Raises:
+        BlockingIOError: a living process has it.
+        OSError: it is not a directory, or its file system has no locks.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _user() -> str:
+    return user_name(os.geteuid())
