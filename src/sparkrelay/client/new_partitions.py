@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.client.admin import LATEST
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.leader_requests import ListOffsetsCall
 from sparkrelay.errors import TimeoutException
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NewPartitions"]
 
-#: Of ListOffsets: the end of the log. Whatever is answered, only whether the broker knows the partition matters.
-_LATEST: Final = -1
 #: Brokers that were added to the cluster are asked, too, after this.
 _REFRESH_SECONDS: Final = 60.0
 
@@ -101,7 +100,8 @@ class NewPartitions:
         )
 
     def _send(self, node: int) -> None:
-        topics = {topic: {count: _LATEST} for topic, count in self._counts.items()}
+        # Whatever is answered, only whether the broker knows the partition matters.
+        topics = {topic: {count: LATEST} for topic, count in self._counts.items()}
         request = self._call.request(topics, int(self._client.config.request_timeout_ms))
         self._asked[node] = self._client.send(request, node=node)
 

@@ -111,34 +111,24 @@ def _of_totals(totals: Totals) -> Iterator[Metric]:
             "When the last micro-batch ended, in seconds since the epoch.",
             value=totals.last_batch_at,
         )
-    records = CounterMetricFamily(
-        "sparkrelay_records", "Input processed and committed, in offsets of the topic.", labels=["topic"]
+    yield _counter(
+        "sparkrelay_records", "Input processed and committed, in offsets of the topic.", "topic", totals.records
     )
-    for topic, count in sorted(totals.records.items()):
-        records.add_metric([topic], count)
-    yield records
-    skipped = CounterMetricFamily(
-        "sparkrelay_dropped_records", "Input records left out by an exception handler.", labels=["topic"]
+    yield _counter(
+        "sparkrelay_dropped_records", "Input records left out by an exception handler.", "topic", totals.skipped
     )
-    for topic, count in sorted(totals.skipped.items()):
-        skipped.add_metric([topic], count)
-    yield skipped
-    lost = CounterMetricFamily(
+    yield _counter(
         "sparkrelay_lost_records",
         "Offsets whose records were deleted before they were read (on.data.loss=continue).",
-        labels=["topic"],
+        "topic",
+        totals.lost,
     )
-    for topic, count in sorted(totals.lost.items()):
-        lost.add_metric([topic], count)
-    yield lost
-    late = CounterMetricFamily(
+    yield _counter(
         "sparkrelay_late_rows",
         "Rows dropped because they arrived after the watermark, or after the table's history.",
-        labels=["store"],
+        "store",
+        totals.late,
     )
-    for store, count in sorted(totals.late.items()):
-        late.add_metric([store], count)
-    yield late
     yield CounterMetricFamily(
         "sparkrelay_rows_written", "Rows written to sink and repartition topics and committed.", totals.rows_written
     )
@@ -158,10 +148,15 @@ def _of_totals(totals: Totals) -> Iterator[Metric]:
         "Times a task was initialized again because a batch left it in doubt.",
         totals.reopened,
     )
-    errors = CounterMetricFamily("sparkrelay_errors", "What went wrong, by where.", labels=["where"])
-    for where, count in sorted(totals.errors.items()):
-        errors.add_metric([where], count)
-    yield errors
+    yield _counter("sparkrelay_errors", "What went wrong, by where.", "where", totals.errors)
+
+
+def _counter(name: str, meaning: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    """Return a counter with a sample for each value of its label."""
+    found = CounterMetricFamily(name, meaning, labels=[label])
+    for value, count in sorted(counts.items()):
+        found.add_metric([value], count)
+    return found
 
 
 def _histogram(name: str, meaning: str, durations: Durations) -> HistogramMetricFamily:

@@ -352,12 +352,11 @@ class BatchRunner:
         job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
         outcome.resident = job is not None
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
+        max_bytes = 0 if _any_intended(work) else self._max_bytes // sum(map(bool, shares))
         for wave in waves:
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
             kept = None if self._functions is None else self._functions.directory(self._number)
-            command = BatchCommand(commands, partitions, self._global_tables, kept)
-            if not any(task.attempt.intended for task, _ in work.values()):
-                command = replace(command, max_bytes=self._max_bytes // sum(map(bool, shares)))
+            command = BatchCommand(commands, partitions, self._global_tables, kept, max_bytes=max_bytes)
             if self._skipped_records is not None:
                 skipped = f"{self._skipped_records}-{self._number}"
                 command = replace(command, skipped_records=skipped, skips_of=plans.skips_of(legs))
@@ -440,9 +439,9 @@ class BatchRunner:
         producers = [task.producer for task, _ in work.values() if task.producer is not None]
         answers = self._transactions.abort(producers, self._group_id)
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next shows which.
-        lost = self._passes_over_lost and not any(task.attempt.intended for task, _ in work.values())
-        gone = (OffsetOutOfRangeException,) if lost else ()
-        again = (*_NO_FAILURES, *gone)
+        again: tuple[type[Exception], ...] = _NO_FAILURES
+        if self._passes_over_lost and not _any_intended(work):
+            again += (OffsetOutOfRangeException,)
         mends = failed is None or isinstance(failed, (ProducerFencedException, *again)) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
         if not mends and any(isinstance(answer, Exception) for answer in answers.values()):
@@ -505,6 +504,11 @@ class BatchRunner:
         blamed = {id_ for id_, error in broken.items() if error is fatal} or set(work)
         tasks = [work[id_][0] for id_ in blamed if id_ in work and id_ not in outcome.reinitialize]
         return self._failing.failed(fatal, tasks, resident=outcome.resident)
+
+
+def _any_intended(work: Mapping[TaskId, tuple[Task, Ranges]]) -> bool:
+    """Return whether a batch must take the same records in every try."""
+    return any(task.attempt.intended for task, _ in work.values())
 
 
 def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:

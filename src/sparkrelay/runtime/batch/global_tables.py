@@ -232,7 +232,8 @@ class GlobalTables:
         task = Task(id_, inputs, {}, str(self._home / store), frozenset({topic}))
         identity = ProducerIdentity(f"{self._config.application_id}-{store}", secrets.randbits(_IDENTITY_BITS), 0)
         task.initialized(identity, {}, {})
-        report = self._taken_over(task, topic, wipe=wipe)
+        topic_ids = self._topics.ids([topic])
+        report = self._taken_over(task, topic_ids, wipe=wipe)
         gone = [
             f"the copy is at offset {offset} of {partition}, which has {first[partition]} to {ends[partition]}"
             for partition, offset in report.positions.items()
@@ -241,15 +242,13 @@ class GlobalTables:
         if gone:
             self._open_anew(id_, StateStoreException("; ".join(gone)))
             return
-        task.positioned(
-            {**first, **report.positions}, skipped={}, batch=report.batch, topic_ids=self._topics.ids([topic])
-        )
+        task.positioned({**first, **report.positions}, skipped={}, batch=report.batch, topic_ids=topic_ids)
         task.restored()
         self._tasks[id_] = task
         self._unproven.add(id_)
         self._goal |= ends
 
-    def _taken_over(self, task: Task, topic: str, *, wipe: bool) -> RestoreReport:
+    def _taken_over(self, task: Task, topic_ids: Mapping[str, str], *, wipe: bool) -> RestoreReport:
         assert task.directory is not None, "a global table has a directory"
         command = RestoreCommand(
             task=task.id,
@@ -259,10 +258,10 @@ class GlobalTables:
             wipe=wipe,
             kept_aside=False,
             unused_before=time.time() - ABANDONED_SECONDS,
-            topic_ids=self._topics.ids([topic]),
+            topic_ids=topic_ids,
         )
         slice_ = slice_of([command], self._jobs.spark_partitions)
-        (report,) = self._jobs.restore(slice_, description=f"opening the global table of {topic}")
+        (report,) = self._jobs.restore(slice_, description=f"opening the global table of {_topic(self._legs[task.id])}")
         if report.error is not None:
             raise report.error
         return report
