@@ -223,7 +223,6 @@ class HttpServer:
         requests = _Requests()
         while True:
             began = 0.0
-            visit.since = time.monotonic()
             while not requests.whole:
                 piece = connection.recv(_PIECE)
                 if not piece:
@@ -244,6 +243,7 @@ class HttpServer:
             until = (began or time.monotonic()) + _LONGEST_REQUEST_S
             if not self._answer(connection, request, until, stays=stays):
                 return
+            visit.since = time.monotonic()
 
     def _answer(self, connection: socket.socket, request: _Request, until: float, *, stays: bool) -> bool:
         """Send the answer to a request; return whether the connection stays open."""

@@ -107,6 +107,23 @@ def test_the_place_is_that_of_who_has_waited_longest():
             connection.close()
 
 
+def test_a_connection_waits_from_the_moment_it_was_accepted():
+    """Not from when its thread gets a core: those that came later may get theirs first."""
+    visit, seen = http_server._Visit("127.0.0.1"), []
+    visit.since = accepted = 1.0
+
+    class Connection:
+        setsockopt = settimeout = print
+
+        def recv(self, size):
+            seen.append(visit.since)
+            return b""
+
+    with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server:
+        server._serve(Connection(), visit)
+    assert seen == [accepted]
+
+
 def test_who_drips_bytes_is_closed_in_the_end(monkeypatch):
     monkeypatch.setattr(http_server, "_LONGEST_ARRIVAL_S", 0.5)
     with HttpServer(hello, host="127.0.0.1", port=0, name="test") as server, connected(server) as connection:
