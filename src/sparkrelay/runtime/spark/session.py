@@ -26,7 +26,12 @@ from sparkrelay.runtime.contract.socket_folders import SPARK_DIR
 from sparkrelay.runtime.spark.class_archive import java_options
 from sparkrelay.runtime.spark.spark_logs import silence_failed_tasks
 from sparkrelay.runtime.spark.unusable_session import refuse_unusable
-from sparkrelay.runtime.spark.worker_sockets import require_short_folder, socket_settings
+from sparkrelay.runtime.spark.worker_sockets import (
+    UNIX_SOCKETS,
+    jvms_sockets_too_long,
+    require_short_folder,
+    socket_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +55,7 @@ _PIPELINED = "spark.python.udf.pipelined.enabled"
 
 #: Setting -> (value, what it costs to leave it out; empty where nobody needs to know).
 RECOMMENDED: Mapping[str, tuple[str, str]] = {
-    "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
+    UNIX_SOCKETS: ("true", "40 ms more for each Python step of each micro-batch"),
     _DAEMON: ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
     _PIPELINED: ("true", "a Spark job for each micro-batch of pipelines with steps behind agg(), however small it is"),
     "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
@@ -199,6 +204,8 @@ def check_session(spark: SparkSession) -> None:
     refuse_unusable(conf, spark.sparkContext.pythonExec, local=local)
     for key, (wanted, cost) in RECOMMENDED.items():
         found = conf.get(key)
+        if key == UNIX_SOCKETS and jvms_sockets_too_long(conf):
+            continue
         if cost and (found or "").lower() != wanted.lower():
             log.warning(
                 "Spark setting %s is %s, not %s: %s. sparkrelay.spark_session() builds a session with it.",

@@ -4,6 +4,9 @@ Spark makes them in ``spark.python.unix.domain.socket.dir`` or, without it, in `
 collected rows in the driver, for Python workers in each executor. The setting is one path for all hosts, and Spark does
 not create it. So it is set only where the driver's own temporary folder cannot be used; our worker daemon finds a
 folder on each executor's host by itself (``worker.daemon``).
+
+With ``spark.io.encryption.enabled`` an executor's JVM, too, makes Unix sockets: Python workers read broadcasts by them.
+On YARN their paths are always too long, so without the setting those sessions use TCP, where both ends know a secret.
 """
 
 from __future__ import annotations
@@ -31,9 +34,17 @@ from sparkrelay.runtime.contract.socket_folders import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["is_long_socket_path", "long_socket_path", "require_short_folder", "socket_settings"]
+__all__ = [
+    "UNIX_SOCKETS",
+    "is_long_socket_path",
+    "jvms_sockets_too_long",
+    "long_socket_path",
+    "require_short_folder",
+    "socket_settings",
+]
 
-_ENABLED: Final = "spark.python.unix.domain.socket.enabled"
+#: The Spark setting by which Python workers are reached by Unix sockets instead of TCP.
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 #: How many bytes Spark's setting may have: Spark refuses more than 61 characters.
 _LONGEST_FOLDER: Final = min(61, LONGEST_PATH - 1 - SPARK_SOCKET_BYTES)
 #: What Spark's own Python daemon says, and the JVM. Sockets of the user's steps are not meant.
@@ -45,7 +56,7 @@ _TOO_LONG: Final = re.compile(
 
 
 def socket_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting with which the driver's Unix sockets have short paths; empty where it is not needed.
+    """Return the setting with which no Unix socket of Spark's has too long a path; empty where it is not needed.
 
     Args:
         settings: those of the session to be made; its JVM runs already.
@@ -58,16 +69,24 @@ def socket_settings(settings: Mapping[str, str]) -> dict[str, str]:
         return {}
     # Only the JVM knows what spark-submit or a file has set.
     conf = SparkConf().setAll(list(settings.items()))
-    if (conf.get(_ENABLED) or "false").lower() != "true":
+    if (conf.get(UNIX_SOCKETS) or "false").lower() != "true":
         return {}
     if given := conf.get(SPARK_DIR):
         require_short_folder(given)
         return {}
+    if jvms_sockets_too_long(conf):
+        return {UNIX_SOCKETS: "false"}
     jvm: Any = SparkContext._jvm
     temporary = str(jvm.java.lang.System.getProperty("java.io.tmpdir"))
     if why_unusable(Path(temporary), SPARK_SOCKET_BYTES) is None:
         return {}
     return {SPARK_DIR: _folder_of(os.getpid(), temporary)}
+
+
+def jvms_sockets_too_long(conf: SparkConf) -> bool:
+    """Return whether Unix sockets of executors' JVMs would have too long a path."""
+    encrypted = (conf.get("spark.io.encryption.enabled") or "false").lower() == "true"
+    return encrypted and (conf.get("spark.master") or "").startswith("yarn") and not conf.get(SPARK_DIR)
 
 
 def require_short_folder(folder: str) -> None:
@@ -115,6 +134,6 @@ def long_socket_path(job: str) -> str:
     return (
         f"the Spark job {job!r} failed: Spark made a Unix socket with a path of more than {LONGEST_PATH} bytes, in the "
         f"executor's temporary folder (java.io.tmpdir) or in {SPARK_DIR}. Set {SPARK_DIR} to a folder on a path of at "
-        f"most {_LONGEST_FOLDER} bytes that exists on each host, such as /tmp; or set {_ENABLED}"
+        f"most {_LONGEST_FOLDER} bytes that exists on each host, such as /tmp; or set {UNIX_SOCKETS}"
         "=false"
     )

@@ -77,6 +77,14 @@ def test_a_zone_that_was_chosen_is_the_same_everywhere(caplog):
     assert not caplog.messages
 
 
+def test_on_encrypted_yarn_nothing_is_said_of_tcp(caplog):
+    settings = {"spark__master": "yarn", "spark__python__unix__domain__socket__enabled": "false"}
+    check_session(session(**settings, spark__io__encryption__enabled="true"))
+    assert not caplog.messages
+    check_session(session(**settings))
+    assert "40 ms more" in caplog.text
+
+
 def test_what_cannot_work_is_refused():
     with pytest.raises(ConfigException, match="spark.speculation=true"):
         check_session(session(spark__speculation="true"))
