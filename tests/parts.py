@@ -95,7 +95,7 @@ FIRST_HOUR = ("demo", "new_project", "notebook", "readme", "tutorial")
 POINTS = ("fault_points",)
 MOMENTS = ("random_kills", "crowd", "takeover", "state_kill")
 FEATURES = ("dead_letters", "foreach_batch", "history", "queries", "transformations")
-CLUSTERS = ("broker", "executor_kill", "older_transactions", "standalone")
+CLUSTERS = ("broker", "executor_kill", "older_transactions", "standalone", "yarn")
 
 
 def _below(folder: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -129,7 +129,9 @@ PARTS = (
     Part("kills-at-points", "instances and workers die between any two writes", _files("chaos", POINTS), WITH_SPARK),
     Part("kills-at-moments", "random kills, takeovers, a crowd, stores", _files("chaos", MOMENTS), WITH_SPARK),
     Part("kills-with-features", "kills of pipelines with one feature each", _files("chaos", FEATURES), WITH_SPARK),
-    Part("kills-of-clusters", "executors, a standalone cluster, brokers die", _files("chaos", CLUSTERS), WITH_SPARK),
+    Part(
+        "kills-of-clusters", "executors, a standalone cluster, YARN, brokers die", _files("chaos", CLUSTERS), WITH_SPARK
+    ),
     Part("fuzz", "damaged records by the hundred thousand", ("long",), environment={"FUZZ_INPUTS": "300_000"}),
     Part("browser", "the live page in a browser", target=("test-browser",), needs=CHROMIUM),
     Part("chart", "the Helm chart against Kubernetes' schemas", target=("chart",), needs="go"),
