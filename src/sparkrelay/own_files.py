@@ -85,7 +85,7 @@ def distrust(path: Path, *, group: int | None = None, by_root: bool = False) -> 
         status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
     what = f"{path} (owner {user_name(status.st_uid)}, mode {mode:04o})"
-    if status.st_uid != me and not (by_root and status.st_uid == 0):
+    if status.st_uid != me and not (by_root and status.st_uid in _roots()):
         return f"{what} belongs to another user than {user_name(me)}, who runs this"
     writable = mode & _OTHERS_MAY_WRITE
     if status.st_gid == group:
@@ -93,6 +93,18 @@ def distrust(path: Path, *, group: int | None = None, by_root: bool = False) -> 
     if writable and not (by_root and mode & stat.S_ISVTX):
         return f"{what} may be written to by others than its owner"
     return None
+
+
+def _roots() -> set[int]:
+    """Return the ids by which root's files are shown.
+
+    In a user namespace without root, as in Apptainer's containers, they are shown as those of the overflow id.
+    """
+    try:
+        mapped = [line.split()[0] for line in Path("/proc/self/uid_map").read_text().splitlines()]
+        return {0} if "0" in mapped else {0, int(Path("/proc/sys/kernel/overflowuid").read_text())}
+    except OSError:
+        return {0}
 
 
 def keep_others_from_writing() -> int:

@@ -1,5 +1,6 @@
 """Files that are this user's alone; as an attacker on the same host would have them."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.other_users import MALLORY, needs_root
+from tests.other_users import MALLORY, as_user, needs_root
 
 from sparkrelay.own_files import (
     cache_folder,
@@ -152,3 +153,17 @@ def test_many_make_the_same_directories_at_once(tmp_path):
 def test_a_directory_that_cannot_be_made_is_named():
     with pytest.raises(FileNotFoundError, match="/proc/nowhere"):
         make_directory(Path("/proc/nowhere/below"))
+
+
+@needs_root
+def test_roots_files_are_trusted_in_a_user_namespace_without_root():
+    """As in Apptainer's containers: there `/tmp` belongs to uid 65534."""
+    libc, new_user_namespace, set_dumpable = ctypes.CDLL(None), 0x10000000, 4
+
+    def look():
+        libc.prctl(set_dumpable, 1, 0, 0, 0)
+        assert libc.unshare(new_user_namespace) == 0
+        Path("/proc/self/uid_map").write_text(f"1000 {MALLORY} 1")
+        return f"{os.geteuid()}, {distrust(Path('/'), by_root=True)}, {distrust(Path('/'))}"
+
+    assert as_user(MALLORY, look).startswith("1000, None, / (owner nobody, mode 0755) belongs to another user")
