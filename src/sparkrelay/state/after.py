@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.batch import Applied
     from sparkrelay.state.environment import Environment
+    from sparkrelay.state.table import Table
 
 __all__ = ["StoreAfter"]
 
@@ -33,7 +34,7 @@ class StoreAfter:
     """
 
     def __init__(
-        self, environment: Environment, table: Any, journals: Any, applied: Applied, check: Callable[[Any], object]
+        self, environment: Environment, table: Table, journals: Table, applied: Applied, check: Callable[[Any], object]
     ) -> None:
         self._environment = environment
         self._table = table
@@ -52,7 +53,7 @@ class StoreAfter:
     def get_pieces(self, keys: pa.Array) -> Iterator[pa.Array]:
         """Yield the values of keys that the store has, in their order and some MB at a time; else as :meth:`get`."""
 
-        def get_some(transaction: Any, table: Any, some: pa.Array) -> pa.Array:
+        def get_some(transaction: Any, table: Table, some: pa.Array) -> pa.Array:
             return rows.get_some(transaction, table, some, _PIECE_BYTES)
 
         first = 0

@@ -10,6 +10,7 @@ boot ids (see cleanliness.py). A transaction that fails for want of space leaves
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import lmdb
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException, StoreOutOfStepException
+from sparkrelay.state.faults import FaultNotes, require_no_fault
 from sparkrelay.state.space import full_disk, full_map
+from sparkrelay.state.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 __all__ = ["DATA_FILE", "Environment"]
@@ -35,13 +39,36 @@ _MAX_DATABASES: Final = 256
 _MAX_READERS: Final = 512
 # LMDB reports a write that stopped half way, which is how most disks fill up, as an input/output error.
 _FULL_DISK: Final = ("No space left", "File too large", "Disk quota exceeded", "Input/output error")
+#: What LMDB says of pages that cannot be what it wrote.
+_DAMAGED: Final = (
+    lmdb.BadDbiError,
+    lmdb.BadTxnError,
+    lmdb.BadValsizeError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.InvalidParameterError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+#: What py-lmdb says of the version in a file's first pages, without an error class for it.
+_OTHER_FORMAT: Final = "is not supported by this build"
 
 
 class Environment:
     """An open LMDB environment of this process. Threads take turns; a forked child must open its own."""
 
-    def __init__(self, path: Path, *, map_limit: int, readonly: bool = False) -> None:
+    def __init__(self, path: Path, *, map_limit: int, readonly: bool = False, in_worker: bool = False) -> None:
         """Open or make the environment; one that is only to be read must be there.
+
+        Args:
+            path: its directory.
+            map_limit: bound on its size, bytes.
+            readonly: True to read only.
+            in_worker: True in a Python worker, which notes where it dies of a fault (``faults``).
 
         Raises:
             StateStoreException: the directory cannot be used; StoreFullException, StoreCorruptedException likewise.
@@ -51,24 +78,30 @@ class Environment:
         self._pid = os.getpid()
         #: Held by whoever works on the environment; a caller may hold it over several transactions.
         self.turn = threading.RLock()
-        self._databases: dict[str, Any] = {}
+        self._databases: dict[str, Table] = {}
+        self._faults: AbstractContextManager[None] = contextlib.nullcontext()
         try:
-            self._env = lmdb.open(
-                os.fspath(path),
-                map_size=min(_FIRST_MAP, map_limit),
-                max_dbs=_MAX_DATABASES,
-                max_readers=_MAX_READERS,
-                mode=0o600,
-                sync=False,
-                metasync=False,
-                # Random reads of a few bytes: reading ahead would only fill the page cache.
-                readahead=False,
-                readonly=readonly,
-                create=not readonly,
-            )
-            # Readers that were killed would keep freed pages from being used again.
-            self._env.reader_check()
-        except lmdb.Error as error:
+            require_no_fault(path)
+            if in_worker:
+                self._faults = FaultNotes(path)
+            with self._faults:
+                self._env = lmdb.open(
+                    os.fspath(path),
+                    map_size=min(_FIRST_MAP, map_limit),
+                    max_dbs=_MAX_DATABASES,
+                    max_readers=_MAX_READERS,
+                    mode=0o600,
+                    sync=False,
+                    metasync=False,
+                    # Random reads of a few bytes: reading ahead would only fill the page cache.
+                    readahead=False,
+                    readonly=readonly,
+                    create=not readonly,
+                )
+                # Readers that were killed would keep freed pages from being used again.
+                self._env.reader_check()
+        except (lmdb.Error, OSError) as error:
+            self._close_faults()
             raise self._explained(error) from error
         self._data_file = os.fspath(path / DATA_FILE)
         self._inode = os.stat(self._data_file).st_ino  # noqa: PTH116 - see replaced
@@ -102,33 +135,32 @@ class Environment:
         """Run ``action`` in one read transaction; it must not keep cursors."""
         return self._run(action, write=False)
 
-    def database(self, name: str) -> Any:
-        """Return the handle of a named table, made if it is missing. Not to be called inside a transaction."""
-        handle = self._databases.get(name)
-        if handle is None:
-            with self.turn:
-                self._check()
-                handle = self._guarded(lambda: self._env.open_db(name.encode()))
-            self._databases[name] = handle
-        return handle
+    def database(self, name: str) -> Table:
+        """Return a named table, made if it is missing. Not to be called inside a transaction."""
+        table = self._databases.get(name)
+        return self._open(name, create=True) if table is None else table
 
-    def existing(self, name: str) -> Any | None:
-        """Return the handle of a named table, None if there is none yet; as :meth:`database`, for who only reads."""
-        handle = self._databases.get(name)
-        if handle is None:
-            with self.turn:
-                self._check()
-                try:
-                    handle = self._guarded(lambda: self._env.open_db(name.encode(), create=False))
-                except StateStoreException as error:
-                    if isinstance(error.__cause__, lmdb.NotFoundError):
-                        return None
-                    raise
-            self._databases[name] = handle
-        return handle
+    def existing(self, name: str) -> Table | None:
+        """Return a named table, None if there is none yet; as :meth:`database`, for who only reads."""
+        table = self._databases.get(name)
+        if table is None:
+            try:
+                table = self._open(name, create=False)
+            except StateStoreException as error:
+                if isinstance(error.__cause__, lmdb.NotFoundError):
+                    return None
+                raise
+        return table
 
-    def opened(self, name: str) -> Any:
-        """Return the handle of a table that :meth:`database` was asked for before; fit for use in a transaction."""
+    def _open(self, name: str, *, create: bool) -> Table:
+        with self.turn, self._faults:
+            self._check()
+            handle = self._guarded(lambda: self._env.open_db(name.encode(), create=create))
+        self._databases[name] = Table.of(handle, name, self._path)
+        return self._databases[name]
+
+    def opened(self, name: str) -> Table:
+        """Return a table that :meth:`database` was asked for before; fit for use in a transaction."""
         try:
             return self._databases[name]
         except KeyError:
@@ -148,13 +180,18 @@ class Environment:
         with self.turn:
             if os.getpid() == self._pid:
                 self._env.close()
+                self._close_faults()
+
+    def _close_faults(self) -> None:
+        if isinstance(self._faults, FaultNotes):
+            self._faults.close()
 
     def _run(self, action: Callable[[Any], T], *, write: bool) -> T:
         def attempt() -> T:
             with self._env.begin(write=write) as transaction:
                 return action(transaction)
 
-        with self.turn:
+        with self.turn, self._faults:
             self._check()
             return self._guarded(attempt)
 
@@ -162,12 +199,22 @@ class Environment:
         while True:
             try:
                 return attempt()
-            except lmdb.MapResizedError:
-                self._env.set_mapsize(0)
+            except lmdb.MapResizedError as error:
+                self._follow_growth(error)
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
                 raise self._explained(error) from error
+
+    def _follow_growth(self, resized: lmdb.Error) -> None:
+        """Map what another process has made of the file, or find that none has."""
+        size = self.map_size
+        try:
+            self._env.set_mapsize(0)
+        except lmdb.Error as error:
+            raise self._explained(error) from error
+        if self.map_size <= size:
+            raise self._damaged(str(resized)) from resized
 
     def _grow(self) -> None:
         # Growth by another process may have been enough; a killed reader may have held pages back.
@@ -188,22 +235,25 @@ class Environment:
                 f"the state in {self._path} was wiped by another process since this one opened it; open it again"
             )
 
-    def _explained(self, error: lmdb.Error) -> StateStoreException:
+    def _fits_first_map(self) -> bool:
+        """Return whether the file is small, so that nothing but a damaged page can ask for a large map."""
+        try:
+            return (self._path / DATA_FILE).stat().st_size <= _FIRST_MAP
+        except OSError:
+            return False
+
+    def _damaged(self, text: str) -> StoreCorruptedException:
+        return StoreCorruptedException(
+            f"the state in {self._path} cannot be read ({text}); it must be rebuilt from its changelog"
+        )
+
+    def _explained(self, error: lmdb.Error | OSError) -> StateStoreException:
         text = str(error)
         if any(reason in text for reason in _FULL_DISK) or isinstance(error, lmdb.DiskError):
             return full_disk(self._path, text)
-        damaged = (
-            lmdb.BadDbiError,
-            lmdb.CorruptedError,
-            lmdb.InvalidError,
-            lmdb.PageNotFoundError,
-            lmdb.PanicError,
-            lmdb.VersionMismatchError,
-        )
-        if isinstance(error, damaged):
-            return StoreCorruptedException(
-                f"the state in {self._path} cannot be read ({text}); it must be rebuilt from its changelog"
-            )
+        asks_for_much = isinstance(error, lmdb.MemoryError) and self._fits_first_map()
+        if isinstance(error, _DAMAGED) or asks_for_much or _OTHER_FORMAT in text:
+            return self._damaged(text)
         if "already open in this process" in text:
             return StateStoreException(
                 f"the state in {self._path} cannot be used: it is already open in this Python worker, under the name "

@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.state.packing import Packer, Unpacker
+from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkrelay.state.changelog import Marker
+    from sparkrelay.state.table import Table
     from sparkrelay.types import TopicPartition
 
-__all__ = ["JournalEntry", "TaskHeader", "replaced_topics"]
+__all__ = ["HEADER", "JournalEntry", "TaskHeader", "load_header", "replaced_topics"]
 
-_VERSION = 6
-#: Headers of this version are of stores whose windows expire as soon as they are over, and say nothing of sources.
-_WITHOUT_RETENTION = 5
+_VERSION = 7
+
+
+#: Under which key the record is.
+HEADER: Final = b"header"
+#: LMDB's record of a table, of which its count of rows is read (struct MDB_db).
+_TABLE_RECORD: Final = struct.Struct("<IHHQQQQQ")
+
+
+def load_header(transaction: Any, meta: Table) -> TaskHeader:
+    """Return the header of a task's state as a transaction sees it.
+
+    Raises:
+        StoreCorruptedException: it is of an unknown version, or damaged, or is missing though there are rows.
+    """
+    data = transaction.get(HEADER, db=meta.handle)
+    if data is None:
+        _require_no_rows(transaction, meta)
+        return TaskHeader()
+    # Another version's may have no checksum.
+    of_this_version = data[:1] == bytes([_VERSION])
+    record = meta.unseal(HEADER, data) if of_this_version else data
+    return TaskHeader.decode(record, f"the header of the state in {meta.path}")
+
+
+def _require_no_rows(transaction: Any, meta: Table) -> None:
+    with transaction.cursor() as tables:
+        for name, record in tables:
+            fits = len(record) == _TABLE_RECORD.size
+            if not fits or _TABLE_RECORD.unpack(record)[-2]:
+                what = f"table {name.decode(errors='replace')!r} has rows" if fits else "its list of tables is none"
+                raise meta.damaged(f"it has no header, and {what}")
 
 
 def replaced_topics(known: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
@@ -92,6 +124,9 @@ class TaskHeader:
         watermarks: store -> its watermark after ``batch``; windows that end by then are over, and take no further rows.
         expired: store -> by when windows have ended that are removed with ``batch``; never beyond its watermark.
         sources: store -> source topic -> the watermark of its rows alone after ``batch``, where that is kept.
+        sums: store -> what its rows add up to, with everything that is applied.
+        instance: the running instance that opened the state last; empty if nobody has said.
+        suspect: stores that an instance before did not close and that have not been read through since.
     """
 
     task_epoch: int = 0
@@ -108,6 +143,9 @@ class TaskHeader:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     expired: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sums: Mapping[str, RunningSum] = field(default_factory=dict)
+    instance: str = ""
+    suspect: frozenset[str] = frozenset()
 
     def watermark(self, store: str, batch: int | None = None) -> int:
         """Return a store's watermark after a batch, or after all that is applied, in milliseconds since 1970."""
@@ -193,6 +231,17 @@ class TaskHeader:
         for store, sources in sorted(self.sources.items()):
             record.text(store)
             record.times(sources)
+        record.u32(len(self.sums))
+        for store, sums in sorted(self.sums.items()):
+            record.text(store)
+            record.i64(sums.rows)
+            record.u64(sums.total)
+            record.short_bytes(sums.scrubbed_to)
+            record.u64(sums.scrubbed)
+        record.text(self.instance)
+        record.u32(len(self.suspect))
+        for store in sorted(self.suspect):
+            record.text(store)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
@@ -224,17 +273,21 @@ class TaskHeader:
         Raises:
             StoreCorruptedException: it is of an unknown version, or damaged.
         """
-        record = Unpacker(data, what, versions=frozenset({_WITHOUT_RETENTION, _VERSION}))
+        record = Unpacker(data, what, versions=frozenset({_VERSION}))
         task_epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
         positions, changelog, application = record.offsets(), record.offsets(), record.text()
         contents, topics = record.texts(), record.texts()
         watermarks, expired = {}, {}
         for _ in range(record.u32()):
             store, watermark = record.text(), record.i64()
-            watermarks[store], expired[store] = watermark, _expired(record, watermark)
-        sources = {}
-        if record.version != _WITHOUT_RETENTION:
-            sources = {record.text(): record.times(most=MOST_SOURCES) for _ in range(record.u32())}
+            watermarks[store], expired[store] = watermark, record.i64_up_to(watermark)
+        sources = {record.text(): record.times(most=MOST_SOURCES) for _ in range(record.u32())}
+        sums = {
+            record.text(): RunningSum(record.i64(), record.u64(), record.short_bytes(), record.u64())
+            for _ in range(record.u32())
+        }
+        instance = record.text()
+        suspect = frozenset(record.text() for _ in range(record.u32()))
         following = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
         return cls(
@@ -252,6 +305,9 @@ class TaskHeader:
             watermarks,
             expired,
             sources,
+            sums,
+            instance,
+            suspect,
         )
 
 
@@ -259,12 +315,9 @@ def _entry(record: Unpacker) -> JournalEntry:
     number, leg, batch, tries = record.u32(), record.text(), record.i64(), record.u32()
     store, contents, keys, pieces = record.text(), record.text(), record.u32(), record.u32()
     watermark, rows_late, last_end, next_end = record.i64(), record.u32(), record.i64(), record.i64()
-    expired = _expired(record, watermark)
-    sources: Mapping[str, int] = {}
-    sources_read: frozenset[str] = frozenset()
-    if record.version != _WITHOUT_RETENTION:
-        sources = record.times(most=MOST_SOURCES)
-        sources_read = frozenset(record.text() for _ in range(record.u32()))
+    expired = record.i64_up_to(watermark)
+    sources = record.times(most=MOST_SOURCES)
+    sources_read = frozenset(record.text() for _ in range(record.u32()))
     starts, ends = record.offsets(), record.offsets()
     ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
     return JournalEntry(
@@ -285,8 +338,3 @@ def _entry(record: Unpacker) -> JournalEntry:
         sources,
         sources_read,
     )
-
-
-def _expired(record: Unpacker, watermark: int) -> int:
-    """Read by when windows have expired: never later than they are over, or live ones would be removed."""
-    return watermark if record.version == _WITHOUT_RETENTION else record.i64_up_to(watermark)

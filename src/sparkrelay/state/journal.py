@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from sparkrelay.state.header import JournalEntry
+    from sparkrelay.state.table import Table
 
 __all__ = ["drop", "read", "read_changes", "read_next", "write"]
 
@@ -32,7 +33,7 @@ _KEY = struct.Struct(">II")
 
 def write(
     transaction: Any,
-    table: Any,
+    table: Table,
     number: int,
     changes: Iterable[pa.RecordBatch],
     beside: Mapping[str, pa.RecordBatch] = MappingProxyType({}),
@@ -54,16 +55,16 @@ def write(
             writer.write_batch(batch)
         data = memoryview(sink.getvalue())
         while len(data) >= _PIECE_BYTES:
-            transaction.put(_KEY.pack(number, pieces), data[:_PIECE_BYTES], db=table)
+            _put(transaction, table, _KEY.pack(number, pieces), bytes(data[:_PIECE_BYTES]))
             data, pieces = data[_PIECE_BYTES:], pieces + 1
         rest = bytes(data)
     if rest:
-        transaction.put(_KEY.pack(number, pieces), rest, db=table)
+        _put(transaction, table, _KEY.pack(number, pieces), rest)
         pieces += 1
     return pieces
 
 
-def read(transaction: Any, table: Any, entry: JournalEntry) -> tuple[pa.RecordBatch, dict[str, pa.RecordBatch]]:
+def read(transaction: Any, table: Table, entry: JournalEntry) -> tuple[pa.RecordBatch, dict[str, pa.RecordBatch]]:
     """Return the changes, and what stands beside them.
 
     Raises:
@@ -79,7 +80,7 @@ def read(transaction: Any, table: Any, entry: JournalEntry) -> tuple[pa.RecordBa
     return pa.concat_batches(changes), beside
 
 
-def read_changes(transaction: Any, table: Any, entry: JournalEntry) -> Iterator[pa.RecordBatch]:
+def read_changes(transaction: Any, table: Table, entry: JournalEntry) -> Iterator[pa.RecordBatch]:
     """Yield the changes, some at a time; else as :func:`read`."""
     at = 0
     while (found := read_next(transaction, table, entry, at)) is not None:
@@ -87,13 +88,13 @@ def read_changes(transaction: Any, table: Any, entry: JournalEntry) -> Iterator[
         yield batch
 
 
-def read_next(transaction: Any, table: Any, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
+def read_next(transaction: Any, table: Table, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
     """Return the changes at a place of a journal, from 0 on, and the place of the next ones; None behind the last."""
     found = _next(transaction, table, entry, at)
     return None if found is None or _name_of(found[0]) is not None else found
 
 
-def _next(transaction: Any, table: Any, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
+def _next(transaction: Any, table: Table, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
     """Return what stands at a place of a journal, and the place behind it; None at the end.
 
     Raises:
@@ -115,10 +116,14 @@ def _next(transaction: Any, table: Any, entry: JournalEntry, at: int) -> tuple[p
     return batch, pieces.at
 
 
-def drop(transaction: Any, table: Any, entry: JournalEntry) -> None:
+def _put(transaction: Any, table: Table, key: bytes, piece: bytes) -> None:
+    transaction.put(key, table.seal(key, piece), db=table.handle)
+
+
+def drop(transaction: Any, table: Table, entry: JournalEntry) -> None:
     """Remove the changes."""
     for piece in range(entry.pieces):
-        transaction.delete(_KEY.pack(entry.number, piece), db=table)
+        transaction.delete(_KEY.pack(entry.number, piece), db=table.handle)
 
 
 def _named(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
@@ -134,7 +139,7 @@ def _name_of(batch: pa.RecordBatch) -> str | None:
 class _Pieces(io.RawIOBase):
     """The pieces of a journal as one file, each read when it is come to; ``at`` is the place of the next byte."""
 
-    def __init__(self, transaction: Any, table: Any, entry: JournalEntry, at: int) -> None:
+    def __init__(self, transaction: Any, table: Table, entry: JournalEntry, at: int) -> None:
         super().__init__()
         self._transaction = transaction
         self._table = table
@@ -149,10 +154,11 @@ class _Pieces(io.RawIOBase):
         if number >= self._entry.pieces:
             return memoryview(b"")
         if number != self._number:
-            piece = self._transaction.get(_KEY.pack(self._entry.number, number), db=self._table)
-            if piece is None:
+            key = _KEY.pack(self._entry.number, number)
+            sealed = self._transaction.get(key, db=self._table.handle)
+            if sealed is None:
                 raise pa.ArrowInvalid(f"piece {number} of {self._entry.pieces} is missing")
-            self._piece, self._number = memoryview(piece), number
+            self._piece, self._number = memoryview(self._table.unseal(key, sealed)), number
         return self._piece[behind:]
 
     def readable(self) -> bool:

@@ -20,6 +20,7 @@ _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
+_U64 = struct.Struct("<Q")
 #: Kafka's limit, in characters.
 _LONGEST_TOPIC = 249
 
@@ -44,7 +45,14 @@ class Packer:
 
     def text(self, value: str) -> None:
         """Append UTF-8 text behind its length in 2 bytes."""
-        data = value.encode()
+        self.short_bytes(value.encode())
+
+    def u64(self, value: int) -> None:
+        """Append an unsigned 64-bit integer."""
+        self._parts.append(_U64.pack(value))
+
+    def short_bytes(self, data: bytes) -> None:
+        """Append bytes behind their length in 2 bytes."""
         self._parts.append(_U16.pack(len(data)))
         self._parts.append(data)
 
@@ -114,13 +122,22 @@ class Unpacker:
         """Read a signed 64-bit integer."""
         return self._take(_I64)
 
-    def text(self) -> str:
-        """Read UTF-8 text."""
+    def u64(self) -> int:
+        """Read an unsigned 64-bit integer."""
+        return self._take(_U64)
+
+    def short_bytes(self) -> bytes:
+        """Read what :meth:`Packer.short_bytes` wrote."""
         length = self._take(_U16)
         piece = self._data[self._at : self._at + length]
         if len(piece) < length:
             raise self._short()
         self._at += length
+        return piece
+
+    def text(self) -> str:
+        """Read UTF-8 text."""
+        piece = self.short_bytes()
         try:
             return piece.decode()
         except UnicodeDecodeError as error:

@@ -16,18 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state import cleanliness, journal, rows
+from sparkrelay.state import cleanliness, journal, ranges, rows
 from sparkrelay.state.environment import DATA_FILE, Environment
-from sparkrelay.state.header import TaskHeader
-from sparkrelay.state.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell
-from sparkrelay.state.store_file import HEADER, JOURNAL, META, STORE_PREFIX
-from sparkrelay.state.watermarks import LATEST, NO_TIME, end_of, over
+from sparkrelay.state.header import TaskHeader, load_header
+from sparkrelay.state.long_keys import PREFIX_BYTES, spell
+from sparkrelay.state.store_file import JOURNAL, META, STORE_PREFIX
+from sparkrelay.state.watermarks import LATEST, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from sparkrelay.state.store_file import StoreFile
+    from sparkrelay.state.table import Table
 
 __all__ = ["UNCOMMITTED", "StoreReader", "StoreSnapshot"]
 
@@ -106,9 +107,7 @@ class StoreReader:
         def look(transaction: Any) -> T:
             meta, journals = tables
             if transaction.id() != self._seen[0]:
-                data = None if meta is None else transaction.get(HEADER, db=meta)
-                what = f"the header of the state in {self.path}"
-                header = TaskHeader() if data is None else TaskHeader.decode(data, what)
+                header = TaskHeader() if meta is None else load_header(transaction, meta)
                 self._seen, self._states = (transaction.id(), header), {}
             state = self._states.get((store, committed))
             if state is None:
@@ -138,12 +137,15 @@ class _StoreState:
     ascending: bool
 
     @classmethod
-    def of(cls, transaction: Any, journals: Any, header: TaskHeader, store: str, committed: int | None) -> _StoreState:
+    def of(
+        cls, transaction: Any, journals: Table | None, header: TaskHeader, store: str, committed: int | None
+    ) -> _StoreState:
         """Read the journals of batches that are not to show."""
         limit = header.batch if committed is None else committed
         own = [entry for entry in header.journals if entry.store == store]
         shown = [entry for entry in own if entry.batch <= limit]
-        changes = [journal.read(transaction, journals, entry)[0] for entry in own if entry.batch > limit]
+        hidden = [entry for entry in own if entry.batch > limit]
+        changes = [] if journals is None else [journal.read(transaction, journals, entry)[0] for entry in hidden]
         changed = pa.concat_batches(changes) if changes else None
         return cls(
             header,
@@ -166,7 +168,7 @@ class _StoreState:
 class StoreSnapshot:
     """One store at one moment, as of a batch; its attributes are those of :class:`_StoreState`."""
 
-    def __init__(self, transaction: Any, table: Any, state: _StoreState) -> None:
+    def __init__(self, transaction: Any, table: Table | None, state: _StoreState) -> None:
         self._transaction = transaction
         self._table = table
         self._state = state
@@ -222,12 +224,9 @@ class StoreSnapshot:
         """Yield the ends of windows later than this, ms since 1970; of some of them nothing may show."""
         if self._table is None:
             return
-        with self._transaction.cursor(db=self._table) as cursor:
-            while cursor.set_range(over(after_ms)):
-                after_ms = end_of(cursor.key())
-                if after_ms >= LATEST:
-                    return
-                yield after_ms
+        for end in ranges.ends(self._transaction, self._table, after_ms):
+            if end < LATEST:
+                yield end
 
     def _changed_between(self, start: bytes, stop: bytes | None) -> dict[bytes, bytes | None]:
         """Return the keys of open batches in a range, and what they had before."""
@@ -247,28 +246,42 @@ class StoreSnapshot:
         self, start: bytes, stop: bytes | None, size: int
     ) -> Iterator[tuple[list[tuple[bytes, bytes]], bytes | None]]:
         """Yield what stands in the table, some at a time, each with a bound that is below all that follows."""
-        some: list[tuple[bytes, bytes]] = []
-        for key, value in self._stored(start, stop):
+        names: list[bytes] = []
+        stored: list[bytes] = []
+        for name, value in self._stored(start, stop):
             # What begins as long keys do that lie together comes in no order, and is not taken apart.
-            if len(some) >= size and key[:PREFIX_BYTES] != some[-1][0][:PREFIX_BYTES]:
-                yield some, key[:PREFIX_BYTES]
-                some = []
-            some.append((key, value))
-        yield some, stop
+            if len(names) >= size and name[:PREFIX_BYTES] != names[-1][:PREFIX_BYTES]:
+                yield self._inside(names, stored, start, stop), name[:PREFIX_BYTES]
+                names, stored = [], []
+            names.append(name)
+            stored.append(value)
+        yield self._inside(names, stored, start, stop), stop
+
+    def _inside(
+        self, names: list[bytes], stored: list[bytes], start: bytes, stop: bytes | None
+    ) -> list[tuple[bytes, bytes]]:
+        """Return the keys and values of stored rows that lie in a range."""
+        if self._table is None:
+            return []
+        keys, values = rows.opened(self._table, names, stored)
+        pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+        return [(key, value) for key, value in pairs if key >= start and (stop is None or key < stop)]
 
     def _stored(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what stands in the table; long keys keep only their beginning's place in the order."""
+        """Yield the rows that may lie in a range as they are stored.
+
+        Of long keys only the beginning has a place in the order. The empty key is first, which its spelling is not.
+        """
         if self._table is None:
             return
-        if not start and stop != b"" and (value := self._transaction.get(spell(b""), db=self._table)) is not None:
-            yield read_spelt(value)
+        empty, table = spell(b""), self._table.handle
+        if not start and stop != b"" and (value := self._transaction.get(empty, db=table)) is not None:
+            yield empty, value
         beyond = None if stop is None else stop[:PREFIX_BYTES]
-        with self._transaction.cursor(db=self._table) as cursor:
+        with self._transaction.cursor(db=table) as cursor:
             found = cursor.set_range(start[:PREFIX_BYTES]) if start else cursor.first()
             while found and (beyond is None or cursor.key()[: len(beyond)] <= beyond):
-                key, value = cursor.item()
-                if len(key) == SPELT_BYTES:
-                    key, value = read_spelt(value)
-                if key and key >= start and (stop is None or key < stop):
-                    yield key, value
+                name, value = cursor.item()
+                if name != empty:
+                    yield name, value
                 found = cursor.next()

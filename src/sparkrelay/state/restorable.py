@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import (
     StoreCorruptedException,
@@ -14,7 +14,7 @@ from sparkrelay.state.store_file import StoreFile
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from sparkrelay.types import TopicPartition
 
 __all__ = ["RestorableStore"]
+
+#: With each slice so many rows at the least are compared with what was written.
+_SCRUBBED: Final = 64
+#: And of a store that was not closed, in one transaction.
+_READ_AT_ONCE: Final = 50_000
 
 
 class RestorableStore(StoreFile):
@@ -74,12 +79,13 @@ class RestorableStore(StoreFile):
             header = replace(self._take_back(transaction, header), task_epoch=task_epoch)
             if {p: header.positions.get(p) for p in committed} == committed:
                 return header, False
-            for table in tables:
-                transaction.drop(table, delete=False)
+            for store in stores:
+                header = self._empty(transaction, header, store)
             return replace(header, positions={}, contents={}, watermarks={}, expired={}, sources={}), True
 
         held = self.header
-        tables = [self._table(store) for store in sorted({*held.contents, *(entry.store for entry in held.journals)})]
+        stores = sorted({*held.contents, *(entry.store for entry in held.journals)})
+        self._open_tables(stores)
         return self._change(change)
 
     def commit_known(
@@ -118,6 +124,47 @@ class RestorableStore(StoreFile):
 
         self._change(change)
 
+    def opened_by(self, instance: str) -> None:
+        """Note which running instance has the state; what another one did not close is to be read through.
+
+        A process that dies by a damaged page leaves its state as one that is killed does, and nothing tells them apart.
+        """
+
+        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            if header.clean or header.instance == instance:
+                return replace(header, instance=instance), None
+            sums = {store: known.from_the_first() for store, known in header.sums.items()}
+            return replace(header, instance=instance, sums=sums, suspect=frozenset(sums)), None
+
+        if self.header.instance != instance:
+            self._change(change)
+
+    def read_through(self, spent: Callable[[], bool]) -> bool:
+        """Compare all rows with what was written, of stores that an instance before did not close.
+
+        Args:
+            spent: whether no time is left; the next call goes on.
+
+        Returns:
+            Whether nothing is left to be read.
+
+        Raises:
+            StoreCorruptedException: a row is not what was written, or is missing.
+        """
+        suspect = sorted(self.header.suspect)
+        self._open_tables(suspect)
+        for store in suspect:
+
+            def change(transaction: Any, header: TaskHeader, store: str = store) -> tuple[TaskHeader, None]:
+                self._require_rows(transaction, header, store)
+                return self._scrub(transaction, header, store, _READ_AT_ONCE), None
+
+            while store in self.header.suspect:
+                if spent():
+                    return False
+                self._change(change)
+        return True
+
     def keep_only(
         self, changelogs: Mapping[str, TopicPartition], *, task_epoch: int | None = None
     ) -> list[TopicPartition]:
@@ -144,12 +191,12 @@ class RestorableStore(StoreFile):
         # A store that was restored without a marker is not among the contents.
         named = {_store_of(partition.topic, self.header.application) for partition in foreign}
         stores = ({*self.header.contents} | named) - {*changelogs} if foreign else set()
-        tables = [self._table(store) for store in sorted(stores)]
+        self._open_tables(stores)
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
             checks.require_task_epoch(self.path, header, task_epoch)
-            for table in tables:
-                transaction.drop(table, delete=False)
+            for store in stores:
+                header = self._empty(transaction, header, store)
             return replace(
                 header,
                 changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
@@ -183,7 +230,7 @@ class RestorableStore(StoreFile):
         Raises:
             StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
         """
-        table = self._table(store)
+        self._open_tables([store])
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, int | None]:
             checks.require_task_epoch(self.path, header, task_epoch)
@@ -191,7 +238,7 @@ class RestorableStore(StoreFile):
             beyond = known is not None and end is not None and known > end
             if known is not None and not beyond and header.contents.get(store, contents) == contents:
                 return header, None
-            transaction.drop(table, delete=False)
+            header = self._empty(transaction, header, store)
             return replace(
                 header,
                 changelog={p: offset for p, offset in header.changelog.items() if p != changelog},
@@ -224,7 +271,7 @@ class RestorableStore(StoreFile):
             StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice, or
                 was taken over under another task epoch.
         """
-        table = self._table(store)
+        self._open_tables([store])
         ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
@@ -236,10 +283,14 @@ class RestorableStore(StoreFile):
                     f"task {self.path.name}: a slice of {changelog} up to offset {next_offset} came after the store "
                     f"had reached {known}"
                 )
-            self._put(transaction, table, ordered, new)
+            self._require_rows(transaction, header, store)
+            header = self._put(transaction, header, store, ordered, new)
             if marker is not None:
                 header = header.following(store, marker)
-                self._drop_expired(transaction, table, header.expired.get(store, NO_TIME), len(ordered))
+                header = self._drop_expired(
+                    transaction, header, store, header.expired.get(store, NO_TIME), len(ordered)
+                )
+            header = self._scrub(transaction, header, store, _SCRUBBED + len(ordered) // 64)
             return _at(header, changelog, next_offset, is_source=is_source), None
 
         self._change(change)
@@ -286,15 +337,15 @@ class RestorableStore(StoreFile):
         Raises:
             StoreOutOfStepException: it comes late, or a batch is unfinished.
         """
-        table = self._table(store)
+        self._open_tables([store])
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
             checks.require_task_epoch(self.path, header, task_epoch)
             checks.require_no_journals(self.path, header, changelog)
             if header.changelog.get(changelog, 0) >= first:
                 return header, False
-            held = transaction.stat(table)["entries"] > 0
-            transaction.drop(table, delete=False)
+            held = self._entries(transaction, store) > 0
+            header = self._empty(transaction, header, store)
             return _at(header, changelog, first, is_source=is_source), held
 
         return self._change(change)

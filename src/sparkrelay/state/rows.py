@@ -6,7 +6,6 @@ by and freed one after the other, each time through memory that no cache holds a
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,35 +14,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell, spelt_value
-from sparkrelay.state.watermarks import LATEST, end_of, over
+from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
+from sparkrelay.state.running_sum import Change
+from sparkrelay.state.table import checksums_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "SortedKeys",
-    "any_in",
-    "as_binary",
-    "ascending",
-    "between",
-    "drop_below",
-    "ends",
-    "first_key",
-    "firsts",
-    "found_in",
-    "get",
-    "get_some",
-    "has",
-    "last_key",
-    "latest",
-    "put",
-    "ranges",
-]
+    from sparkrelay.state.table import Table
+
+__all__ = ["SortedKeys", "as_binary", "ascending", "get", "get_some", "has", "latest", "opened", "put"]
 
 _AT_A_TIME: Final = 8192
+#: Of values, which are in memory three times while they are written.
+_BYTES_AT_A_TIME: Final = 16 << 20
 #: Of keys whose values may be large, to begin with.
 _FEW: Final = 64
 #: So many keys that it takes less time to put them in LMDB's order first.
@@ -118,7 +104,7 @@ def _way_back(order: pa.Array) -> pa.Array:
     return pa.array(back)
 
 
-def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
+def get(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
     """Return the value of each key, null where there is none."""
     if len(keys) < _WORTH_SORTING or ascending(keys):
         return _in_order(transaction, table, keys)
@@ -127,7 +113,7 @@ def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     return _in_order(transaction, table, keys.take(order)).take(_way_back(order))
 
 
-def get_some(transaction: Any, table: Any, keys: pa.Array, most_bytes: int) -> pa.Array:
+def get_some(transaction: Any, table: Table, keys: pa.Array, most_bytes: int) -> pa.Array:
     """Return the value of each of the first keys, null where there is none: of so many that they come to some bytes.
 
     Args:
@@ -137,7 +123,7 @@ def get_some(transaction: Any, table: Any, keys: pa.Array, most_bytes: int) -> p
         most_bytes: from which on there are enough, once there is one.
     """
     parts, size, start, count = [], 0, 0, _FEW
-    with transaction.cursor(db=table) as cursor:
+    with transaction.cursor(db=table.handle) as cursor:
         while start < len(keys) and size < most_bytes:
             parts.append(_values(transaction, table, cursor, keys[start : start + count]))
             size += parts[-1].nbytes
@@ -147,14 +133,14 @@ def get_some(transaction: Any, table: Any, keys: pa.Array, most_bytes: int) -> p
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
-def has(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
+def has(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
     """Return whether each key has a value."""
-    with transaction.cursor(db=table) as cursor:
+    with transaction.cursor(db=table.handle) as cursor:
         return pa.array([cursor.set_key(spell(key)) for key in keys.to_pylist()], pa.bool_())
 
 
-def _in_order(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
-    with transaction.cursor(db=table) as cursor:
+def _in_order(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
+    with transaction.cursor(db=table.handle) as cursor:
         parts = [
             _values(transaction, table, cursor, keys[start : start + _AT_A_TIME])
             for start in range(0, len(keys), _AT_A_TIME)
@@ -164,182 +150,110 @@ def _in_order(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
-def _values(transaction: Any, table: Any, cursor: Any, keys: pa.Array) -> pa.Array:
+def _values(transaction: Any, table: Table, cursor: Any, keys: pa.Array) -> pa.Array:
     part = keys.to_pylist()
-    return pa.array(_get_spelt(transaction, table, part) if _spelt(part) else _get(cursor, part), pa.binary())
+    if b"" not in part and max(map(len, part), default=0) < SPELT_BYTES:
+        return table.unseal_all(keys, pa.array(_get(cursor, part), pa.binary()))
+    names = [spell(key) for key in part]
+    found = [transaction.get(name, db=table.handle) for name in names]
+    values = table.unseal_all(pa.array(names, pa.binary()), pa.array(found, pa.binary())).to_pylist()
+    pairs = zip(names, values, strict=True)
+    contents = [read_spelt(value)[1] if value and len(name) == SPELT_BYTES else value for name, value in pairs]
+    return pa.array(contents, pa.binary())
 
 
-def between(transaction: Any, table: Any, first: bytes, stop: bytes, most: int | None = None) -> pa.RecordBatch:
-    """Return ``key, value`` of the keys in ``[first, stop)``; both are no longer than what long keys keep in front.
+def opened(table: Table, keys: Sequence[bytes], stored: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
+    """Return keys and values of rows as they are stored.
 
-    Of more than ``most`` the first ones.
-
-    Neither the empty key nor, among long keys, any order is looked at: use it where keys begin with what bounds them.
+    Raises:
+        StoreCorruptedException: one is not what was written.
     """
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    with transaction.cursor(db=table) as cursor:
-        found = cursor.set_range(first)
-        while found and cursor.key() < stop and len(keys) != most:
-            key, value = cursor.item()
-            if len(key) == SPELT_BYTES:
-                key, value = read_spelt(value)
-            keys.append(key)
-            values.append(value)
-            found = cursor.next()
-    return pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], ["key", "value"])
+    names = pa.array(keys, pa.binary())
+    values = table.unseal_all(names, pa.array(stored, pa.binary()))
+    if max(map(len, keys), default=0) < SPELT_BYTES:
+        return names, values
+    pairs = [
+        read_spelt(value) if len(name) == SPELT_BYTES else (name, value)
+        for name, value in zip(keys, values.to_pylist(), strict=True)
+    ]
+    return pa.array([key for key, _ in pairs], pa.binary()), pa.array([value for _, value in pairs], pa.binary())
 
 
-def firsts(transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[pa.Array, pa.Array]:
-    """Return the first key of each range ``[start, stop)`` and its value, null where nothing lies in it.
+def put(  # noqa: PLR0917 - a write has these
+    transaction: Any,
+    table: Table,
+    keys: pa.Array,
+    values: pa.Array,
+    old: pa.Array | None = None,
+    passed: bytes = b"",
+) -> Change:
+    """Write each value under its key; null deletes. Return what that does to the table's sum.
 
-    Neither empty nor long keys are looked at.
+    Args:
+        transaction: of the environment.
+        table: which.
+        keys: distinct ones, fastest in the order of bytes.
+        values: what is to be there.
+        old: what is there, null where nothing is; None to have it read.
+        passed: the last key that a scrub has passed.
     """
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    with transaction.cursor(db=table) as cursor:
-        for start, stop in zip(starts, stops, strict=True):
-            there = cursor.set_range(start) and cursor.key() < stop
-            keys.append(cursor.key() if there else None)
-            values.append(cursor.value() if there else None)
-    return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+    total = below = 0
+    step = max(1, min(_AT_A_TIME, len(keys) * _BYTES_AT_A_TIME // (values.nbytes + 1)))
+    with transaction.cursor(db=table.handle) as cursor:
+        for start in range(0, len(keys), step):
+            names, contents, there = _as_stored(
+                keys[start : start + step],
+                values[start : start + step],
+                old if old is None else old[start : start + step],
+            )
+            sealed, sums = table.seal_all(names, contents)
+            change = sums.astype(np.int64)
+            if there is None:
+                change -= _replace(transaction, table, cursor, names, sealed)
+            else:
+                change -= table.checksums(names, there)
+                _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
+            total += int(change.sum())
+            if passed:
+                below += int(change[pc.less_equal(names, pa.scalar(passed, pa.binary())).to_numpy(False)].sum())
+    return Change(total, below)
 
 
-def any_in(transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes]) -> NDArray[np.bool_]:
-    """Return whether anything lies in each range ``[start, stop)``; fastest where they come in the order of bytes.
+def _as_stored(keys: pa.Array, *columns: pa.Array | None) -> Iterable[Any]:
+    """Return keys and their values as LMDB has them, but for checksums."""
+    if not _may_be_spelt(keys):
+        return keys, *columns
+    names = keys.to_pylist()
 
-    Neither empty nor long keys are looked at.
-    """
-    found: list[bool] = []
-    with transaction.cursor(db=table) as cursor:
-        at = last = b""
-        there = False
-        for start, stop in zip(starts, stops, strict=True):
-            # What was found for an earlier range is the first key from this one's start on, too, unless it is below.
-            if not there or at < start or start < last:
-                there = cursor.set_range(start)
-                at = cursor.key()
-            last = start
-            found.append(there and at < stop)
-    return np.array(found, dtype=np.bool_)
+    def stored(values: pa.Array | None) -> pa.Array | None:
+        if values is None:
+            return None
+        pairs = zip(names, values.to_pylist(), strict=True)
+        return pa.array(
+            [v if v is None or 0 < len(k) < SPELT_BYTES else spelt_value(k, v) for k, v in pairs], pa.binary()
+        )
+
+    return pa.array(map(spell, names), pa.binary()), *map(stored, columns)
 
 
-def ranges(
-    transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes]
-) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
-    """Return what lies in each range ``[start, stop)``: the number of each key's range, the keys, the values.
-
-    Else as :func:`found_in`.
-    """
-    numbers, keys, _, values = found_in(transaction, table, starts, stops)
-    assert values is not None, "all are wanted"
-    return numbers, keys, values
-
-
-def found_in(
-    transaction: Any, table: Any, starts: Iterable[bytes], stops: Iterable[bytes], most_bytes: int | None = None
-) -> tuple[NDArray[np.int64], pa.Array, NDArray[np.int64], pa.Array | None]:
-    """Return what lies in each range ``[start, stop)``.
-
-    The number of each key's range, the keys, how long their values are, and these; None if they come to more than
-    ``most_bytes``.
-
-    Fastest where ranges come in the order of bytes, for then a key that was found beyond one of them says that those
-    in front of it are empty. They may overlap. The empty key is not looked at, and no bound may be a long one; long
-    keys have no order.
-    """
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    lengths: list[int] = []
-    counts: list[int] = []
-    size, most = 0, sys.maxsize if most_bytes is None else most_bytes
-    with transaction.cursor(db=table) as cursor:
-        at = last = b""
-        there = False
-        for start, stop in zip(starts, stops, strict=True):
-            before = len(keys)
-            if not there or at < start < stop or start < last:
-                there = cursor.set_range(start)
-                at = cursor.key()
-            last = max(start, stop)
-            while there and start <= at < stop:
-                key, value = (at, cursor.value()) if len(at) < SPELT_BYTES else read_spelt(cursor.value())
-                keys.append(key)
-                values.append(value)
-                size += len(value)
-                if size > most:
-                    # Too many: so from here on they are let go one by one.
-                    lengths += map(len, values)
-                    values.clear()
-                    most = -1
-                there = cursor.next()
-                at = cursor.key()
-            counts.append(len(keys) - before)
-    numbers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    if most < 0:
-        return numbers, pa.array(keys, pa.binary()), np.array(lengths, dtype=np.int64), None
-    kept = pa.array(values, pa.binary())
-    return numbers, pa.array(keys, pa.binary()), pc.binary_length(kept).to_numpy().astype(np.int64), kept
-
-
-def keys_beginning(transaction: Any, table: Any, beginnings: Iterable[bytes]) -> pa.Array:
-    """Return the keys that begin with one of those bytes, long keys too; no beginning may be empty."""
-    keys = []
-    with transaction.cursor(db=table) as cursor:
-        for beginning in beginnings:
-            # As much of it as long keys keep in front.
-            front = beginning[:PREFIX_BYTES]
-            found = cursor.set_range(front)
-            while found and (key := cursor.key()).startswith(front):
-                if len(key) == SPELT_BYTES:
-                    key, _ = read_spelt(cursor.value())
-                if key.startswith(beginning):
-                    keys.append(key)
-                found = cursor.next()
-    return pa.array(keys, pa.binary())
-
-
-def drop_below(transaction: Any, table: Any, stop: bytes, most: int) -> None:
-    """Remove keys below ``stop``, as :func:`between` sees them, from the first one on and no more than ``most``."""
-    with transaction.cursor(db=table) as cursor:
-        found = cursor.first()
-        # Past the last one, where a delete leads to, there is no key.
-        while found and most and b"" < cursor.key() < stop:
-            found = cursor.delete()
-            most -= 1
-
-
-def ends(transaction: Any, table: Any, after_ms: int) -> list[int]:
-    """Return the ends later than ``after_ms`` that keys begin with (``watermarks``), each once; one seek for each."""
-    found = []
-    with transaction.cursor(db=table) as cursor:
-        while cursor.set_range(over(after_ms)):
-            after_ms = end_of(cursor.key())
-            found.append(after_ms)
-            if after_ms >= LATEST:
-                break
+def _replace(transaction: Any, table: Table, cursor: Any, names: pa.Array, sealed: pa.Array) -> NDArray[np.int64]:
+    """Write stored values under stored keys, null to delete; return the checksums of those that were there, or 0."""
+    if sealed.null_count:
+        before = pa.array(_get(cursor, names.to_pylist()), pa.binary())
+        _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
+    else:
+        # Little more than to put them, and half of what it takes to read them first.
+        before = pa.array(list(map(cursor.replace, names.to_pylist(), sealed.to_pylist())), pa.binary())
+    found = np.zeros(len(names), np.int64)
+    if before.null_count < len(before):
+        table.unseal_all(names, before)
+        found[before.is_valid().to_numpy(zero_copy_only=False)] = checksums_behind(before.drop_null())
     return found
 
 
-def first_key(transaction: Any, table: Any, first: bytes) -> bytes | None:
-    """Return the first key from ``first`` on as it is stored, which of a long one is its front; None: there is none."""
-    with transaction.cursor(db=table) as cursor:
-        return bytes(cursor.key()) if cursor.set_range(first) else None
-
-
-def last_key(transaction: Any, table: Any, stop: bytes) -> bytes | None:
-    """Return the last key below ``stop`` as it is stored, which of a long one is its front; None if there is none."""
-    with transaction.cursor(db=table) as cursor:
-        found = cursor.prev() if cursor.set_range(stop) else cursor.last()
-        return bytes(cursor.key()) if found else None
-
-
-def put(transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
-    """Write each value under its key; null deletes."""
-    with transaction.cursor(db=table) as cursor:
-        for start in range(0, len(keys), _AT_A_TIME):
-            some = keys[start : start + _AT_A_TIME].to_pylist(), values[start : start + _AT_A_TIME].to_pylist()
-            _put(transaction, table, cursor, *some)
+def _may_be_spelt(keys: pa.Array) -> bool:
+    lengths = pc.min_max(pc.binary_length(keys))
+    return len(keys) > 0 and (lengths["min"].as_py() == 0 or lengths["max"].as_py() >= SPELT_BYTES)
 
 
 def _get(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -350,31 +264,12 @@ def _get(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
     return [known.get(key) for key in keys]
 
 
-def _get_spelt(transaction: Any, table: Any, keys: Sequence[bytes]) -> list[bytes | None]:
-    values = []
-    for key in keys:
-        stored = transaction.get(spell(key), db=table)
-        plain = stored is None or 0 < len(key) < SPELT_BYTES
-        values.append(stored if plain else read_spelt(stored)[1])
-    return values
-
-
-def _spelt(keys: Sequence[bytes]) -> bool:
-    return b"" in keys or max(map(len, keys), default=0) >= SPELT_BYTES
-
-
-def _put(transaction: Any, table: Any, cursor: Any, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-    if _spelt(keys):
-        values = [
-            value if value is None or 0 < len(key) < SPELT_BYTES else spelt_value(key, value)
-            for key, value in zip(keys, values, strict=True)
-        ]
-        keys = [spell(key) for key in keys]
+def _put(transaction: Any, table: Table, cursor: Any, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
     items: Iterable[tuple[bytes, bytes | None]]
     if None in values:
         gone = [key for key, value in zip(keys, values, strict=True) if value is None]
         for key in gone:
-            transaction.delete(key, db=table)
+            transaction.delete(key, db=table.handle)
         items = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
     else:
         # Not made into a list: zip uses its pair again and again, and the garbage collector has nothing to look at.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from sparkrelay.state import rows
 from sparkrelay.state.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell
 from sparkrelay.state.watermarks import END_BYTES
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sparkrelay.state.environment import Environment
+    from sparkrelay.state.table import Table
 
 __all__ = ["scan"]
 
@@ -25,7 +27,7 @@ _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 def scan(
     environment: Environment,
-    table: Any,
+    table: Table,
     start: bytes | None,
     stop: bytes | None,
     limit: int | None = None,
@@ -48,9 +50,9 @@ def scan(
     empty = spell(b"")
     if not start and stop != b"" and left != 0:
         # The empty key comes first among keys, but is spelt as something that does not.
-        stored = environment.read(lambda t: t.get(empty, db=table))
+        stored = environment.read(lambda t: t.get(empty, db=table.handle))
         if stored is not None:
-            yield pa.record_batch([[b""], [read_spelt(stored)[1]]], schema=_SCHEMA)
+            yield pa.record_batch([[b""], [read_spelt(table.unseal(empty, stored))[1]]], schema=_SCHEMA)
             left -= 1
     # Bounds in terms of stored keys, of which a long one keeps its first bytes only: of keys that begin as a long bound
     # does all are read, and sifted below.
@@ -69,11 +71,8 @@ def scan(
 
         pairs, following = environment.read(page)
         keys, values = [], []
-        for stored_key, stored in pairs:
-            if len(stored_key) == SPELT_BYTES:
-                key, value = read_spelt(stored)
-            else:
-                key, value = stored_key, stored
+        found = rows.opened(table, [key for key, _ in pairs], [stored for _, stored in pairs])
+        for key, value in zip(*(column.to_pylist() for column in found), strict=True):
             if key and key >= (start or b"") and (stop is None or key < stop):
                 keys.append(key)
                 values.append(value)
@@ -88,12 +87,12 @@ def scan(
 
 
 def _page(  # noqa: PLR0917 - as of scan
-    transaction: Any, table: Any, at: bytes, inclusive: bool, beyond: bytes | None, kind: bytes
+    transaction: Any, table: Table, at: bytes, inclusive: bool, beyond: bytes | None, kind: bytes
 ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
     """Return the next rows, and the key after which to go on, or None at the end."""
     pairs: list[tuple[bytes, bytes]] = []
     size = 0
-    with transaction.cursor(db=table) as cursor:
+    with transaction.cursor(db=table.handle) as cursor:
         found = cursor.set_range(at) if at else cursor.first()
         if found and not inclusive and cursor.key() == at:
             found = cursor.next()

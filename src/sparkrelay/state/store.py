@@ -12,9 +12,9 @@ never computes a position, and two legs that read one topic do not see each othe
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.state import checks, journal, rows, scan
+from sparkrelay.state import checks, journal, ranges, rows, scan
 from sparkrelay.state.after import StoreAfter
 from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.header import JournalEntry, TaskHeader
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 
 __all__ = ["TaskStore"]
+
+#: Of so many changes one compares some rows with what was written, and so many for each of them.
+_SCRUB_EVERY: Final = 8
+_SCRUBBED: Final = 512
 
 
 class TaskStore(RestorableStore):
@@ -55,7 +59,7 @@ class TaskStore(RestorableStore):
     def rows(self, store: str) -> int:
         """Return how many keys a store holds."""
         table = self._table(store)
-        return int(self._environment.read(lambda t: t.stat(table))["entries"])
+        return int(self._environment.read(lambda t: t.stat(table.handle))["entries"])
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -119,21 +123,35 @@ class TaskStore(RestorableStore):
             checks.require_contents(header, store, batch.contents)
             header = header.reading(batch.topics)
             checks.require_positions(self.path, header, leg, batch)
+            self._require_rows(transaction, header, store)
             before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
             changes = operate(StoreView(transaction, table, header, store))
             number, undo = header.next_journal, changes.undo(transaction, table)
             pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
-            self._drop_expired(transaction, table, expired, len(changes.keys))
-            self._put(transaction, table, changes.ordered.keys, changes.ordered.as_stored(changes.new))
-            ranges = dict(batch.ranges)
+            ordered = changes.ordered
+            old = None if changes.old is None else ordered.as_stored(changes.old)
+            header = self._put(transaction, header, store, ordered.keys, ordered.as_stored(changes.new), old)
+            header = self._drop_expired(transaction, header, store, expired, len(changes.keys))
+            if number % _SCRUB_EVERY == 0:
+                header = self._scrub(transaction, header, store, _SCRUBBED + len(changes.keys) // 8)
             entry = JournalEntry(
-                *(number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changes.keys), pieces),
+                *(
+                    number,
+                    leg,
+                    batch.number,
+                    batch.tries,
+                    store,
+                    batch.contents,
+                    dict(batch.ranges),
+                    len(changes.keys),
+                    pieces,
+                ),
                 rows_late=changes.rows_late,
             )
             span = None
             if (watermark := changes.watermark) is not None:
-                now, last = max(watermark.ms, before), rows.last_key(transaction, table, ENDLESS)
-                following = rows.first_key(transaction, table, over(now))
+                now, last = max(watermark.ms, before), ranges.last_key(transaction, table, ENDLESS)
+                following = ranges.first_key(transaction, table, over(now))
                 entry = replace(
                     entry,
                     watermark=now,
@@ -244,6 +262,7 @@ class TaskStore(RestorableStore):
             header = self._load(transaction)
             checks.require_task_epoch(self.path, header, task_epoch)
             checks.require_contents(header, store, contents)
+            self._require_rows(transaction, header, store)
             values = find(StoreView(transaction, table, header, store))
             for entry in header.journals:
                 if (entry.store, entry.batch, entry.tries) == (store, number, tries):
@@ -273,7 +292,8 @@ class TaskStore(RestorableStore):
             header = self._load(transaction)
             checks.require_task_epoch(self.path, header, task_epoch)
             checks.require_contents(header, store, contents)
-            return rows.keys_beginning(transaction, table, beginnings)
+            self._require_rows(transaction, header, store)
+            return ranges.keys_beginning(transaction, table, beginnings)
 
         return self._environment.read(read)
 

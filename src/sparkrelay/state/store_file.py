@@ -11,29 +11,30 @@ from sparkrelay.errors import (
     StateStoreException,
 )
 from sparkrelay.own_files import make_directory
-from sparkrelay.state import cleanliness, journal, rows
+from sparkrelay.state import cleanliness, journal, ranges, rows
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
-from sparkrelay.state.header import TaskHeader
+from sparkrelay.state.header import HEADER, TaskHeader, load_header
+from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.space import FULL_DISK, full_disk
 from sparkrelay.state.watermarks import NO_TIME, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
 
+    from sparkrelay.state.table import Table
     from sparkrelay.types import TopicPartition
 
-__all__ = ["HEADER", "JOURNAL", "META", "STORE_PREFIX", "StoreFile"]
+__all__ = ["JOURNAL", "META", "STORE_PREFIX", "StoreFile"]
 
 T = TypeVar("T")
 
 META: Final = "#meta"
 JOURNAL: Final = "#journal"
 STORE_PREFIX: Final = "s:"
-HEADER: Final = b"header"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
@@ -52,13 +53,14 @@ class StoreFile:
         self._clean_lock = FileLock(path / _CLEANLINESS_LOCK)
 
     @classmethod
-    def open(cls, path: Path, *, map_limit: int = _DEFAULT_LIMIT, create: bool = True) -> Self:
+    def open(cls, path: Path, *, map_limit: int = _DEFAULT_LIMIT, create: bool = True, in_worker: bool = False) -> Self:
         """Open a task's state, made if it is missing.
 
         Args:
             path: the task's directory.
             map_limit: bound on its size, bytes (``store.max.bytes``).
             create: False to refuse a task without state.
+            in_worker: True in a Python worker, which notes where it dies of a fault.
 
         Raises:
             StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: move
@@ -82,7 +84,7 @@ class StoreFile:
                 f"the state in {path} cannot be opened ({error.strerror}); state.dir must be a directory that this "
                 "user may write to"
             ) from error
-        return cls(path, Environment(path, map_limit=map_limit))
+        return cls(path, Environment(path, map_limit=map_limit, in_worker=in_worker))
 
     def close(self, *, clean: bool) -> None:
         """Close; ``clean`` syncs to the disk and marks the state as good for after a reboot."""
@@ -122,19 +124,61 @@ class StoreFile:
             return self._environment.write(run)
 
     def _load(self, transaction: Any) -> TaskHeader:
-        data = transaction.get(HEADER, db=self._meta)
-        return TaskHeader() if data is None else TaskHeader.decode(data, f"the header of the state in {self.path}")
+        return load_header(transaction, self._meta)
 
     def _save(self, transaction: Any, header: TaskHeader) -> None:
-        transaction.put(HEADER, header.encode(), db=self._meta)
+        transaction.put(HEADER, self._meta.seal(HEADER, header.encode()), db=self._meta.handle)
 
-    def _put(self, transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
-        rows.put(transaction, table, keys, values)
+    def _put(  # noqa: PLR0917 - a write has these
+        self,
+        transaction: Any,
+        header: TaskHeader,
+        store: str,
+        keys: pa.Array,
+        values: pa.Array,
+        old: pa.Array | None = None,
+    ) -> TaskHeader:
+        """Write values under a store's keys, null to delete; ``old`` are those that are there, if they are known."""
+        table, sums = self._opened(store), header.sums.get(store, RunningSum())
+        change = rows.put(transaction, table, keys, values, old, sums.scrubbed_to)
+        return _summed(header, store, sums.changed(change, self._entries(transaction, store)))
 
-    def _drop_expired(self, transaction: Any, table: Any, expired: int, keys: int) -> None:
+    def _drop_expired(self, transaction: Any, header: TaskHeader, store: str, expired: int, keys: int) -> TaskHeader:
         """Remove windows that have expired by what is committed: more than come, and not too many at a time."""
-        if expired != NO_TIME:
-            rows.drop_below(transaction, table, over(expired), _DROPPED + 2 * keys)
+        if expired == NO_TIME:
+            return header
+        sums = header.sums.get(store, RunningSum())
+        most = _DROPPED + 2 * keys
+        change = ranges.drop_below(transaction, self._opened(store), over(expired), most, sums.scrubbed_to)
+        return _summed(header, store, sums.changed(change, self._entries(transaction, store)))
+
+    def _empty(self, transaction: Any, header: TaskHeader, store: str) -> TaskHeader:
+        """Remove all rows of a store."""
+        transaction.drop(self._opened(store).handle, delete=False)
+        sums = {name: sums for name, sums in header.sums.items() if name != store}
+        return replace(header, sums=sums, suspect=header.suspect - {store})
+
+    def _scrub(self, transaction: Any, header: TaskHeader, store: str, most: int) -> TaskHeader:
+        """Compare some of a store's rows with what was written."""
+        sums = ranges.scrub(transaction, self._opened(store), header.sums.get(store, RunningSum()), most)
+        header = _summed(header, store, sums)
+        return header if sums.scrubbed_to else replace(header, suspect=header.suspect - {store})
+
+    def _require_rows(self, transaction: Any, header: TaskHeader, store: str) -> None:
+        """Refuse a store that does not have as many rows as it was left with.
+
+        Raises:
+            StoreCorruptedException: LMDB's tree of tables was damaged.
+        """
+        wanted, found = header.sums.get(store, RunningSum()).rows, self._entries(transaction, store)
+        if wanted != found:
+            raise self._opened(store).damaged(f"store {store!r} was left with {wanted} rows, and has {found}")
+
+    def _entries(self, transaction: Any, store: str) -> int:
+        return int(transaction.stat(self._opened(store).handle)["entries"])
+
+    def _opened(self, store: str) -> Table:
+        return self._environment.opened(STORE_PREFIX + store)
 
     def _drop_journals(
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
@@ -172,18 +216,20 @@ class StoreFile:
         """Put the old values back of whatever is journalled."""
         # Backwards, so that a key which two legs changed ends with its oldest value.
         for entry in reversed(header.journals):
-            table = self._environment.opened(STORE_PREFIX + entry.store)
             for changes in journal.read_changes(transaction, self._journal, entry):
-                self._put(transaction, table, changes.column(0), changes.column(1))
+                header = self._put(transaction, header, entry.store, changes.column(0), changes.column(1))
             journal.drop(transaction, self._journal, entry)
         return replace(header, journals=())
 
     def _open_tables_of_journals(self) -> None:
         """Do what cannot be done within a transaction, for what is to be taken back."""
-        for entry in self.header.journals:
-            self._table(entry.store)
+        self._open_tables([entry.store for entry in self.header.journals])
 
-    def _table(self, store: str) -> Any:
+    def _open_tables(self, stores: Iterable[str]) -> None:
+        for store in stores:
+            self._table(store)
+
+    def _table(self, store: str) -> Table:
         return self._environment.database(STORE_PREFIX + store)
 
     # -- clean close ----------------------------------------------------------------------------------------------
@@ -208,3 +254,7 @@ class StoreFile:
                 cleanliness.mark(self.path, clean=True)
             finally:
                 self._clean_lock.release()
+
+
+def _summed(header: TaskHeader, store: str, sums: RunningSum) -> TaskHeader:
+    return replace(header, sums={**header.sums, store: sums})

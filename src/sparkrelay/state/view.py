@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state import rows
+from sparkrelay.state import ranges, rows
 from sparkrelay.state.byte_arrays import equal
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.watermarks import NO_TIME
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.batch import MergeResult, Watermark
     from sparkrelay.state.header import TaskHeader
+    from sparkrelay.state.table import Table
 
 __all__ = ["Changes", "StoreView", "merging"]
 
@@ -32,7 +33,7 @@ _UNDO_BYTES: Final = 32 << 20
 class StoreView:
     """A store as it is when a leg's turn in a batch has come; not to be used when the transaction is over."""
 
-    def __init__(self, transaction: Any, table: Any, header: TaskHeader, store: str) -> None:
+    def __init__(self, transaction: Any, table: Table, header: TaskHeader, store: str) -> None:
         self._transaction = transaction
         self._table = table
         # What is journalled by now is of this batch and this try.
@@ -54,18 +55,18 @@ class StoreView:
 
     def between(self, first: bytes, stop: bytes, most: int | None = None) -> pa.RecordBatch:
         """Return ``key, value`` of the keys in ``[first, stop)``, bounds with which keys begin; the first ``most``."""
-        return rows.between(self._transaction, self._table, first, stop, most)
+        return ranges.between(self._transaction, self._table, first, stop, most)
 
     def ends(self) -> list[int]:
         """Return the ends that keys begin with, of a store whose rows end, each once; but for those that are over."""
-        return rows.ends(self._transaction, self._table, self.watermark)
+        return list(ranges.ends(self._transaction, self._table, self.watermark))
 
     def firsts(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[pa.Array, pa.Array]:
         """Return the first key of each range ``[start, stop)`` and its value, null where nothing lies in it.
 
         Neither empty nor long keys (``long_keys``) may lie there.
         """
-        return rows.firsts(self._transaction, self._table, starts, stops)
+        return ranges.firsts(self._transaction, self._table, starts, stops)
 
     def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
         """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
@@ -73,11 +74,11 @@ class StoreView:
         Fastest where ranges come in the order of bytes. None of the keys may be empty, none of the bounds a long one
         (``long_keys``); long keys that begin with the same bytes come in no order.
         """
-        return rows.ranges(self._transaction, self._table, starts, stops)
+        return ranges.ranges(self._transaction, self._table, starts, stops)
 
     def any_in(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> NDArray[np.bool_]:
         """Return whether anything lies in each range of keys ``[start, stop)``; else as :meth:`firsts`."""
-        return rows.any_in(self._transaction, self._table, starts, stops)
+        return ranges.any_in(self._transaction, self._table, starts, stops)
 
     def found_in(
         self, starts: Iterable[bytes], stops: Iterable[bytes], most_bytes: int
@@ -86,7 +87,7 @@ class StoreView:
 
         The number of each key's range, the keys, how long their values are, and these; else as :meth:`ranges`.
         """
-        return rows.found_in(self._transaction, self._table, starts, stops, most_bytes)
+        return ranges.found_in(self._transaction, self._table, starts, stops, most_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Changes:
     ordered: SortedKeys = field(default_factory=lambda: SortedKeys(pa.array([], pa.binary())))
     rows_late: int = 0
 
-    def undo(self, transaction: Any, table: Any) -> Iterator[pa.RecordBatch]:
+    def undo(self, transaction: Any, table: Table) -> Iterator[pa.RecordBatch]:
         """Yield ``key, old``, some at a time; to be taken before the store is changed."""
         keys, old = (self.keys, self.old) if self.old is not None else (self.ordered.keys, None)
         start = 0

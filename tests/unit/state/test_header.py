@@ -1,10 +1,11 @@
-"""The header of a task's store: its bytes, those of the release before, and what damage is refused."""
+"""The header of a task's store: its bytes, and what damage is refused."""
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.state.header import JournalEntry, TaskHeader
+from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TopicPartition
 
@@ -32,6 +33,9 @@ def test_the_header_keeps_everything():
         {"s": -5},
         {"s": -9},
         {"s": {"a": 2}, "t": {}},
+        {"s": RunningSum(3, (1 << 64) - 1, b"\xff" * 511, 5), "t": RunningSum()},
+        "instance",
+        frozenset("st"),
     )
     assert TaskHeader.decode(header.encode(), "it") == header
     assert (header.watermark("s"), header.expired_by("s"), header.expired_by("t")) == (-5, -8, NO_TIME)
@@ -47,25 +51,6 @@ def test_a_header_that_names_what_are_no_topics_is_damaged(sources):
 
 def entry_of(**more):
     return JournalEntry(3, "leg", 8, 1, "s", "c", {}, 0, **more)
-
-
-def test_a_header_of_the_release_before_has_windows_expire_once_they_are_over():
-    data = bytes.fromhex(
-        "05 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
-        "00 00 01 00 00 00 01 00 73 08 00 00 00 00 00 00 00 01 00 00 00 01 00 00 00 07 00 00 00 01 00 6c 03 00 00 00 00"
-        "00 00 00 01 00 00 00 01 00 73 01 00 63 04 00 00 00 01 00 00 00 09 00 00 00 00 00 00 00 02 00 00 00 1e 00 00 00"
-        "00 00 00 00 14 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
-    )
-    assert TaskHeader.decode(data, "it") == TaskHeader(
-        1,
-        2,
-        boot_id="b",
-        clean=True,
-        journals=(JournalEntry(7, "l", 3, 1, "s", "c", {}, 4, 1, 9, 2, 30, 20, 9),),
-        next_journal=1,
-        watermarks={"s": 8},
-        expired={"s": 8},
-    )
 
 
 @pytest.mark.parametrize("where", ["header", "journal"])
@@ -84,14 +69,19 @@ def test_the_header_has_the_documented_bytes():
         "watermarks": {"s": 8},
         "expired": {"s": 3},
         "sources": {"s": {"t": 2}},
+        "sums": {"s": RunningSum(5, 6, b"k", 7)},
+        "instance": "i",
+        "suspect": frozenset("s"),
     }
     header = TaskHeader(1, 2, positions, boot_id="b", clean=True, application="a", **words)
     assert header.encode().hex(" ") == (
-        "06 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
+        "07 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
         "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 "
         "01 00 61 01 00 00 00 01 00 73 01 00 63 01 00 00 00 01 00 74 01 00 69 "
         "01 00 00 00 01 00 73 08 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00 "
-        "01 00 00 00 01 00 73 01 00 00 00 01 00 74 02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
+        "01 00 00 00 01 00 73 01 00 00 00 01 00 74 02 00 00 00 00 00 00 00 "
+        "01 00 00 00 01 00 73 05 00 00 00 00 00 00 00 06 00 00 00 00 00 00 00 01 00 6b 07 00 00 00 00 00 00 00 "
+        "01 00 69 01 00 00 00 01 00 73 00 00 00 00 00 00 00 00"
     )
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state import rows
+from sparkrelay.state import ranges, rows
+from sparkrelay.state.table import Table
 
 #: Few and short, so that they repeat, and with the bytes that a comparison of text would get wrong.
 keys = st.lists(st.sampled_from(b"\x00\x7f\x80\xffa"), max_size=2).map(bytes)
@@ -60,15 +61,15 @@ def test_ranges_that_overlap_each_have_their_keys(tmp_path):
     keys = [bytes([number]) for number in range(1, 40)]
     cuts = [(3, 9), (5, 12), (5, 12), (30, 35), (2, 4), (7, 7), (6, 8), (9, 3), (4, 20), (38, 60), (39, 40)]
     environment = lmdb.open(str(tmp_path), max_dbs=1)
-    table = environment.open_db(b"t")
+    table = Table.of(environment.open_db(b"t"), "t", tmp_path)
     with environment.begin(write=True) as transaction:
         rows.put(transaction, table, pa.array(keys, pa.binary()), pa.array(keys, pa.binary()))
         for order in (cuts, sorted(cuts), cuts[::-1]):
             bounds = [bytes([start]) for start, _ in order], [bytes([stop]) for _, stop in order]
-            numbers, found, _ = rows.ranges(transaction, table, *bounds)
+            numbers, found, _ = ranges.ranges(transaction, table, *bounds)
             expected = [(at, key) for at, (start, stop) in enumerate(order) for key in keys if start <= key[0] < stop]
             assert list(zip(numbers.tolist(), found.to_pylist(), strict=True)) == expected
-            there = rows.any_in(transaction, table, *bounds)
+            there = ranges.any_in(transaction, table, *bounds)
             assert there.tolist() == [at in {at for at, _ in expected} for at in range(len(order))]
     environment.close()
 
@@ -79,8 +80,9 @@ def test_ranges_that_overlap_each_have_their_keys(tmp_path):
     most=st.integers(0, 30),
 )
 def test_values_are_read_until_they_come_to_some_bytes(tmp_path_factory, held, asked, most):
-    environment = lmdb.open(str(tmp_path_factory.mktemp("rows")), max_dbs=1, sync=False)
-    table = environment.open_db(b"t")
+    path = tmp_path_factory.mktemp("rows")
+    environment = lmdb.open(str(path), max_dbs=1, sync=False)
+    table = Table.of(environment.open_db(b"t"), "t", path)
     keys = pa.array([b"k%02d" % key for key in held], pa.binary())
     wanted = pa.array([b"k%02d" % key for key in asked], pa.binary())
     with environment.begin(write=True) as transaction, pytest.MonkeyPatch.context() as patch:
@@ -95,6 +97,6 @@ def test_values_are_read_until_they_come_to_some_bytes(tmp_path_factory, held, a
         assert everything.to_pylist() == values
         starts = sorted(asked)
         bounds = [b"k%02d" % key for key in starts], [b"k%02d" % (key + 1) for key in starts]
-        *_, lengths, kept = rows.found_in(transaction, table, *bounds, most)
+        *_, lengths, kept = ranges.found_in(transaction, table, *bounds, most)
         assert kept is None if lengths.sum() > most else kept.to_pylist() == [b"v" * size for size in lengths]
     environment.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -216,6 +217,12 @@ class StoreMachine(RuleBasedStateMachine):
     def reopen(self, clean):
         self.store.close(clean=clean)
         self.store = TaskStore.open(self.path)
+
+    @rule(whole=st.booleans())
+    def another_instance_reads_it_through(self, whole):
+        self.store.opened_by(uuid.uuid4().hex)
+        left = iter([False, True])
+        assert self.store.read_through(lambda: not whole and next(left)) or not whole
 
     @invariant()
     def agrees_with_the_model(self):

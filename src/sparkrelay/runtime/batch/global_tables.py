@@ -50,6 +50,8 @@ GLOBAL_TABLES: Final = "global"
 #: A task epoch is made of it; two openings of one copy must not get the same one.
 _IDENTITY_BITS: Final = 40
 _CLOSE_SECONDS: Final = 60.0
+#: How long a job reads a copy that was not closed.
+_READING_SECONDS: Final = 1.0
 
 
 class TopicOffsets(Protocol):
@@ -260,11 +262,14 @@ class GlobalTables:
             unused_before=time.time() - ABANDONED_SECONDS,
             topic_ids=topic_ids,
         )
-        slice_ = slice_of([command], self._jobs.spark_partitions)
-        (report,) = self._jobs.restore(slice_, description=f"opening the global table of {_topic(self._legs[task.id])}")
-        if report.error is not None:
-            raise report.error
-        return report
+        slice_ = slice_of([command], self._jobs.spark_partitions, seconds=_READING_SECONDS)
+        description = f"opening the global table of {_topic(self._legs[task.id])}"
+        while True:
+            (report,) = self._jobs.restore(slice_, description=description)
+            if report.error is not None:
+                raise report.error
+            if report.read_through:
+                return report
 
 
 def _topic(leg: Leg) -> str:

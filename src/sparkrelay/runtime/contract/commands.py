@@ -311,6 +311,8 @@ class RestoreReport:
         task_epoch: that of the command; None for a standby.
         disk_bytes: what the stores take on the disk.
         topic_ids: source topic -> the id of the topic that ``positions`` belong to, as far as known.
+        read_through: False while rows of a store that an instance before did not close are still to be compared with
+            what was written. The command comes again.
     """
 
     task: TaskId
@@ -322,6 +324,7 @@ class RestoreReport:
     task_epoch: int | None = None
     disk_bytes: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    read_through: bool = True
     error: Exception | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -68,6 +69,8 @@ class RuntimeContext:
         self.callbacks = callbacks
         _runs[config.application_id] += 1
         self.run = _runs[config.application_id]
+        #: Of no other instance, whenever it ran.
+        self.id = uuid.uuid4().hex
         self.show = show
         self._frames = CollectedFrames()
         #: False where the first micro-batch may be slow: tests start many instances, and each prewarm costs a second.

@@ -526,6 +526,7 @@ class ProcessThreads:
             worker,
             config.store_max_bytes,
             plans.source_changelogs(),
+            self._context.id,
         )
         return Jobs(self.target, restore=restore, name=name)
 

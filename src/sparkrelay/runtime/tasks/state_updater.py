@@ -415,8 +415,11 @@ class StateUpdater:
         if report.error is not None:
             self._recover(work, report.error)
             return
-        work.taken_over = True
         work.wipe = False
+        if not report.read_through:
+            log.info("task %s: its state was not closed; all of it is read before it is used", work.task)
+            return
+        work.taken_over = True
         work.changelog_next = dict(report.changelog_next)
         work.disk_bytes = report.disk_bytes
         if work.started_at is None:

@@ -101,7 +101,7 @@ def store(directory: str, *, map_limit: int) -> TaskStore:
             found.used_at = time.monotonic()
             return found.store
         forget_store(directory)
-    opened = TaskStore.open(Path(directory), map_limit=map_limit)
+    opened = TaskStore.open(Path(directory), map_limit=map_limit, in_worker=True)
     _stores[directory] = _Open(opened, _inode(directory), map_limit, time.monotonic())
     return opened
 

@@ -50,6 +50,7 @@ class RestoreSpec:
 
     Attributes:
         sources: store -> how it is restored, of tables whose topic is their changelog. Others hold changelog records.
+        instance: the running instance.
     """
 
     spark_partitions: int
@@ -57,6 +58,7 @@ class RestoreSpec:
     client: Mapping[str, Any]
     map_limit: int
     sources: Mapping[str, SourceChangelog] = field(default_factory=dict)
+    instance: str = ""
 
     @property
     def source_topics(self) -> frozenset[str]:
@@ -197,6 +199,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         elif (aside := set_aside(Path(command.directory))) is not None:
             log.error("task %s: its unusable state was set aside as %s and is rebuilt", command.task, aside)
     store = connections.store(command.directory, map_limit=spec.map_limit)
+    store.opened_by(spec.instance)
     if command.take_over:
         store.claim(spec.application, command.topic_ids, command.width)
         fault_points.reach("restore-before-undo")
@@ -229,12 +232,13 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
                     end,
                 )
         fault_points.reach("restore-after-undo")
+    read_through = command.close or store.read_through(budget.spent)
     records, started_at = 0, dict(store.header.changelog)
     for target in command.stores:
         start = store.header.changelog.get(target.changelog, 0)
         if start >= target.end:
             continue
-        if budget.spent():
+        if not read_through or budget.spent():
             break
         try:
             records += _follow(spec, command, store, target, budget)
@@ -257,6 +261,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         task_epoch=command.task_epoch,
         disk_bytes=taken,
         topic_ids={p.topic: header.topics[p.topic] for p in header.positions if p.topic in header.topics},
+        read_through=read_through,
     )
 
 

@@ -460,6 +460,23 @@ def test_a_copy_is_set_aside_in_a_slice_without_others(state_updater_of, wait_un
     ] == [[OTHER]]
 
 
+class Unclosed(Jobs):
+    """Finds a store that was not closed, and needs three slices to read it through."""
+
+    def restore(self, slice_, *, description):
+        reports = super().restore(slice_, description=description)
+        return [dataclasses.replace(report, read_through=len(self.commands) > 2) for report in reports]
+
+
+def test_a_store_that_was_not_closed_is_read_through_before_it_is_used(state_updater_of, wait_until):
+    jobs = Unclosed()
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    restored(state_updater, wait_until)
+    assert [command.take_over for (command,) in jobs.commands[:3]] == [True, True, True]
+    assert len(jobs.commands) == 3
+
+
 class Narrow(Jobs):
     """Has time for one record of one task a slice; the broker of one task's changelog is away."""
 

@@ -1,0 +1,63 @@
+"""What a table's rows add up to, which each transaction keeps: by it rows that are missing are found.
+
+A checksum shows that a row is not what was written. It cannot show that a row is gone, or that one from before is back,
+as when a page of LMDB's tree leads to another page. So the header has the count of each table's rows and the sum of
+their checksums. A *scrub* reads the table some rows at a time, each time within a transaction that changes it anyway,
+and compares what it has found with the sum once it is through. Changes to rows that it has passed are added to its part
+as they are to the sum, so it needs no moment at which nothing changes, and goes on after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["Change", "RunningSum"]
+
+_64_BITS = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a write has done to the sum of a table.
+
+    Attributes:
+        total: to all of it.
+        passed: to that of the keys which a scrub has passed.
+    """
+
+    total: int = 0
+    passed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSum:
+    """A table's rows in numbers.
+
+    Attributes:
+        rows: how many there are.
+        total: sum of their checksums, 64 bits.
+        scrubbed_to: last key that the scrub has passed; empty: it begins.
+        scrubbed: sum of the checksums of the keys up to there.
+    """
+
+    rows: int = 0
+    total: int = 0
+    scrubbed_to: bytes = b""
+    scrubbed: int = 0
+
+    def changed(self, change: Change, rows: int) -> RunningSum:
+        """Return the sum after a write, with so many rows in the table."""
+        return replace(
+            self,
+            rows=rows,
+            total=(self.total + change.total) & _64_BITS,
+            scrubbed=(self.scrubbed + change.passed) & _64_BITS,
+        )
+
+    def passed(self, last: bytes, sum_: int) -> RunningSum:
+        """Return the sum once a scrub has read some rows more, up to a key."""
+        return replace(self, scrubbed_to=last, scrubbed=(self.scrubbed + sum_) & _64_BITS)
+
+    def from_the_first(self) -> RunningSum:
+        """Return the sum with a scrub that begins."""
+        return replace(self, scrubbed_to=b"", scrubbed=0)

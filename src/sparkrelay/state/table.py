@@ -1,0 +1,107 @@
+"""One LMDB table, whose rows each end with a checksum over table, key and value.
+
+LMDB believes what it reads from the disk. So what is read here is what was written, or an error: RocksDB, which Kafka
+Streams keeps its state in, has a checksum for each block. Rows that are missing no checksum of a row can show; for
+these there is a running sum (``running_sum``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.records.row_checksums import CHECKSUM_BYTES, checksum, checksums, first_damaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["Table", "checksums_behind"]
+
+_NOTHING: Final = pa.scalar(b"", pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of an environment.
+
+    Keys are those that LMDB has, and values what it keeps under them (``long_keys``).
+
+    Attributes:
+        handle: LMDB's.
+        name: the table's.
+        path: the directory of the environment.
+        seed: what checksums begin with.
+    """
+
+    handle: Any
+    name: str
+    path: Path
+    seed: int
+
+    @classmethod
+    def of(cls, handle: Any, name: str, path: Path) -> Self:
+        """Return the table of a handle."""
+        return cls(handle, name, path, crc32c.crc32c(name.encode()))
+
+    def seal(self, key: bytes, value: bytes) -> bytes:
+        """Return a value with its checksum."""
+        return value + checksum(self.seed, key, value).to_bytes(CHECKSUM_BYTES, "little")
+
+    def unseal(self, key: bytes, stored: bytes) -> bytes:
+        """Return a value without its checksum.
+
+        Raises:
+            StoreCorruptedException: it is not what was written under that key.
+        """
+        value, end = stored[:-CHECKSUM_BYTES], stored[-CHECKSUM_BYTES:]
+        if len(stored) < CHECKSUM_BYTES or checksum(self.seed, key, value) != int.from_bytes(end, "little"):
+            raise self._row_damaged(key)
+        return value
+
+    def checksums(self, keys: pa.Array, values: pa.Array) -> NDArray[np.uint32]:
+        """Return the checksum of each row; 0 where the value is null."""
+        return checksums(self.seed, keys, values)
+
+    def seal_all(self, keys: pa.Array, values: pa.Array) -> tuple[pa.Array, NDArray[np.uint32]]:
+        """Return values with their checksums, and these; null values stay null, with 0."""
+        found = self.checksums(keys, values)
+        behind = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(CHECKSUM_BYTES), len(found), [None, pa.py_buffer(found.astype("<u4", copy=False))]
+        )
+        return pc.binary_join_element_wise(values, behind.cast(pa.binary()), _NOTHING), found
+
+    def unseal_all(self, keys: pa.Array, stored: pa.Array) -> pa.Array:
+        """Return values without their checksums; null ones stay null.
+
+        Raises:
+            StoreCorruptedException: one is not what was written under its key.
+        """
+        row = first_damaged(self.seed, keys, stored)
+        if row is not None:
+            raise self._row_damaged(keys[row].as_py())
+        return pc.binary_slice(stored, 0, -CHECKSUM_BYTES)
+
+    def damaged(self, what: str) -> StoreCorruptedException:
+        """Return the error of a table that does not hold what was written."""
+        return StoreCorruptedException(
+            f"the state in {self.path} is damaged: {what}. The disk, its file system or the machine's memory may be "
+            "failing. The state must be rebuilt from its changelog"
+        )
+
+    def _row_damaged(self, key: bytes) -> StoreCorruptedException:
+        shown = key if len(key) <= 40 else key[:40] + b"..."
+        return self.damaged(f"the row under key {shown!r} of table {self.name!r} does not have the checksum it had")
+
+
+def checksums_behind(stored: pa.Array) -> NDArray[np.uint32]:
+    """Return the checksums that values end with, once these have been compared; none may be null."""
+    ends = pc.binary_slice(stored, -CHECKSUM_BYTES).cast(pa.binary(CHECKSUM_BYTES))
+    return np.frombuffer(ends.buffers()[1], "<u4", count=len(stored), offset=ends.offset * CHECKSUM_BYTES)
