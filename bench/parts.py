@@ -21,6 +21,7 @@ from bench.queries import queries
 from bench.start import start
 from bench.state import Sizes, state
 from bench.steady import steady
+from bench.wide import WideWorkload, wide
 from bench.windows import WindowWorkload
 from bench.workload import Workload
 from sparkrelay import spark_session
@@ -137,6 +138,12 @@ def _flat(servers: str, run: Run) -> Lines:
     return flat(servers, keys=keys, windows=windows, on_figures=run.on_figures, **pace)
 
 
+def _wide(servers: str, run: Run) -> Lines:
+    workload = WideWorkload(records=run.options.records or (4_000 if run.quick else 60_000))
+    repeats = run.options.repeats or 1
+    return wide(servers, workload=workload, repeats=repeats, on_figures=run.on_figures)
+
+
 def _driver(servers: str, run: Run) -> Lines:
     del servers
     steps = run.options.steps or (50 if run.quick else 500)
@@ -210,11 +217,12 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "formats": _formats,
     "queries": _queries,
     "flat": _flat,
+    "wide": _wide,
     "driver": _driver,
     "nexmark": _nexmark,
 }
 #: The parts that have several queries.
 QUERIES_OF = {"latency": tuple(LATENCY_QUERIES), "nexmark": tuple(NEXMARK_QUERIES)}
 #: What no peer has.
-RELAY_ONLY = ("letters", "formats", "queries", "flat", "driver")
+RELAY_ONLY = ("letters", "formats", "queries", "flat", "wide", "driver")
 WITHOUT_BROKER = ("driver",)

@@ -91,6 +91,7 @@ class MemoryPeak:
     Attributes:
         rss_mb: RSS of all processes together: pages that several have among them count with each.
         pss_mb: PSS of all processes together, at its own moment.
+        roles_mb: PSS of each role at that moment.
     """
 
     def __init__(self, pid: int, *, every_s: float = 1.0) -> None:
@@ -100,6 +101,7 @@ class MemoryPeak:
         self._thread = threading.Thread(target=self._run, name="bench-memory", daemon=True)
         self.rss_mb = 0.0
         self.pss_mb = 0.0
+        self.roles_mb = dict.fromkeys(ROLES, 0.0)
 
     def __enter__(self) -> Self:
         self._look()
@@ -118,9 +120,11 @@ class MemoryPeak:
             self._look()
 
     def _look(self) -> None:
-        sizes = memory_mb(self._pid).values()
-        self.rss_mb = max(self.rss_mb, sum(rss for rss, _ in sizes))
-        self.pss_mb = max(self.pss_mb, sum(pss for _, pss in sizes))
+        sizes = memory_mb(self._pid)
+        self.rss_mb = max(self.rss_mb, sum(rss for rss, _ in sizes.values()))
+        pss_mb = sum(pss for _, pss in sizes.values())
+        if pss_mb > self.pss_mb:
+            self.pss_mb, self.roles_mb = pss_mb, {role: pss for role, (_, pss) in sizes.items()}
 
 
 def heap_mb(pid: int) -> dict[str, float] | None:

@@ -40,6 +40,12 @@ def _totals(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     records.where(CONDITION).groupBy("user").agg(*results, name=TOTALS_STORE).to(orders["sink"], value=Json())
 
 
+def _pass(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
+    """Pass the records on."""
+    value = record_format("json")
+    builder.stream(orders["source"], key=String("user"), value=value).to(orders["sink"], key="user", value=Json())
+
+
 def _lookup(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     """Look each record's user up in a table."""
     value = Json(TABLE_SCHEMA.removeprefix(_KEY))
@@ -75,4 +81,4 @@ def _windows(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     rows.select("user", start, "orders", "total").to(orders["sink"], value=Json())
 
 
-_QUERIES = {"totals": _totals, "lookup": _lookup, "join": _join, "windows": _windows}
+_QUERIES = {"totals": _totals, "pass": _pass, "lookup": _lookup, "join": _join, "windows": _windows}

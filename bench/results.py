@@ -45,14 +45,22 @@ def committed_reader(bootstrap_servers: str, topic: str, *, bulk: bool = False) 
     return consumer
 
 
-def read_rows(bootstrap_servers: str, topic: str, schema: pa.Schema) -> Iterator[pa.Table]:
+def read_rows(
+    bootstrap_servers: str, topic: str, schema: pa.Schema, *, at_once: int = _PARSED_AT_ONCE
+) -> Iterator[pa.Table]:
     """Read a result topic to its end; yields its JSON rows, those of each partition in their order.
+
+    Args:
+        bootstrap_servers: the broker.
+        topic: the topic.
+        schema: the columns.
+        at_once: rows of one table, about.
 
     Raises:
         BenchError: a row has no value, or the topic no end.
     """
     parsing = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    for messages in read_messages(bootstrap_servers, topic):
+    for messages in read_messages(bootstrap_servers, topic, at_once=at_once):
         values = [message.value() or b"" for message in messages]
         rows = pa.json.read_json(pa.BufferReader(b"\n".join(values)), parse_options=parsing)
         if len(rows) != len(values):
@@ -60,8 +68,8 @@ def read_rows(bootstrap_servers: str, topic: str, schema: pa.Schema) -> Iterator
         yield rows.select(schema.names)
 
 
-def read_messages(bootstrap_servers: str, topic: str) -> Iterator[list[Message]]:
-    """Read a topic to its end; yields many messages at once, those of each partition in their order.
+def read_messages(bootstrap_servers: str, topic: str, *, at_once: int = _PARSED_AT_ONCE) -> Iterator[list[Message]]:
+    """Read a topic to its end; yields about ``at_once`` messages, those of each partition in their order.
 
     Raises:
         BenchError: the topic has no end, or cannot be read.
@@ -72,7 +80,7 @@ def read_messages(bootstrap_servers: str, topic: str) -> Iterator[list[Message]]
         open_ends = {place.partition for place in consumer.assignment()}
         deadline = time.monotonic() + _READ_TIMEOUT_S
         while open_ends:
-            messages = consumer.consume(_PARSED_AT_ONCE, 0.2)
+            messages = consumer.consume(at_once, 0.2)
             if messages:
                 deadline = time.monotonic() + _READ_TIMEOUT_S
             elif time.monotonic() > deadline:
@@ -85,7 +93,7 @@ def read_messages(bootstrap_servers: str, topic: str) -> Iterator[list[Message]]
                     open_ends.discard(message.partition())
                 else:
                     raise BenchError(f"reading {topic}: {error}")
-            if found and (len(found) >= _PARSED_AT_ONCE or not open_ends):
+            if found and (len(found) >= at_once or not open_ends):
                 yield found
                 found = []
     finally:

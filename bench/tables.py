@@ -225,6 +225,18 @@ def _flat(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     return [table]
 
 
+def _wide(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    title = f"Wide records: most PSS of all processes, MB, while {lines[0]['backlog_mb']:,} MB are drained"
+    table = _table(
+        title, "records of 20 kB", "query", "PSS", "driver", "JVM", "workers", "batches", "largest", "seconds"
+    )
+    for line in lines:
+        sizes = [f"{line['pss_mb']:,}", *(f"{size:,}" for size in line["roles_mb"].values())]
+        cells = [str(line["batches"]), f"{line['largest_batch']:,}", f"{line['seconds']:.0f}"]
+        table.add_row(line["records"], line["query"], *sizes, *cells)
+    return [table]
+
+
 def _driver(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     title = f"Test driver, seconds of a step of one record, {lines[0]['steps']} steps, median of {lines[0]['runs']}"
     table = _table(title, "query", "first", "p50", "p99", "max")
@@ -294,6 +306,7 @@ _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "formats": _formats,
     "queries": _queries,
     "flat": _flat,
+    "wide": _wide,
     "latency": _latency,
     "start": _start,
     "steady": _steady,

@@ -40,3 +40,5 @@ def test_the_most_memory_is_that_of_all_processes_together():
     assert peak.rss_mb > 64
     assert abs(peak.rss_mb - sum(rss for rss, _ in sizes)) < 16
     assert 0 < peak.pss_mb <= peak.rss_mb
+    assert peak.pss_mb == sum(peak.roles_mb.values())
+    assert peak.roles_mb["workers"] > peak.roles_mb["driver"]
