@@ -139,6 +139,7 @@ class FileFetcher:
         ranges: Mapping[TopicPartition, tuple[int, int]],
         *,
         columns: Collection[str] | None = None,
+        max_bytes: int | None = None,  # noqa: ARG002 - as BoundedFetcher has it
         topic_ids: Mapping[str, str] | None = None,  # noqa: ARG002 - as BoundedFetcher has it
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Yield the records of ``[from, to)`` of each partition; topics of files have no ids."""

@@ -86,6 +86,7 @@ def decode(
     max_decompressed: int = DECOMPRESSED_BATCH_BYTES,
     columns: Collection[str] | None = None,
     max_records: int | None = None,
+    enough: int | None = None,
 ) -> Decoded:
     """Decode the record batches of one partition.
 
@@ -98,10 +99,11 @@ def decode(
         aborted: the aborted transactions that the Fetch response lists.
         read_committed: drop the records of aborted transactions. Control batches are dropped in any case.
         check_crc: compare each batch's checksum.
-        max_decompressed: most that one batch may hold, bytes; a call that has decompressed as much ends there, for the
-            50 MB of zstd that a broker sends at once may stand for many GB though each batch is within the bound.
+        max_decompressed: most that one batch may hold, bytes.
         columns: names from ``KAFKA_SCHEMA``, kept in its order; None is all. Columns left out cost nothing.
         max_records: return at most so many; ``next_offset`` then points behind the last one returned.
+        enough: a call ends after the batch with which it has decompressed so many bytes; None: ``max_decompressed``.
+            50 MB of zstd, which a broker sends at once, can hold many GB though each batch is within the bound.
 
     Raises:
         CorruptRecordException: a batch is damaged, or too large decompressed; the message names topic, partition and
@@ -122,6 +124,7 @@ def decode(
     chosen, next_offset, buffers = _choose(
         raw, table, rows, where=where, start=start, stop=end, limit=limit, check_crc=check_crc,
         aborted=aborted if read_committed else (), max_decompressed=max_decompressed,
+        enough=max_decompressed if enough is None else enough,
     )  # fmt: skip
     columns, count, cut_at = _records(
         table if len(chosen) == len(rows) else table[chosen],
@@ -164,6 +167,7 @@ def _choose(
     check_crc: bool,
     aborted: Sequence[AbortedTransaction],
     max_decompressed: int,
+    enough: int,
 ) -> tuple[list[int], int, list[Any]]:
     """Pick the batches whose records count, check and decompress them.
 
@@ -179,7 +183,7 @@ def _choose(
     for index, row in enumerate(rows):
         if row[b.STATUS]:
             _raise_broken_header(where, row)
-        if row[b.BASE_OFFSET] >= stop or sure >= limit or decompressed >= max_decompressed:
+        if row[b.BASE_OFFSET] >= stop or sure >= limit or decompressed >= enough:
             break
         attributes = row[b.ATTRIBUTES]
         last = row[b.LAST_OFFSET]

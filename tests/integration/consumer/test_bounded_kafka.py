@@ -65,6 +65,25 @@ def test_ranges_larger_than_a_response_are_read_in_order(kafka, make_topic, prod
         assert [offset for offset, _ in rows[TopicPartition(topic, p)]] == list(range(2000))
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_fetch_takes_no_more_at_a_time_than_it_may(fetcher, make_topic, produce, compression):
+    topic = make_topic("bounded-bytes", partitions=2)
+    records = [{"value": f"{i}".ljust(10_000), "partition": i % 2} for i in range(1_600)]
+    # One record may be larger than all of it.
+    records += [{"value": "x" * 900_000, "partition": 0}]
+    produce(topic, records, compression_type=compression, batch_size=50_000)
+    ranges = {TopicPartition(topic, 0): (0, 801), TopicPartition(topic, 1): (0, 800)}
+
+    sizes = [batch.nbytes for _, batch in fetcher.fetch(ranges, max_bytes=2_000_000)]
+    rows = read(fetcher, ranges, max_bytes=2_000_000)
+
+    assert sorted(sizes)[-2] < 600_000
+    assert max(sizes) > 900_000
+    assert {partition: len(found) for partition, found in rows.items()} == {p: stop for p, (_, stop) in ranges.items()}
+    assert rows[TopicPartition(topic, 0)][800] == (800, b"x" * 900_000)
+    assert max(batch.nbytes for _, batch in fetcher.fetch(ranges)) > 2_000_000
+
+
 def test_what_decompresses_to_a_lot_is_read_whole_or_refused(kafka, make_topic, produce):
     topic = make_topic("bounded-large")
     for number in range(5):

@@ -353,6 +353,20 @@ def test_too_large_a_batch_names_topic_partition_offset_sizes_and_remedy(new_log
     assert read(log, max_decompressed=500_000, stop=12).record_count == 2
 
 
+@pytest.mark.parametrize("codec", CODEC_NAMES[1:])
+def test_a_call_ends_once_it_has_decompressed_enough(new_log, codec):
+    log = new_log()
+    for offset in range(0, 10, 2):
+        (batch,) = encode(None, pa.array([bytes(100_000)] * 2), timestamps=0, compression=codec)
+        log.append(batch.data, base_offset=offset)
+    for enough, ends in ((1, [2, 4, 6, 8, 10]), (200_100, [4, 8, 10]), (None, [10])):
+        found, position = [], 0
+        while position < 10:
+            position = read(log, start=position, enough=enough).next_offset
+            found.append(position)
+        assert found == ends
+
+
 def growth(data, **settings):
     """Return by how many bytes a process grows that decodes these batches, and what it says."""
     program = """

@@ -58,6 +58,8 @@ _LONGEST_WAIT_SECONDS: Final = 0.5
 #: Ranges are asked for with so much room for records larger than those before.
 _MARGIN: Final = 1.25
 _LEAST_BYTES: Final = 64 * 1024
+#: Of what a fetch may take: a response, or what is decompressed at once. One response waits while another arrives.
+_SHARE: Final = 4
 #: A decompressed batch may hold 19 million records of 7 bytes, whose offsets and times take eight times as much.
 _MOST_ROWS: Final = 1 << 20
 
@@ -92,6 +94,7 @@ class BoundedFetcher:
         *,
         columns: Collection[str] | None = None,
         max_batch_rows: int = _MOST_ROWS,
+        max_bytes: int | None = None,
         topic_ids: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Yield the records of ``[from, to)`` of each partition, each partition's in order.
@@ -101,6 +104,8 @@ class BoundedFetcher:
                 read_committed, beyond its first open transaction) is waited for.
             columns: names from ``records.decode.KAFKA_SCHEMA``; None for all.
             max_batch_rows: most rows in one batch.
+            max_bytes: about how many bytes responses and what is decoded of them may take at a time; larger record
+                batches of the broker's are read one by one. None: what the settings allow.
             topic_ids: topic -> the id of the topic that the offsets belong to, as far as known.
 
         Raises:
@@ -109,13 +114,21 @@ class BoundedFetcher:
             UnknownTopicException: a topic does not exist, or was deleted and created again meanwhile.
             CorruptRecordException: a batch is damaged, or too large decompressed.
         """
-        run = _Run(self._client, self._config, ranges, self._record_bytes, topic_ids or {})
+        config = self._config
+        if max_bytes is not None:
+            share = max(_LEAST_BYTES, max_bytes // _SHARE)
+            config = replace(
+                config,
+                fetch_max_bytes=min(share, config.fetch_max_bytes),
+                max_partition_fetch_bytes=min(share, config.max_partition_fetch_bytes),
+            )
+        run = _Run(self._client, config, ranges, self._record_bytes, topic_ids or {})
         limit = self._config.default_api_timeout_ms / 1000
         deadline = time.monotonic() + limit
         while run.unfinished:
             run.turn(deadline, limit)
             if run.ready:
-                yield from self._decoded(run, run.ready.popleft(), columns, max_batch_rows)
+                yield from self._decoded(run, run.ready.popleft(), columns, max_batch_rows, max_bytes)
                 deadline = time.monotonic() + limit
 
     def log_start(self, partition: TopicPartition) -> int:
@@ -141,11 +154,17 @@ class BoundedFetcher:
         return per_leader(self._client, ListOffsetsCall(self._config.read_committed), times, timeout)
 
     def _decoded(
-        self, run: _Run, part: Fetched, columns: Collection[str] | None, max_rows: int
+        self,
+        run: _Run,
+        part: Fetched,
+        columns: Collection[str] | None,
+        max_rows: int,
+        max_bytes: int | None = None,
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         stop = run.ranges[part.partition][1]
         start = part.offset
         behind = run.behind(part)
+        most = self._config.client.max_decompressed_batch_bytes
         while start < behind:
             decoded = decode(
                 part.records,
@@ -156,7 +175,8 @@ class BoundedFetcher:
                 aborted=part.aborted,
                 read_committed=self._config.read_committed,
                 check_crc=self._config.check_crcs,
-                max_decompressed=self._config.client.max_decompressed_batch_bytes,
+                max_decompressed=most,
+                enough=most if max_bytes is None else min(most, max_bytes // _SHARE),
                 columns=columns,
                 max_records=max_rows,
             )
