@@ -6,24 +6,94 @@ import re
 
 import pytest
 
+from sparkrelay import Json, StreamsBuilder, String
+
 from .user_counts import counting, counts
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 WIDE = {"n": 1, "more": "x" * 20_000}
+LEAST = {"max.batch.bytes": 1 << 20}
+#: One record may be larger than all that a micro-batch may take.
+LARGE = json.dumps({"n": 1, "more": "x" * 950_000})
+NARROWED = r"max.batch.bytes allows [\d,]+ in a Spark partition: the next batches take"
+WIDER = "n int, more string"
+
+
+@pytest.fixture
+def log(caplog):
+    """What is logged of batches that are too large."""
+    caplog.set_level(logging.INFO, "sparkrelay.runtime.batch.batch_limit")
+    return caplog
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(20_000, marks=pytest.mark.long)])
-def test_a_backlog_of_wide_records(instance, make_topic, produce, wait_for_table, caplog, count):
+def test_a_backlog_of_wide_records(instance, make_topic, produce, wait_for_table, log, count):
     """The larger one has a Spark job of its own."""
-    caplog.set_level(logging.INFO, "sparkrelay.runtime.batch.batch_limit")
     source, sink = make_topic("in", 2), make_topic("out", 1)
     produce(source, [(f"u{n % 5}", WIDE) for n in range(count)])
-    # One record may be larger than all of a micro-batch.
-    produce(source, [("wide", json.dumps({"n": 1, "more": "x" * 950_000}))])
-    streams = instance(counting(source, sink), {"max.batch.bytes": 1 << 20})
+    produce(source, [("wide", LARGE)])
+    streams = instance(counting(source, sink), LEAST)
     streams.start()
     wait_for_table(sink, counts(**{f"u{n}": count // 5 for n in range(5)}, wide=1), streams)
     assert streams.exception() is None
-    assert re.search(r"max.batch.bytes allows [\d,]+ in a Spark partition: the next batches take", caplog.text)
+    assert re.search(NARROWED, log.text)
     assert sum(batch["numInputRows"] > 0 for batch in streams.recentProgress) > 5
+
+
+def test_records_that_are_passed_on_whole(instance, make_topic, produce, wait_for_table, log):
+    """Also through a topic between, whose records have a bound of their own."""
+    source, sink = make_topic("in", 2), make_topic("out", 1)
+    produce(source, [(f"u{n}", WIDE) for n in range(200)])
+    produce(source, [("wide", LARGE)])
+    builder = StreamsBuilder()
+    records = builder.stream(source, key=String("user"), value=Json(WIDER))
+    records.repartition("user").select("user", "more").to(sink, key="user", value=Json())
+    streams = instance(builder, LEAST)
+    streams.start()
+    expected = {user.encode(): {"user": user, "more": WIDE["more"]} for user in (f"u{n}" for n in range(200))}
+    wait_for_table(sink, {**expected, b"wide": {"user": "wide", "more": "x" * 950_000}}, streams)
+    assert re.search(NARROWED, log.text)
+
+
+def test_what_foreach_batch_gets_is_bounded_and_the_same_in_every_try(instance, make_topic, produce, wait_until, log):
+    """The function fails with each batch once, and gets the same rows again."""
+    source = make_topic("in", 2)
+    produce(source, [(f"u{n}", {**WIDE, "n": n}) for n in range(200)])
+    produce(source, [("wide", json.dumps({"n": 200, "more": "x" * 950_000}))])
+    got, done = {}, {}
+
+    def take(frame, id_):
+        rows = [(row.n, len(row.more)) for row in frame.collect()]
+        batch = id_.task, int(id_)
+        if got.setdefault(batch, rows) is rows:
+            raise OSError("once")
+        done[batch] = rows
+
+    builder = StreamsBuilder()
+    builder.stream(source, key=String("user"), value=Json(WIDER)).foreachBatch(take)
+    streams = instance(builder, LEAST)
+    streams.start()
+    wait_until(lambda: streams.exception() or sum(map(len, done.values())) >= 201, "not all rows came")
+    assert streams.exception() is None
+    assert done == got
+    assert sorted(row for rows in done.values() for row in rows) == [*((n, 20_000) for n in range(200)), (200, 950_000)]
+    sizes = [sum(size for _, size in rows) for rows in done.values()]
+    assert all(size <= 1 << 20 for size in sizes)
+    assert re.search(NARROWED, log.text)
+
+
+def test_a_global_table_of_wide_rows(instance, make_topic, produce, wait_for_table, log):
+    table, source, sink = make_topic("table", 2), make_topic("in", 1), make_topic("out", 1)
+    produce(table, [(f"u{n}", WIDE) for n in range(200)])
+    produce(table, [("wide", LARGE)])
+    produce(source, [("a", {"of": "u7"}), ("b", {"of": "wide"}), ("c", {"of": "nobody"})])
+    builder = StreamsBuilder()
+    rows = builder.global_table(table, key=String("of"), value=Json(WIDER), name="rows")
+    joined = builder.stream(source, key=String("id"), value=Json("of string")).join(rows, "of")
+    joined.selectExpr("id", "length(more) length").to(sink, key="id", value=Json())
+    streams = instance(builder, LEAST)
+    streams.start()
+    expected = {b"a": {"id": "a", "length": 20_000}, b"b": {"id": "b", "length": 950_000}}
+    wait_for_table(sink, expected, streams)
+    assert re.search(NARROWED, log.text)

@@ -18,7 +18,11 @@ from sparkrelay.errors import ProducerFencedException, StreamsException
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 
 if TYPE_CHECKING:
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+    from collections.abc import Mapping
+
+    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, Ranges
+    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.types import TaskId
 
 __all__ = ["BatchLimit"]
 
@@ -33,7 +37,7 @@ _FULL_BATCHES: Final = 50
 
 
 class BatchLimit:
-    """Decides, from each batch's outcome, how large the next one may be. Pure.
+    """Decides, from each batch's outcome, how large the next one may be. Does no I/O.
 
     Args:
         records: ``max.batch.records``.
@@ -51,6 +55,23 @@ class BatchLimit:
         self._full = 0
         #: Records that a task may take in the next batch.
         self.records = records
+
+    def note_batch(self, outcome: BatchOutcome, work: Mapping[TaskId, tuple[Task, Ranges]]) -> None:
+        """Take the outcome of a batch, and have its tasks take fewer records where they took too many bytes.
+
+        Args:
+            outcome: of the batch.
+            work: its tasks, and the ranges that each had.
+
+        Raises:
+            StreamsException: as :meth:`note` does.
+        """
+        taken = {id_: sum(stop - start for start, stop in ranges.values()) for id_, (_, ranges) in work.items()}
+        free = [id_ for id_, (task, _) in work.items() if not task.attempt.fixed]
+        self.note(outcome, max(taken[id_] for id_ in free or work))
+        for id_ in free:
+            if isinstance(outcome.again.get(id_), BatchTooLarge):
+                work[id_][0].batch_narrowed(self.records)
 
     def note(self, outcome: BatchOutcome, taken: int) -> None:
         """Take what became of a batch.

@@ -39,7 +39,7 @@ from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
 from sparkrelay.runtime.topics.grown_sources import grown_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from sparkrelay.client.new_partitions import NewPartitions
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.batch.batch_functions import BatchFunctions
     from sparkrelay.runtime.batch.failing_records import FailingRecords
     from sparkrelay.runtime.batch.residency import Residency
-    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs, Wave
     from sparkrelay.runtime.contract.commands import LegReport
     from sparkrelay.runtime.spark.jobs import Jobs
     from sparkrelay.runtime.tasks.task import Task
@@ -247,6 +247,8 @@ class BatchRunner:
                 self._run_waves(plans, work, partitions, outcome)
                 self._require_partitions(sources)
             if self._functions is not None and not any(report.error for report in outcome.reports):
+                for task, _ in work.values():
+                    task.batch_fixed()
                 self._functions.call(plans, outcome.reports)
         except TaskFailed as error:
             broken[error.task] = error.cause
@@ -352,8 +354,8 @@ class BatchRunner:
         job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
         outcome.resident = job is not None
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
-        max_bytes = 0 if _any_intended(work) else self._max_bytes // sum(map(bool, shares))
         for wave in waves:
+            max_bytes = self._max_bytes // max(1, _readers(wave, shares, inputs))
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
             kept = None if self._functions is None else self._functions.directory(self._number)
             command = BatchCommand(commands, partitions, self._global_tables, kept, max_bytes=max_bytes)
@@ -509,6 +511,11 @@ class BatchRunner:
 def _any_intended(work: Mapping[TaskId, tuple[Task, Ranges]]) -> bool:
     """Return whether a batch must take the same records in every try."""
     return any(task.attempt.intended for task, _ in work.values())
+
+
+def _readers(wave: Wave, shares: Iterable[Collection[TaskId]], inputs: Mapping[TaskId, Collection[str]]) -> int:
+    """Return how many Python workers a wave has read records at the same time: one for each leg and Spark partition."""
+    return sum(len({leg for leg, _ in wave.reports({task: inputs[task] for task in share})}) for share in shares)
 
 
 def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:

@@ -26,7 +26,6 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
 from sparkrelay.runtime.batch.upstream import Upstream
-from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.tasks.ranges import require_inputs
 from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
 from sparkrelay.runtime.topics.retention import RetentionWatch
@@ -259,11 +258,7 @@ class BatchThread:
         outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions, self._sources_of_state(work))
         self._due = begun + max(self._config.commit_interval_ms / 1000, self._spacing(outcome))
         self._progress.batch(work, outcome, listed_seconds=listed)
-        taken = max(sum(stop - start for start, stop in ranges.values()) for _, ranges in work.values())
-        self._limit.note(outcome, taken)
-        for id_, reason in outcome.again.items():
-            if isinstance(reason, BatchTooLarge):
-                work[id_][0].batch_narrowed(self._limit.records)
+        self._limit.note_batch(outcome, work)
         self._retention.note(outcome.reports)
         return outcome
 

@@ -93,6 +93,7 @@ class TaskCommand:
         left_out: records that the batch goes on without, by partition and offset.
         describe: the changelog topics that are to say again what their stores hold.
         topic_ids: source topic -> the id of the topic that ``ranges`` and ``positions`` belong to, as far as known.
+        fixed: True if the batch takes all of its records, whatever their size.
     """
 
     task: TaskId
@@ -117,6 +118,7 @@ class TaskCommand:
     left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = field(default_factory=dict)
     describe: frozenset[str] = frozenset()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    fixed: bool = False
 
     def topic_ids_of(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
         """Return the known ids of the topics of partitions."""
@@ -140,7 +142,8 @@ class BatchCommand:
         kept_rows: directory of this batch alone for rows that ``foreachBatch`` is to get, if any leg has one.
         skipped_records: the same for records that are skipped; None where none may be.
         skips_of: which leg speaks for the skipped records of a topic that several may read: leg and Kafka's name of it.
-        max_bytes: what the records of a leg may take in each Spark partition, as fetched and decoded; 0: anything.
+        max_bytes: bytes that the records of a leg may take in each Spark partition, as fetched and decoded; 0: any
+            number. Tasks whose records are fixed do not count.
     """
 
     spark_partitions: tuple[tuple[TaskCommand, ...], ...]

@@ -40,6 +40,8 @@ class BatchAttempt:
         left_out: records that it goes on without, by partition and offset.
         describe: changelog topics that are to say with it what their stores hold.
         intended: True if a commit says what it takes, so that every owner of the task runs it alike.
+        fixed: True if a function of ``foreachBatch`` may have got its rows: it takes the same records in every try,
+            whatever their size.
     """
 
     ranges: Ranges | None = None
@@ -55,6 +57,7 @@ class BatchAttempt:
     now_ms: int | None = None
     left_out: dict[TopicPartition, dict[int, LeftOut]] = field(default_factory=dict)
     intended: bool = False
+    fixed: bool = False
     describe: frozenset[str] = frozenset()
 
     @classmethod
@@ -71,12 +74,18 @@ class BatchAttempt:
             clock_ms=intent.clock_ms,
             now_ms=intent.now_ms,
             intended=True,
+            # The former owner does not say how far it got.
+            fixed=True,
         )
 
     def narrow(self, records: int, first: Collection[str]) -> Ranges:
-        """Take so many of the records alone, those of some topics first; return what is left."""
+        """Take only so many of the records, those of some topics first; return the new ranges.
+
+        What a commit says of the batch is no longer true then: the next try commits its new ranges first.
+        """
         assert self.ranges is not None, "there is no batch under way"
-        assert not self.intended, "every owner of the task runs the batch alike"
+        assert not self.fixed, "a function may have got the rows of the batch"
+        self.intended = False
         starts = {partition: start for partition, (start, _) in self.ranges.items()}
         stops = {partition: stop for partition, (_, stop) in self.ranges.items()}
         without_records = {

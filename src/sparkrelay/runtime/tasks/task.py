@@ -476,7 +476,7 @@ class Task:
             self.position.batch += 1
             self.attempt.tries = 0
             self.attempt.behind = self._behind(self.position.offsets, ranges)
-            self.attempt.clock_ms, self.attempt.intended = 0, False
+            self.attempt.clock_ms, self.attempt.intended, self.attempt.fixed = 0, False, False
             self.attempt.left_out = {}
         self.attempt.ranges = ranges
         self.attempt.tries += 1
@@ -486,6 +486,10 @@ class Task:
         """Take it that every owner of the task knows by now what the batch takes."""
         self.producer = producer
         self.attempt.intended = True
+
+    def batch_fixed(self) -> None:
+        """Have the batch take the same records in every try from now on: a function is about to get its rows."""
+        self.attempt.fixed = self.attempt.intended
 
     def command(self, sequences: Mapping[TopicPartition, int]) -> TaskCommand:
         """Return what a wave of the batch is to do; ``sequences`` are where its producer goes on."""
@@ -515,6 +519,7 @@ class Task:
             left_out=self.attempt.left_out,
             describe=self.attempt.describe,
             topic_ids=self.position.topic_ids,
+            fixed=self.attempt.fixed,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:

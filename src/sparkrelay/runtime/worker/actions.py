@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -15,56 +16,58 @@ from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, leg_tasks, report_row
-from sparkrelay.runtime.worker.kept_rows import keep_rows
+from sparkrelay.runtime.worker.context import current_command, leg_tasks, pieces, report_row
+from sparkrelay.runtime.worker.kept_rows import KeptRowsFile
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.operators.state import next_in_changelog, state_before
-from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.shares import rows_by_partition, share_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from sparkrelay.runtime.contract.commands import KeptRows, TaskCommand
+    from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import ActionSpec
 
 __all__ = ["act_leg"]
 
+#: Bytes of rows that are written to a file together; the JVM that reads them has little memory.
+_PIECE_BYTES: Final = 32 << 20
 #: What a deleted row of a table has in front of its cells.
 _DELETED: Final = "(deleted)"
 
 
 def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Do with the rows of each task what the leg is for; yield one report a task."""
-    shares = share_out(leg_tasks(spec), batches)
+    tasks = leg_tasks(spec)
     freeze_loaded_objects()
     connections.close_unused()
+    if spec.keeps and tasks:
+        yield report_row(_keep(spec, tasks, batches))
+        return
     reports = []
-    for share in shares:
+    for share in share_out(tasks, batches):
         for task in share.tasks:
             rows = share.rows_of(task)
             shown: tuple[tuple[str | None, ...], ...] = ()
-            kept, error = None, None
-            if spec.keeps:
-                kept, error = _keep(spec, task, rows)
-            elif spec.function is not None:
+            if spec.function is not None:
                 _give(spec.function, spec, rows)
             else:
                 shown = _shown(spec, rows)
-            state = state_before(spec, task) if spec.behind_state else None
-            reports.append(
-                LegReport(
-                    spec.leg,
-                    task.task,
-                    task.batch,
-                    rows_in=share.rows_in(task),
-                    state=state,
-                    next_sequences=next_in_changelog(task, spec.changelog, state),
-                    shown=shown,
-                    kept=kept,
-                    error=error,
-                )
-            )
+            reports.append(_report(spec, task, share.rows_in(task), shown=shown))
     yield report_row(reports)
+
+
+def _report(spec: ActionSpec, task: TaskCommand, rows_in: int, **what: Any) -> LegReport:
+    state = state_before(spec, task) if spec.behind_state else None
+    return LegReport(
+        spec.leg,
+        task.task,
+        task.batch,
+        rows_in=rows_in,
+        state=state,
+        next_sequences=next_in_changelog(task, spec.changelog, state),
+        **what,
+    )
 
 
 def _give(function: Callable[[Any], Any], spec: ActionSpec, batches: Sequence[pa.RecordBatch]) -> None:
@@ -74,15 +77,35 @@ def _give(function: Callable[[Any], Any], spec: ActionSpec, batches: Sequence[pa
             function(row)
 
 
-def _keep(
-    spec: ActionSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]
-) -> tuple[KeptRows | None, StreamsException | None]:
+def _keep(spec: ActionSpec, tasks: Sequence[TaskCommand], batches: Iterable[pa.RecordBatch]) -> list[LegReport]:
+    """Write rows to files as they come; a batch whose records are fixed may have more than fit into memory."""
     directory = current_command(BatchCommand).kept_rows
     assert directory is not None, "a batch of such a leg has a directory for its rows"
-    try:
-        return keep_rows(directory, spec.leg, task, [_present(spec, batch) for batch in batches], spec.columns), None
-    except StreamsException as error:
-        return None, error
+    by_partition = {task.task.partition: task for task in tasks}
+    rows_in, errors = dict.fromkeys(by_partition, 0), dict[int, StreamsException]()
+    reports = []
+    with contextlib.ExitStack() as stack:
+        files = {
+            partition: stack.enter_context(KeptRowsFile(directory, spec.leg, task, spec.columns))
+            for partition, task in by_partition.items()
+        }
+        for batch in batches:
+            for piece in pieces(batch, _PIECE_BYTES):
+                for partition, rows in rows_by_partition([piece]).items():
+                    rows_in[partition] += sum(some.num_rows for some in rows)
+                    try:
+                        for some in rows if partition not in errors else ():
+                            files[partition].add(_present(spec, some))
+                    except StreamsException as error:
+                        errors[partition] = error
+        for partition, task in sorted(by_partition.items()):
+            kept = None
+            try:
+                kept = files[partition].finish() if partition not in errors else None
+            except StreamsException as error:
+                errors[partition] = error
+            reports.append(_report(spec, task, rows_in[partition], kept=kept, error=errors.get(partition)))
+    return reports
 
 
 def _present(spec: ActionSpec, batch: pa.RecordBatch) -> pa.RecordBatch:

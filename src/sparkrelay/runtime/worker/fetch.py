@@ -54,15 +54,20 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         return
     topic_ids = {topic: id_ for task in tasks for topic, id_ in task.topic_ids.items()}
     times: dict[TopicPartition, int] = {}
-    skipped, bytes_read = SkippedRecords(spec, tasks), BytesRead(ranges, current_command(BatchCommand).max_bytes)
+    fixed = {partition for task in tasks if task.fixed for partition in task.ranges}
+    most = current_command(BatchCommand).max_bytes
+    skipped = SkippedRecords(spec, tasks)
+    bytes_read = BytesRead({partition: span for partition, span in ranges.items() if partition not in fixed}, most)
     try:
-        for partition, batch in _fetched(spec, ranges, topic_ids):
-            bytes_read.add(batch, batch.num_rows)
+        for partition, batch in _fetched(spec, ranges, topic_ids, most):
+            if partition not in fixed:
+                bytes_read.add(batch, batch.num_rows)
             batch = skipped.left_out(partition, batch)  # noqa: PLW2901 - from here on the others are not there
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
                 rows = decoded_rows(spec, partition, batch, times, skipped)
-                bytes_read.add(rows)
+                if partition not in fixed:
+                    bytes_read.add(rows)
                 yield rows
         skipped.close()
     except SparkRelayError as error:
@@ -127,13 +132,16 @@ class BytesRead:
 
 
 def _fetched(
-    spec: FetchSpec, ranges: Mapping[TopicPartition, tuple[int, int]], topic_ids: Mapping[str, str]
+    spec: FetchSpec,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    topic_ids: Mapping[str, str],
+    max_bytes: int,
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     fetcher, columns = connections.fetcher(spec.client), raw_columns(spec)
     # Of several partitions, whichever broker answers first is first.
     parts = [{partition: ranges[partition]} for partition in sorted(ranges)] if spec.in_order else [ranges]
     for part in parts:
-        yield from fetcher.fetch(part, columns=columns, topic_ids=topic_ids)
+        yield from fetcher.fetch(part, columns=columns, max_bytes=max_bytes or None, topic_ids=topic_ids)
 
 
 def _with_partition_time(

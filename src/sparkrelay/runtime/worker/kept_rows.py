@@ -7,10 +7,11 @@ are made again then.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -20,50 +21,87 @@ from sparkrelay.runtime.contract.commands import KeptRows
 from sparkrelay.runtime.worker.context import drain, earlier_than, laid_out, leg_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["keep_rows", "read_kept_rows", "remove_kept_rows", "remove_step"]
+__all__ = ["KeptRowsFile", "read_kept_rows", "remove_kept_rows", "remove_step"]
 
 
-def keep_rows(
-    directory: str, leg: str, task: TaskCommand, batches: Sequence[pa.RecordBatch], schema: pa.Schema
-) -> KeptRows | None:
-    """Write a task's rows to a file; None if there are none.
+class KeptRowsFile:
+    """Writes the rows of a task and a leg to a file, a part at a time; they are never all in memory.
+
+    Use it as a context manager: what is not finished by its end is closed, and no file of that name appears.
 
     Args:
         directory: of this micro-batch alone. Those of earlier ones beside it are removed.
-        leg: whose rows they are.
-        task: the same.
-        batches: the rows, with the columns of ``schema``.
+        leg: the leg.
+        task: the task.
         schema: of the file.
-
-    Raises:
-        StreamsException: the file cannot be written.
     """
-    home = Path(directory)
-    _remove(lambda: earlier_than(home))
-    rows = sum(batch.num_rows for batch in batches)
-    if not rows:
-        return None
-    path = leg_file(directory, leg, task)
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-            for batch in batches:
-                stream.write_batch(laid_out(batch.columns, schema))
-        unfinished.replace(path)
-    except OSError as error:
-        raise StreamsException(
-            f"the rows of task {task.task} for foreachBatch() cannot be written to {path}: {error}"
-        ) from error
-    return KeptRows(str(path), rows)
+
+    def __init__(self, directory: str, leg: str, task: TaskCommand, schema: pa.Schema) -> None:
+        self._home = Path(directory)
+        self._task = task.task
+        self._path = leg_file(directory, leg, task)
+        self._schema = schema
+        self._open = contextlib.ExitStack()
+        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+        self._rows = 0
+        _remove(lambda: earlier_than(self._home))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._open.close()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Write rows, which have the columns of the schema.
+
+        Raises:
+            StreamsException: the file cannot be written.
+        """
+        if not rows.num_rows:
+            return
+        with self._named():
+            if self._stream is None:
+                self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+                file = self._open.enter_context(pa.OSFile(str(self._unfinished), "wb"))
+                self._stream = self._open.enter_context(pa.ipc.new_stream(file, self._schema))
+            self._stream.write_batch(laid_out(rows.columns, self._schema))
+        self._rows += rows.num_rows
+
+    def finish(self) -> KeptRows | None:
+        """Give the file its name, and return what is in it; None if there are no rows.
+
+        Raises:
+            StreamsException: the file cannot be written.
+        """
+        if not self._rows:
+            return None
+        with self._named():
+            self._open.close()
+            self._unfinished.replace(self._path)
+        return KeptRows(str(self._path), self._rows)
+
+    @property
+    def _unfinished(self) -> Path:
+        return self._path.with_suffix(f".{os.getpid()}")
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StreamsException(
+                f"the rows of task {self._task} for foreachBatch() cannot be written to {self._path}: {error}"
+            ) from error
 
 
 def read_kept_rows(kept: KeptRows, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that :func:`keep_rows` has written; a step of a placed source of one Spark partition.
+    """Yield the rows that :class:`KeptRowsFile` has written; a step of a placed source of one Spark partition.
 
     Raises:
         StreamsException: they are not there any more, or not as they were written.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["Share", "partitions_of", "share_out"]
+__all__ = ["Share", "partitions_of", "rows_by_partition", "share_out"]
 
 #: Rows of a Spark partition up to which its tasks are worked on together.
 _SMALL: Final = 4_096
@@ -45,7 +45,7 @@ class Share:
 
     def rows_of(self, task: TaskCommand) -> list[pa.RecordBatch]:
         """Return a task's rows without the other tasks'; no batch is empty."""
-        return _by_partition(self.batches).get(task.task.partition, [])
+        return rows_by_partition(self.batches).get(task.task.partition, [])
 
 
 def share_out(tasks: Sequence[TaskCommand], batches: Iterable[pa.RecordBatch]) -> Iterator[Share]:
@@ -53,7 +53,7 @@ def share_out(tasks: Sequence[TaskCommand], batches: Iterable[pa.RecordBatch]) -
     rows = [batch for batch in batches if batch.num_rows]
     tasks = sorted(tasks, key=lambda task: task.task.partition)
     if len(tasks) > 1 and sum(batch.num_rows for batch in rows) > _SMALL:
-        by_partition = _by_partition(rows)
+        by_partition = rows_by_partition(rows)
         del rows
         for task in tasks:
             own = by_partition.pop(task.task.partition, [])
@@ -71,7 +71,8 @@ def partitions_of(rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.in
     return partitions
 
 
-def _by_partition(batches: Iterable[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
+def rows_by_partition(batches: Iterable[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
+    """Return the rows of each partition that has some, none of them copied where a batch is of one partition."""
     rows: dict[int, list[pa.RecordBatch]] = {}
     for batch in batches:
         partitions = partitions_of(batch)

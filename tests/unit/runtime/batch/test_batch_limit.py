@@ -1,12 +1,14 @@
 """Batches that outlast their transactions get smaller, or end the instance."""
 
 import pytest
+from tests.doubles.tasks import task_in
 
 from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
-from sparkrelay.types import TaskId
+from sparkrelay.runtime.tasks.task_state import TaskState
+from sparkrelay.types import TaskId, TopicPartition
 
 TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
 
@@ -14,6 +16,18 @@ TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
 def fenced(seconds, error=None, committed=()):
     error = error or ProducerFencedException("too late")
     return BatchOutcome(committed=list(committed), reinitialize={TASK: error}, seconds={"total": seconds})
+
+
+def of_tasks(**records):
+    """Return the work of a batch: name of a task (`free`, `fixed`) -> the records it has."""
+    work = {}
+    for number, (name, count) in enumerate(records.items()):
+        partition = TopicPartition("orders", number)
+        task = task_in(TaskState.RUNNING, TaskId(0, number), (partition,), positions={partition: 0})
+        task.batch_begun({partition: (0, count)})
+        task.attempt.fixed = name == "fixed"
+        work[task.id] = task, task.attempt.ranges
+    return work
 
 
 def done(seconds):
@@ -117,3 +131,15 @@ def test_batches_that_are_not_full_try_nothing():
     for _ in range(200):
         limit.note(done(1), 10)
     assert limit.records == 4_000
+
+
+def test_tasks_take_fewer_records_after_too_many_bytes_unless_theirs_are_fixed():
+    """What a fixed task takes says nothing of the others."""
+    work = of_tasks(fixed=1_000, free=10)
+    fixed, free = (task for task, _ in work.values())
+    limit = BatchLimit(500_000, 60_000, tries=2)
+    for records in (4, 1):
+        limit.note_batch(too_large(500_000), work)
+        assert [stop for _, stop in free.attempt.ranges.values()] == [limit.records] == [records]
+        work = {task.id: (task, task.attempt.ranges) for task in (fixed, free)}
+    assert [stop for _, stop in fixed.attempt.ranges.values()] == [1_000]

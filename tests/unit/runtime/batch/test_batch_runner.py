@@ -608,15 +608,42 @@ def test_a_batch_whose_records_are_gone_is_chosen_anew_where_that_is_wanted(inte
     assert (set(outcome.again), len(transactions.aborted)) == ({ONE, OTHER}, 2)
 
 
-@pytest.mark.parametrize(("intended", "most"), [(False, 1000), (True, 0)])
-def test_a_batch_of_too_many_bytes_runs_again(intended, most):
-    """Not one of foreachBatch that must be the same in every try: it has no bound."""
+def test_a_batch_of_too_many_bytes_runs_again():
     work, transactions = tasks(), Transactions()
-    if intended:
-        task, ranges = work[ONE]
-        task.attempt.ranges, task.attempt.intended = ranges, True
     jobs = Jobs(raised=BatchTooLarge("too large", 500_000))
     outcome = BatchRunner(jobs, transactions, "app", retries=0, max_bytes=1000).run(PreparedLegs(), work, {})
     assert {type(reason) for reason in outcome.again.values()} == {BatchTooLarge}
     assert (set(outcome.again), len(transactions.aborted)) == ({ONE, OTHER}, 2)
-    assert jobs.command.max_bytes == most
+    assert jobs.command.max_bytes == 1000
+
+
+@pytest.mark.parametrize(("spark_partitions", "legs", "each"), [(1, 1, 1200), (2, 1, 600), (4, 1, 600), (2, 3, 200)])
+def test_all_that_read_at_a_time_share_the_bytes(spark_partitions, legs, each):
+    """Two tasks never occupy more than two Spark partitions; a leg without input reads nothing."""
+    plans = PreparedLegs()
+    read = {f"leg {number}": (0, frozenset({"orders"})) for number in range(legs)}
+    idle = {"of another topic": (0, frozenset({"returns"})), "of another subtopology": (1, frozenset({"orders"}))}
+    plans.waves = lambda *_: [Wave(object(), read | idle)]
+    jobs = Jobs(spark_partitions=spark_partitions)
+    runner = BatchRunner(jobs, Transactions(), "app", retries=0, max_bytes=1200)
+    with contextlib.suppress(JobFailed):
+        runner.run(plans, tasks(), {})
+    assert jobs.command.max_bytes == each
+
+
+def test_a_batch_of_functions_says_anew_what_it_takes_until_one_may_have_got_its_rows():
+    transactions, work, jobs = Transactions(), work_of_functions(), Jobs(raised=BatchTooLarge("too large", 500_000))
+    task, partition = work[ONE][0], TopicPartition("orders", 0)
+    giving(transactions, BatchFunctions(), work, jobs)
+    assert (task.attempt.intended, task.attempt.fixed) == (True, False)
+    for some, _ in work.values():
+        some.batch_narrowed(2)
+    work = {id_: (some, some.attempt.ranges) for id_, (some, _) in work.items()}
+    jobs.raised = None
+    giving(transactions, BatchFunctions(TaskFailed(ONE, JobFailed("the sink is full"))), work, jobs)
+    said = [read_batch(notes[partition]) for _, notes in transactions.notes]
+    assert [(one.number, one.intent.ranges) for one in said] == [(1, {partition: (5, 9)}), (1, {partition: (5, 7)})]
+    assert {command.fixed for share in jobs.command.spark_partitions for command in share} == {False}
+    giving(transactions, BatchFunctions(), work, jobs)
+    assert {command.fixed for share in jobs.command.spark_partitions for command in share} == {True}
+    assert task.position.offsets == {partition: 7}

@@ -24,6 +24,8 @@ from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import JobFailed
+from sparkrelay.runtime.tasks.batch_attempt import BatchAttempt
+from sparkrelay.runtime.tasks.batch_notes import BatchIntent
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
@@ -508,6 +510,16 @@ def test_records_that_are_gone_are_passed_over(bench, wait_until, first):
     assert bench.batches.ran == [{ONE: {partition: (0, 9)}}, {ONE: {partition: (7, 9)}}]
     assert dict(bench.progress.counters.totals().lost) == {"orders": 7}
     assert (bench.tasks[ONE].position.offsets, bench.tasks[ONE].position.skipped) == ({partition: 9}, {})
+
+
+def test_a_batch_whose_records_are_fixed_keeps_all_of_them(bench, wait_until):
+    task, partition = bench.tasks[ONE], TopicPartition("orders", 0)
+    task.attempt = BatchAttempt.of(BatchIntent({partition: (0, 100)}), failures=0)
+    bench.batches.outcomes = [BatchOutcome(again={ONE: BatchTooLarge("too large", 500_000)})]
+    bench.write(ONE, 100)
+    bench.start()
+    wait_until(lambda: len(bench.batches.ran) == 2, "no second batch")
+    assert [batch[ONE][partition] for batch in bench.batches.ran] == [(0, 100), (0, 100)]
 
 
 def test_a_batch_of_too_many_bytes_runs_again_with_the_records_that_fit(bench, wait_until):

@@ -52,6 +52,7 @@ def test_a_batch_that_was_begun_is_run_as_it_was():
     assert begin(task) == {A: (5, 9)}
     assert (task.position.batch, task.attempt.intended, task.attempt.looked_at) == (41, True, 50.0)
     command = task.command({})
+    assert command.fixed, "a function may have got its rows"
     assert (command.batch, command.tries, command.behind, command.awaited, command.event_time_limits) == (
         41,
         1,
@@ -63,6 +64,7 @@ def test_a_batch_that_was_begun_is_run_as_it_was():
     assert read_batch(commit(task)) == BatchNote(TASK, 41)
     assert begin(task) == {A: (9, 100), B: (7, 100)}
     assert (task.position.batch, task.attempt.intended, task.command({}).clock_ms) == (42, False, 0)
+    assert not task.command({}).fixed
 
 
 def test_a_batch_without_records_is_run_as_it_was_too():
@@ -82,6 +84,20 @@ def test_what_is_intended_is_what_another_owner_reads():
     assert begin(successor) == {A: (5, 9)}
     assert (successor.position.batch, successor.command({}).clock_ms) == (42, 12)
     assert successor.command({}).behind == task.command({}).behind
+
+
+def test_a_batch_of_too_many_bytes_is_intended_anew():
+    task, _ = opened({A: 5, B: 7}, BatchNote(TASK, 41))
+    begin(task)
+    task.intent_notes(12)
+    task.batch_intended(task.producer)
+    task.batch_aborted(task.producer)
+    task.batch_narrowed(4)
+    assert not task.attempt.intended
+    assert begin(task) == {A: (5, 7), B: (7, 9)}
+    successor, _ = opened({A: 5, B: 7}, read_batch(task.intent_notes(13)[A]))
+    assert begin(successor) == {A: (5, 7), B: (7, 9)}
+    assert (successor.position.batch, successor.attempt.behind) == (42, {"orders", "returns"})
 
 
 @pytest.mark.parametrize(

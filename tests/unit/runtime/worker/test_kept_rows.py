@@ -8,7 +8,7 @@ import pytest
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.kept_rows import keep_rows, read_kept_rows, remove_kept_rows
+from sparkrelay.runtime.worker.kept_rows import KeptRowsFile, read_kept_rows, remove_kept_rows
 from sparkrelay.types import TaskId
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -17,6 +17,14 @@ TASK = SimpleNamespace(task=TaskId(0, 3))
 
 def batch(*ids):
     return pa.record_batch({"id": pa.array(ids, pa.int64()), "name": pa.array([f"n{i}" for i in ids])})
+
+
+def keep_rows(directory, leg, task, batches, schema):
+    """Return the file of those rows, or None."""
+    with KeptRowsFile(directory, leg, task, schema) as file:
+        for rows in batches:
+            file.add(rows)
+        return file.finish()
 
 
 def ids_in(kept):
@@ -55,6 +63,13 @@ def test_a_worker_of_a_cancelled_batch_leaves_what_the_next_one_has(tmp_path):
 def test_a_second_try_replaces_the_first(tmp_path):
     keep_rows(str(tmp_path / "1"), "a", TASK, [batch(1)], SCHEMA)
     assert ids_in(keep_rows(str(tmp_path / "1"), "a", TASK, [batch(1, 2)], SCHEMA)) == [1, 2]
+
+
+def test_a_file_that_is_not_finished_does_not_appear(tmp_path):
+    with KeptRowsFile(str(tmp_path / "1"), "a", TASK, SCHEMA) as file:
+        file.add(batch(1))
+    assert [path.suffix for path in (tmp_path / "1").iterdir()] != [".arrow"]
+    assert ids_in(keep_rows(str(tmp_path / "1"), "a", TASK, [batch(2)], SCHEMA)) == [2]
 
 
 @pytest.mark.parametrize("length", [0, 100, -20])
