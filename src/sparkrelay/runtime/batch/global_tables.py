@@ -21,6 +21,7 @@ from sparkrelay.errors import (
     StateStoreException,
     StreamsException,
 )
+from sparkrelay.runtime.batch.batch_limit import BatchLimit
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.tasks.ranges import behind
@@ -114,7 +115,14 @@ class GlobalTables:
         self._jobs = jobs
         self._home = home
         self._topics = topics
-        self._batches = BatchRunner(jobs, _NoTransactions(), config.application_id, retries=config.max_batch_retries)
+        self._batches = BatchRunner(
+            jobs,
+            _NoTransactions(),
+            config.application_id,
+            retries=config.max_batch_retries,
+            max_bytes=config.max_batch_bytes,
+        )
+        self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
         self._tasks: dict[TaskId, Task] = {}
         #: Tables of which no batch is in yet since they were opened.
         self._unproven: set[TaskId] = set()
@@ -192,7 +200,7 @@ class GlobalTables:
         work = {}
         for id_, task in tasks.items():
             stands = task.position.offsets
-            ranges = task.next_ranges(stands, ends, self._config.max_batch_records, 0.0)
+            ranges = task.next_ranges(stands, ends, self._limit.records, 0.0)
             if id_ == first:
                 ranges = ranges or {partition: (offset, offset) for partition, offset in stands.items()}
             if ranges:
@@ -208,6 +216,7 @@ class GlobalTables:
             return BatchOutcome()
         for reason in outcome.reinitialize.values():
             raise reason
+        self._limit.note_batch(outcome, work)
         self._unproven.difference_update(outcome.committed)
         return outcome
 

@@ -17,6 +17,7 @@ from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.batch.global_tables import GlobalTables
 from sparkrelay.runtime.compile.prepared_legs import Wave
 from sparkrelay.runtime.contract.commands import LegReport, RestoreReport
+from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -53,6 +54,7 @@ class Copies(Jobs):
         return RestoreReport(task.task, positions, 7 if positions else 0, {}, error=error)
 
     def run_batch(self, frame, command, *, description):
+        self.command = command
         answer = self.batches.pop(0) if self.batches else None
         if isinstance(answer, Exception):
             raise answer
@@ -110,6 +112,13 @@ def test_a_copy_goes_on_where_it_was_and_is_looked_at_with_nothing_to_read():
     jobs = Copies(positions={ONE: 150, OTHER: 9})
     assert advanced(tables(jobs, Topics({ONE: 150, OTHER: 9}))) == 1
     assert jobs.ran == [(8, {ONE: (150, 150), OTHER: (9, 9)})]
+
+
+def test_records_of_too_many_bytes_are_read_in_smaller_batches():
+    jobs = Copies(batches=[BatchTooLarge("too large", 500_000)])
+    assert advanced(tables(jobs, Topics({ONE: 90}))) == 4
+    assert [ranges for _, ranges in jobs.ran] == [{ONE: (0, 36)}, {ONE: (36, 72)}, {ONE: (72, 90)}]
+    assert jobs.command.max_bytes == 256 << 20
 
 
 @pytest.mark.parametrize(
