@@ -5,9 +5,12 @@ import logging
 import re
 
 import pytest
+from pyspark.sql import functions as F
+from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
 
+from .conftest import active
 from .user_counts import counting, counts
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -97,3 +100,31 @@ def test_a_global_table_of_wide_rows(instance, make_topic, produce, wait_for_tab
     expected = {b"a": {"id": "a", "length": 20_000}, b"b": {"id": "b", "length": 950_000}}
     wait_for_table(sink, expected, streams)
     assert re.search(NARROWED, log.text)
+
+
+def test_a_store_of_wide_rows_is_restored_and_followed(
+    instance, make_topic, produce, wait_for_table, wait_until, tmp_path
+):
+    """By a standby, and by the next owner of the tasks, whose disk is empty."""
+    source, sink = make_topic("in", 2), make_topic("out", 1)
+    builder = StreamsBuilder()
+    records = builder.stream(source, key=String("user"), value=Json(WIDER)).groupBy("user")
+    newest = records.agg(F.max("more").alias("more"), F.count("*").alias("count"), name="wide")
+    newest.selectExpr("user", "length(more) length", "count").to(sink, key="user", value=Json())
+    produce(source, [(f"u{n}", WIDE) for n in range(200)])
+    produce(source, [("wide", LARGE)])
+    expected = {f"u{n}".encode(): {"user": f"u{n}", "length": 20_000, "count": 1} for n in range(200)}
+    expected[b"wide"] = {"user": "wide", "length": 950_000, "count": 1}
+    settings = {**LEAST, "num.standby.replicas": 1}
+    one = instance(builder, {**settings, "state.dir": str(tmp_path / "one")})
+    one.start()
+    wait_for_table(sink, expected, one)
+    other = instance(builder, {**settings, "state.dir": str(tmp_path / "other")})
+    other.start()
+    wait_until(lambda: len(active(one)) == len(active(other)) == 1, "no task moved")
+    # Each has one task and the copy of the other's.
+    assert one.stop(LONG)
+    produce(source, [("u7", {"n": 1}), ("wide", {"n": 1})])
+    expected[b"u7"] |= {"count": 2}
+    expected[b"wide"] |= {"count": 2}
+    wait_for_table(sink, expected, other)

@@ -526,7 +526,8 @@ class ProcessThreads:
             worker,
             config.store_max_bytes,
             plans.source_changelogs(),
-            self._context.id,
+            instance=self._context.id,
+            max_bytes=config.max_batch_bytes // self.target.spark_partitions,
         )
         return Jobs(self.target, restore=restore, name=name)
 

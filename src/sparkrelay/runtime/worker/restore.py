@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 #: What a core writes to a large store, at the least.
 _BYTES_A_SECOND: Final = 32 << 20
+#: Part of a Spark partition's bytes that is written together: keys and values are laid out and sorted for that.
+_GATHERED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class RestoreSpec:
     Attributes:
         sources: store -> how it is restored, of tables whose topic is their changelog. Others hold changelog records.
         instance: the running instance.
+        max_bytes: bytes of ``max.batch.bytes`` that the records of each Spark partition may take; None: any number.
     """
 
     spark_partitions: int
@@ -59,6 +62,7 @@ class RestoreSpec:
     map_limit: int
     sources: Mapping[str, SourceChangelog] = field(default_factory=dict)
     instance: str = ""
+    max_bytes: int | None = None
 
     @property
     def source_topics(self) -> frozenset[str]:
@@ -73,7 +77,7 @@ def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> I
     freeze_loaded_objects()
     connections.close_unused()
     slice_ = current_command(RestoreSlice)
-    budget = _Budget(slice_.seconds)
+    budget = _Budget(slice_.seconds, spec.max_bytes)
     reports = [
         _restore(spec, command, budget)
         for command in slice_.spark_partitions[current_spark_partition(spec.spark_partitions)]
@@ -82,19 +86,21 @@ def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> I
 
 
 class _Budget:
-    """How long the records of a Spark partition's tasks may take together.
+    """How long the records of a Spark partition's tasks may take together, and how many bytes at a time.
 
-    It begins with the first of them: however long stores took to open, each slice brings somebody forward.
+    The time begins with the first record: however long stores took to open, each slice brings somebody forward.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, max_bytes: int | None) -> None:
         self._seconds = seconds
+        self._max_bytes = max_bytes
         self._deadline: float | None = None
 
     @property
     def bytes_at_once(self) -> int:
-        """How much a store may be given in one transaction, which must not outlast the slice by far."""
-        return int(self._seconds * _BYTES_A_SECOND)
+        """Bytes that a store may be given in one transaction, which must not outlast the slice by far."""
+        in_time = int(self._seconds * _BYTES_A_SECOND)
+        return in_time if self._max_bytes is None else min(in_time, self._max_bytes // _GATHERED)
 
     def spent(self) -> bool:
         """Return whether no further records are to be fetched; who asks first, begins."""
@@ -314,6 +320,7 @@ def _follow(spec: RestoreSpec, command: RestoreCommand, store: TaskStore, target
     fetched = connections.fetcher(spec.client).fetch(
         {target.changelog: (store.header.changelog.get(target.changelog, 0), target.end)},
         columns=frozenset({"key", "value", "offset"}) if source is None else raw_columns(source.fetch),
+        max_bytes=spec.max_bytes,
     )
     with _Gathered(spec, store, target, command.task_epoch, budget.bytes_at_once) as gathered:
         for _, batch in fetched:

@@ -34,8 +34,10 @@ class Fetcher:
         self.silent = set()
         self.silent_from = 0
         self.log_end, self.markers = 0, {}
+        self.max_bytes = None
 
-    def fetch(self, ranges, *, columns):
+    def fetch(self, ranges, *, columns, max_bytes=None):
+        self.max_bytes = max_bytes
         ((partition, (start, end)),) = ranges.items()
         for offset in range(start, end):
             self.clock.now += self.takes
@@ -79,11 +81,11 @@ def run(monkeypatch, fetcher):
     """`run(*commands)`: those commands are one Spark partition's; returns the reports by task."""
     used = set()
 
-    def run_commands(*commands):
+    def run_commands(*commands, **settings):
         used.update(command.directory for command in commands)
         monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice((commands,), seconds=SECONDS))
         monkeypatch.setattr(restore, "current_spark_partition", lambda _: 0)
-        spec = restore.RestoreSpec(1, APPLICATION, {}, 1 << 24)
+        spec = restore.RestoreSpec(1, APPLICATION, {}, 1 << 24, **settings)
         (row,) = restore.restore_partition(spec, iter(()))
         reports = decode_bytes(row.column(0)[0].as_py())
         assert [report.task for report in reports] == [command.task for command in commands], "each task reports"
@@ -231,6 +233,19 @@ def test_no_more_is_gathered_than_a_slice_has_time_to_write(run, command, fetche
     assert slices.count("restore-after-slice") == 10
 
 
+@pytest.mark.parametrize(("most", "written"), [(400_000, 2), (40_000, 10), (None, 1)])
+def test_no_more_is_gathered_than_the_bytes_of_a_batch_allow(run, command, fetcher, monkeypatch, most, written):
+    """A record that is larger is written alone."""
+    fetcher.takes, slices = 0.0, []
+    keys, values = encode_changelog(pa.array([b"k%d" % n for n in range(10)]), pa.array([bytes(20_000)] * 10))
+    fetcher.markers = dict(enumerate(zip(keys.to_pylist(), values.to_pylist(), strict=True)))
+    monkeypatch.setattr(restore.fault_points, "reach", slices.append)
+    (report,) = run(command(0), max_bytes=most)
+    assert (report.error, report.records) == (None, 10)
+    assert slices.count("restore-after-slice") == written
+    assert fetcher.max_bytes == most
+
+
 def test_what_came_before_an_error_counts(run, command, fetcher):
     fetcher.takes, fetcher.silent_from = 0.0, 7
     fetcher.silent = {TopicPartition("counts", 0)}
@@ -273,7 +288,7 @@ class Topic:
     def __init__(self, *records, start=0):
         self.records, self.start, self.asked = records, start, []
 
-    def fetch(self, ranges, *, columns):
+    def fetch(self, ranges, *, columns, max_bytes=None):
         assert columns >= {"key", "value", "offset", "timestamp"}
         ((partition, (first, end)),) = ranges.items()
         self.asked.append((first, end))
@@ -393,7 +408,7 @@ class CutLog:
         self.records += zip(keys.to_pylist(), values.to_pylist(), strict=True)
         self.records.append(encode_marker(Marker(number, {USERS: number}, "counts", watermark, watermark)))
 
-    def fetch(self, ranges, *, columns):
+    def fetch(self, ranges, *, columns, max_bytes=None):
         ((partition, (first, end)),) = ranges.items()
         while first < end:
             if first < self.start:
@@ -466,8 +481,8 @@ def test_a_changelog_that_is_cut_while_it_is_read_is_read_anew(follow):
     log.batch(3, {NEVER + b"bob": b"b"}, watermark=30)
     fetch = log.fetch
 
-    def cut_meanwhile(ranges, *, columns):
-        for batch in fetch(ranges, columns=columns):
+    def cut_meanwhile(ranges, *, columns, max_bytes):
+        for batch in fetch(ranges, columns=columns, max_bytes=max_bytes):
             yield batch
             log.start = 4
 
@@ -480,7 +495,7 @@ def test_a_marker_of_another_store_says_nothing_of_a_topic_that_is_restored_itse
     key, value = encode_marker(Marker(7, {orders: 70, USERS: 50}, "counts"))
 
     class Changelog:
-        def fetch(self, ranges, *, columns):
+        def fetch(self, ranges, *, columns, max_bytes=None):
             given = pa.array([key], pa.binary()), pa.array([value], pa.binary()), pa.array([3], pa.int64())
             yield counts, pa.record_batch(dict(zip(("key", "value", "offset"), given, strict=True)))
 
