@@ -12,7 +12,9 @@ path is too long for a socket. So the daemon makes a short, private folder, and 
 import contextlib
 import gc
 import os
+import signal
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -82,5 +84,7 @@ if __name__ == "__main__":
     gc.freeze()
     # Who connects to its Unix socket has a worker that runs what it is sent, without a secret.
     keep_others_from_writing()
+    # Spark's own handler comes once the socket is there, whose folder must be removed before that, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with _short_socket_path():
         daemon.manager()
