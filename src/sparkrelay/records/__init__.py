@@ -10,7 +10,7 @@ import importlib
 
 __all__ = ["compile_kernels"]
 
-_COMPILED = ("decode", "encode", "partition", "keys", "formatted", "hll_registers")
+_COMPILED = ("decode", "encode", "partition", "keys", "formatted", "hll_registers", "row_checksums")
 
 
 def compile_kernels() -> None:

@@ -246,7 +246,6 @@ def _replace(transaction: Any, table: Table, cursor: Any, names: pa.Array, seale
         before = pa.array(list(map(cursor.replace, names.to_pylist(), sealed.to_pylist())), pa.binary())
     found = np.zeros(len(names), np.int64)
     if before.null_count < len(before):
-        table.unseal_all(names, before)
         found[before.is_valid().to_numpy(zero_copy_only=False)] = checksums_behind(before.drop_null())
     return found
 
