@@ -6,13 +6,14 @@ import contextlib
 import uuid
 
 import pytest
-from tests.waiting import LONG
+from tests.waiting import AVOIDED, LONG, within
 
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
+from sparkrelay.devkafka.topics import create_topic, delete_topic
 from sparkrelay.errors import (
     ConfigException,
     CorruptRecordException,
@@ -126,6 +127,19 @@ def test_offsets_of_another_topic_of_that_name_are_refused(kafka, fetcher, make_
         refused = contextlib.nullcontext() if right else pytest.raises(UnknownTopicException, match="created again")
         with refused:
             assert sum(batch.num_rows for _, batch in fetcher.fetch(at, topic_ids={topic: id_})) == 1
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_noticed(kafka, make_topic, produce):
+    topic = make_topic("bounded")
+    produce(topic, [{"value": "a"}])
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "default.api.timeout.ms": AVOIDED * 1000}
+    with BoundedFetcher(settings) as fetcher:
+        rows = fetcher.fetch({TopicPartition(topic, 0): (0, 2)})
+        assert next(rows)[1].num_rows == 1
+        delete_topic(kafka.bootstrap_servers, topic)
+        create_topic(kafka.bootstrap_servers, topic)
+        with within(), pytest.raises(UnknownTopicException, match="deleted and created again meanwhile"):
+            next(rows)
 
 
 def test_the_same_fetcher_serves_many_batches_and_an_abandoned_one(fetcher, make_topic, produce):

@@ -356,7 +356,9 @@ class _Run:
             return math.inf
         if now < self._metadata_not_before:
             return self._metadata_not_before - now
-        topics, self._stale_topics = self._stale_topics, set()
+        # The manager keeps this very set.
+        topics = frozenset(self._stale_topics)
+        self._stale_topics.clear()
         self._metadata_not_before = now + self._retry_seconds
         self._metadata_asked = self._client.request_metadata(topics)
         self._metadata_asked.add_done_callback(lambda done: self._know(done, topics))

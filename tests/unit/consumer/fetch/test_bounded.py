@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparkrelay.client.metadata import Metadata
+from sparkrelay.client.response import Response
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.fetch import bounded
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
@@ -61,3 +62,22 @@ def test_what_is_broken_behind_the_range_is_none_of_its_business(read):
 def test_what_is_broken_within_the_range_is_met_once(read):
     with pytest.raises(UnsupportedVersionException, match="the record batch at offset 10"):
         read(11, LOG)
+
+
+def test_leaders_are_asked_for_until_one_is_known():
+    """The first answer may name none, or one that has changed by the time that it is asked."""
+    asked = []
+
+    def request_metadata(topics):
+        asked.append(set(topics))
+        response = Response(None)
+        response._finish(None, None)
+        return response
+
+    client = SimpleNamespace(metadata=Metadata(), request_metadata=request_metadata)
+    config = ConsumerConfig.from_dict(SETTINGS, defaults=bounded._DEFAULTS)
+    under_way = bounded._Run(client, config, {ONE: (0, 1)}, {}, {})
+    for now in (0.0, 10.0, 20.0):
+        under_way._send(now)
+        under_way._refresh_metadata(now)
+    assert asked == [{"t"}] * 3
