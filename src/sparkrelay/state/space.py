@@ -39,8 +39,8 @@ def full_map(path: Path, limit: int) -> StoreFullException:
     """Return the error for a state that has grown to its bound."""
     return StoreFullException(
         f"task {path.name}: the state in {path} has {disk_bytes(path)} bytes and has reached store.max.bytes={limit}. "
-        "Nothing was changed. Raise store.max.bytes and start the instance again, or spread the state over more tasks "
-        "(partitions)"
+        "Nothing was changed. Raise store.max.bytes and start the instance again, or start over with more tasks: "
+        "repartition(..., partitions=N) before the step with the state, and sparkrelay reset"
     )
 
 

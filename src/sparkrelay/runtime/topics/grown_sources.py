@@ -1,8 +1,8 @@
 """Source topics that have got partitions: keys move to tasks that have no state of theirs. Pure.
 
-Producers choose a record's partition by its key and by how many partitions there are. Once there are more, the records
-of a key go to another partition: to a new one, or to one that was there before. So a task that has run all along gets
-keys whose state another task has.
+Producers choose a record's partition by its key and by the number of partitions. Once a topic has more, the records of
+a key may go to another partition, new or old. So a task that ran all along gets keys whose state another task has.
+The topic keeps both parts of such a key's records: to read it again from its beginning does not bring them together.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ def grown_source(application_id: str, before: Mapping[str, int], *, now: int | N
     return StreamsException(
         f"source topic {grown}. Producers write some of its keys to other partitions now, which are read by tasks "
         "without the state of these keys, and Kafka cannot take partitions away. Stop all instances. Either start the "
-        "application over, which reads its topics from their beginnings: sparkrelay reset --application-id "
-        f"{application_id} ... Or keep the state: make a new topic with {count} partitions, copy to it what was not "
-        "read, have producers write to it and the pipeline read it. The topics of a pipeline with repartition(..., "
-        "partitions=N) before its first step with state may grow"
+        "application over: put repartition(..., partitions=N) before the first step with state, which sends the old "
+        "and the new records of a key to one task, and run sparkrelay reset --application-id "
+        f"{application_id} ... (a reset alone gives a key whose partition changed two results). Or keep the state: "
+        f"make a new topic with {count} partitions, copy the unread records to it, in order, and have producers write "
+        "to it and the pipeline read it. The topics of a pipeline with repartition(..., partitions=N) before its first "
+        "step with state may grow"
     )
 
 

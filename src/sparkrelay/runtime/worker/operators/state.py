@@ -483,7 +483,8 @@ def _together(spec: StateSpec, windows: Iterator[pa.RecordBatch]) -> pa.RecordBa
             raise StateStoreException(
                 f"store {spec.store!r}: the windows of one task that are over at once have more than {_MOST_OVER} "
                 "bytes, and no micro-batch emits that much: make their results smaller (fewer columns, fewer collected "
-                "values), or start over with more partitions, that is, with more tasks (sparkrelay reset)"
+                "values), or start over with more tasks: repartition(..., partitions=N) before the step, and "
+                "sparkrelay reset"
             )
     return pa.concat_batches(found)
 
