@@ -95,6 +95,7 @@ FIRST_HOUR = ("demo", "new_project", "notebook", "readme", "tutorial")
 POINTS = ("fault_points",)
 MOMENTS = ("random_kills", "crowd", "takeover", "state_kill")
 FEATURES = ("dead_letters", "foreach_batch", "history", "queries", "transformations")
+TOPICS = ("changing_topics",)
 CLUSTERS = ("broker", "executor_kill", "older_transactions", "standalone", "yarn")
 
 
@@ -129,6 +130,9 @@ PARTS = (
     Part("kills-at-points", "instances and workers die between any two writes", _files("chaos", POINTS), WITH_SPARK),
     Part("kills-at-moments", "random kills, takeovers, a crowd, stores", _files("chaos", MOMENTS), WITH_SPARK),
     Part("kills-with-features", "kills of pipelines with one feature each", _files("chaos", FEATURES), WITH_SPARK),
+    Part(
+        "kills-with-topics", "kills while source topics grow or are created again", _files("chaos", TOPICS), WITH_SPARK
+    ),
     Part(
         "kills-of-clusters", "executors, a standalone cluster, YARN, brokers die", _files("chaos", CLUSTERS), WITH_SPARK
     ),

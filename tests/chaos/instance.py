@@ -7,6 +7,7 @@ Takes its settings as JSON on the command line, answers on standard output, one 
     tasks           {"active": [...], "standby": [...], "state": "RUNNING"}
     processes       {"<process id>": {"active": [...], "standby": [...]}, ...}
     status          RUNNING, or RUNNING: <what hinders it>
+    exception       the error that the instance has ended with, or None
     wait            waits, as soon as a signal would end the wait, and ended <state>, once one has
     stop            stopped <state>
 
@@ -145,6 +146,8 @@ def main():
                 )
             case "status":
                 say(streams.status.replace("\n", " "))
+            case "exception":
+                say(str(streams.exception()).replace("\n", " "))
             case "wait":
                 threading.Thread(target=say_that_it_waits, args=(signal.getsignal(signal.SIGTERM),)).start()
                 streams.awaitTermination()

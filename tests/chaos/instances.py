@@ -94,6 +94,16 @@ class Instance:
                 found[command[command.index("--executor-id") + 1]] = pid
         return found
 
+    def refusal(self):
+        """Return the error that the instance ends with, at its start or later."""
+        answer = self.ask("start")
+        return answer if answer.startswith("failed ") else self.error()
+
+    def error(self):
+        """Return the error that the instance, which was started, ends with."""
+        wait_until(lambda: self.tasks()["state"] == "ERROR", lambda: f"it does not end in ERROR\n{self.tail()}")
+        return self.ask("exception")
+
     def stop(self):
         answer = self.ask("stop")
         self.process.wait(LONG)
@@ -149,7 +159,7 @@ class Succession:
         self.state = folder / "state"
         self._folder, self._script, self._faults = folder, script, folder / "faults"
         self._settings = {
-            "topics": topics,
+            "topics": dict(topics),
             "spark": {"spark.master": "local[2]", **SHORT_LIVED},
             "ways": "in turn",
             "config": {
@@ -171,10 +181,25 @@ class Succession:
         self._made.append(Instance(self._folder, name, self._settings, self._faults, script=self._script))
         return self._made[-1]
 
+    @property
+    def application_id(self):
+        return self._settings["config"]["application.id"]
+
+    def take(self):
+        """Return the next one, which is ready to join, and prepare another."""
+        taken, self._spare = self._spare, self._prepare()
+        return taken
+
+    def change_topics(self, topics):
+        """Replace some of the topics that the next ones' pipeline is given."""
+        self._settings["topics"] |= topics
+        self._spare.close()
+        self._spare = self._prepare()
+
     def die_at(self, point, times, *, with_state=False):
         """Start the next one, and wait until it has died where it passed a point so often, perhaps with its disk."""
         self._faults.write_text(f"{self._spare.name} {point} {times} instance")
-        doomed, self._spare = self._spare, self._prepare()
+        doomed = self.take()
         doomed.ask("start")
         doomed.wait_for_death(f"at {point}, {doomed.name}")
         if with_state:
@@ -182,7 +207,7 @@ class Succession:
 
     def last(self):
         """Start the next one, which does not die, and return it."""
-        self._faults.unlink()
+        self._faults.unlink(missing_ok=True)
         return self._spare.start()
 
     def close(self):
