@@ -9,6 +9,7 @@ import itertools
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from bench.relay_queries import TOTALS_STORE
 from bench.systems import RELAY, Variant
 from bench.topics import APPLICATION_PREFIX, run_topics
 from sparkrelay import register_data_sources, spark_session
-from sparkrelay.devkafka.ports import free_port
+from sparkrelay.devkafka.ports import HeldPort
 from sparkrelay.devkafka.topics import delete_topic
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def queries(
     return lines
 
 
+@contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """Return so many free ports, which no other process gets until the context ends."""
+    with ExitStack() as held:
+        yield [held.enter_context(HeldPort()).number for _ in range(count)]
+
+
 def _path(user: int) -> str:
     return f"/stores/{TOTALS_STORE}/u{user:06d}"
 
@@ -91,8 +99,8 @@ def _ask(
     Yields each rate with its figures.
     """
     load_before = load_average()
-    ports = [free_port() for _ in range(instances)]
     with (
+        held_ports(instances) as ports,
         run_topics(bootstrap_servers, "queries", "queries-out") as (source, sink),
         tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
         Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed,
@@ -146,18 +154,18 @@ def _drained(
     bootstrap_servers: str, workload: Workload, repeats: int, on_figures: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """Drain with an instance that is asked all the time, and with one that is not."""
-    ports = free_port(), free_port()
-    left, asked = (
-        Case(
-            f"{RELAY.name}: {what}",
-            Variant(RELAY, workload.records // 5, settings=(("application.server", f"127.0.0.1:{port}"),)),
-            workload,
+    with held_ports(2) as ports:
+        left, asked = (
+            Case(
+                f"{RELAY.name}: {what}",
+                Variant(RELAY, workload.records // 5, settings=(("application.server", f"127.0.0.1:{port}"),)),
+                workload,
+            )
+            for what, port in zip(("no questions", f"{_RATE:,} questions/s"), ports, strict=True)
         )
-        for what, port in zip(("no questions", f"{_RATE:,} questions/s"), ports, strict=True)
-    )
-    questions = [(ports[1], _path(user)) for user in range(0, workload.keys, max(1, workload.keys // 1000))]
-    with Asker(questions, rate=_RATE):
-        runs = run_rounds(bootstrap_servers, "queries", [left, asked], repeats=repeats, on_figures=on_figures)
+        questions = [(ports[1], _path(user)) for user in range(0, workload.keys, max(1, workload.keys // 1000))]
+        with Asker(questions, rate=_RATE):
+            runs = run_rounds(bootstrap_servers, "queries", [left, asked], repeats=repeats, on_figures=on_figures)
     return compared("queries", runs, left, asked)
 
 

@@ -29,7 +29,7 @@ from sparkrelay.demo.stage import Stage
 from sparkrelay.demo.tables import BY_CARRIER, FLIGHTS_TOPIC, OUTPUTS, PARTITIONS, Table, compare, read_tables
 from sparkrelay.devkafka import KAFKA_VERSION, DevKafka
 from sparkrelay.devkafka.folders import make_temporary, sweep
-from sparkrelay.devkafka.ports import free_port
+from sparkrelay.devkafka.ports import HeldPort
 from sparkrelay.devkafka.topics import create_topic
 from sparkrelay.errors import SparkRelayError
 
@@ -177,7 +177,7 @@ class Story(Stage):
         """Start an instance; return when its Spark session was up, seconds since 1970."""
         self.board.title = f"starting instance {name}"
         client = self.board.add(name)
-        page = free_port()
+        page = self._leaving.enter_context(HeldPort()).number
         master = f"local-cluster[{self._executors},1,1024]" if self._executors else _MASTER
         options = {
             "name": name,

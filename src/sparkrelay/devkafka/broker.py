@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from sparkrelay.devkafka.folders import add_user, make_own, make_temporary, sweep
 from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath
-from sparkrelay.devkafka.ports import LOOPBACK, free_port, is_free
+from sparkrelay.devkafka.ports import LOOPBACK, HeldPort, is_free
 from sparkrelay.devkafka.probe import answers
 from sparkrelay.devkafka.process import OWN_FILES, spawn_bound, spawn_detached, wait_until_stopped
 from sparkrelay.devkafka.settings import render, server_settings
@@ -98,6 +98,8 @@ class DevKafka:
             raise DevKafkaException(f"port={port} is no port: give 1 to 65535, or none for a free one.")
         self._wanted_port = port
         self._port: int | None = None
+        #: Nobody else gets the port while the broker is down, until ``close()``.
+        self._held: HeldPort | None = None
         self._heap_mb = heap_mb
         self._overrides = dict(server_properties or {})
         self._listeners = tuple(listeners)
@@ -206,30 +208,36 @@ class DevKafka:
 
     def close(self) -> None:
         """Stop the broker; remove its folder if it is a temporary one."""
-        if not self._temporary:
+        if self._temporary:
+            self.kill()  # nobody will read the data again
+        else:
             self.stop()
-            return
-        self.kill()  # nobody will read the data again
-        if self._data_dir is not None:
+        self._release_port()
+        if self._temporary and self._data_dir is not None:
             shutil.rmtree(self._data_dir, ignore_errors=True)
             self._data_dir = None
 
     def _start(self, command: list[str], *, attempts: int) -> None:
         self._check_folder_is_ours()
-        # Somebody may take the free port between our look and the broker's bind. A port that was given, or that
-        # clients already know, is not changed behind the caller's back.
+        # A held port can be taken nevertheless, by a server for which somebody chose that very port. A port that was
+        # given, or that clients already know, is never replaced by another one.
         for attempt in range(1, attempts + 1):
-            settings = self._write_settings()
-            if not (self.data_dir / _DATA / "meta.properties").exists():
-                self._format(command, settings)
             try:
-                self._launch([*command, "kafka.Kafka", str(settings)])
+                self._start_once(command)
             except DevKafkaException as error:
                 if attempt == attempts or _PORT_TAKEN not in str(error):
                     raise
                 self._port = None
             else:
                 return
+
+    def _start_once(self, command: list[str]) -> None:
+        self._choose_port()
+        with HeldPort(but_not=self._port) as controller:
+            settings = self._write_settings(controller.number)
+            if not (self.data_dir / _DATA / "meta.properties").exists():
+                self._format(command, settings)
+            self._launch([*command, "kafka.Kafka", str(settings)])
 
     def _jvm_options(self) -> list[str]:
         return [
@@ -271,16 +279,28 @@ class DevKafka:
             except OSError as error:
                 raise DevKafkaException(f"{self.data_dir} is in use. {_FOLDER_TAKEN}") from error
 
-    def _write_settings(self) -> Path:
+    def _choose_port(self) -> None:
         if self._port is None:
-            self._port = self._wanted_port or free_port()
+            self._release_port()
+            if self._wanted_port is None:
+                self._held = HeldPort()
+            self._port = self._held.number if self._held is not None else self._wanted_port
+        assert self._port is not None
         if not is_free(self._port):
             raise DevKafkaException(
                 f"Port {self._port} is taken ({_PORT_TAKEN}): name another one, or none for a free one."
             )
+
+    def _release_port(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _write_settings(self, controller_port: int) -> Path:
+        assert self._port is not None
         settings = server_settings(
             port=self._port,
-            controller_port=free_port(but_not=self._port),
+            controller_port=controller_port,
             log_dirs=self.data_dir / _DATA,
             overrides=self._overrides,
             listeners=self._listeners,

@@ -57,6 +57,20 @@ def test_another_free_port_is_tried_when_somebody_took_ours(fake_java, kafka_jar
     assert (tmp_path / "starts").read_text().count("start") == 3
 
 
+def test_the_port_is_held_until_the_broker_is_closed(fake_java, kafka_jars, tmp_path):
+    """While it is down, too: clients know the port by now, and nobody else may get it."""
+    fake_java(FORMATS + "exit 1")
+    kafka = DevKafka(data_dir=tmp_path / "data")
+    with pytest.raises(DevKafkaException, match="ended with exit code 1"):
+        kafka.start()
+    address = ("127.0.0.1", int(kafka.bootstrap_servers.rpartition(":")[2]))
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind(address)
+    kafka.close()
+    with socket.socket() as other:
+        other.bind(address)
+
+
 def test_an_unusable_folder_is_named(fake_java, kafka_jars, tmp_path):
     fake_java("exit 0")
     blocked = tmp_path / "file"
