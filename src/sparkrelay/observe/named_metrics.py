@@ -19,7 +19,8 @@ def named_metrics(snapshot: InstanceSnapshot) -> Mapping[str, float]:
     - ``alive-stream-threads``, ``failed-stream-threads``
     - ``process-total``: records of input, in offsets, of committed micro-batches; ``process-latency-avg``: of one
     - ``commit-total``, ``commit-latency-avg``
-    - ``dropped-records-total``: left out by an exception handler
+    - ``dropped-records-total``: records that an exception handler left out, and rows that arrived after the watermark
+      or the history of a table, those that ``late_to=`` writes to a topic included
     - ``restore-total``: records of changelogs, of standbys too
     - ``rebalance-total``, ``rebalance-latency-avg``
     - ``records-lag``: input that running tasks have not processed yet; ``records-lag-max``: of one partition
@@ -39,7 +40,7 @@ def named_metrics(snapshot: InstanceSnapshot) -> Mapping[str, float]:
         "process-latency-avg": _average_ms(totals.batches),
         "commit-total": totals.commits.count,
         "commit-latency-avg": _average_ms(totals.commits),
-        "dropped-records-total": sum(totals.skipped.values()),
+        "dropped-records-total": sum(totals.skipped.values()) + sum(totals.late.values()),
         "restore-total": totals.restored,
         "rebalance-total": totals.rebalances.count,
         "rebalance-latency-avg": _average_ms(totals.rebalances),

@@ -1,5 +1,6 @@
 """Kafka Streams' names of what an instance has counted."""
 
+from sparkrelay.observe.counters import Counters
 from sparkrelay.observe.named_metrics import named_metrics
 
 
@@ -14,6 +15,14 @@ def test_what_was_counted_has_kafka_streams_names(busy):
     assert metrics["records-lag"] >= metrics["records-lag-max"] > 0
     assert metrics["active-tasks"] > 0
     assert metrics["standby-tasks"] > 0
+
+
+def test_late_rows_are_dropped_records_as_in_kafka_streams(snapshot):
+    counters = Counters()
+    counted = {"records": {}, "rows_written": 0, "reopened": 0, "failed": False}
+    for late in ({"windows": 3, "joined": 1}, {"windows": 10}):
+        counters.batch(at=0.0, seconds=0.1, commit_seconds=0.1, skipped={"orders": 100}, late=late, **counted)
+    assert named_metrics(snapshot(counters=counters))["dropped-records-total"] == 214
 
 
 def test_an_instance_that_has_done_nothing_has_no_averages(snapshot):
