@@ -108,8 +108,17 @@ def test_tables_show_each_part_that_ran(ratio):
         flat |= {f"{size}_min": 1000, f"{size}_max": 1098, f"{size}_spread_percent": 9.8}
     stepped = {"bench": "driver", "query": "windows", "runs": 1, "steps": 500}
     stepped |= {"first_s": 1.5, "p50_s": 0.031, "p99_s": 0.049, "max_s": 0.123}
-    results = [drained, late, unbatched, above_it, started, steady, state, looked_up, ended, flat, stepped]
+    wide = {"bench": "wide", "records": "random", "query": "passed on", "runs": 1, "backlog_mb": 1200, "pss_mb": 1347}
+    wide |= {
+        "roles_mb": {"driver": 167, "jvm": 396, "workers": 784},
+        "batches": 11,
+        "largest_batch": 5660,
+        "seconds": 9.6,
+    }
+    results = [drained, late, unbatched, above_it, started, steady, state, looked_up, ended, flat, wide, stepped]
     shown = tables(MACHINE, results)
+    for expected in ("while 1,200 MB are drained", "passed on", "1,347", "167", "396", "784", "5,660"):
+        assert expected in shown
     for expected in ("777", "SparkRelay: lookup", "+3.3", "-1.2", "654", "4.4 %", "-0.7 %", "1,098", "9.8 %", "0.049"):
         assert expected in shown
     for expected in (

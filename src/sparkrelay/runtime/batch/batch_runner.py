@@ -66,6 +66,8 @@ SKIPPED_RECORDS: Final = "skipped-records"
 _LONGEST_PREWARM_SECONDS = 30.0
 #: A broker that is alive answers at once; the question was asked before the job.
 _PARTITIONS_SECONDS = 10.0
+#: A single reader gets half of the bytes: with all of them, the worker of a store alone would have 1.5 GB.
+_LEAST_READERS: Final = 2
 _NO_SOURCES: Final[Mapping[str, int]] = MappingProxyType({})
 #: After the first time it is repeated for so long: Spark's workers take turns, and its JVM is slow with young code.
 _REPEATING_SECONDS = 0.6
@@ -355,7 +357,7 @@ class BatchRunner:
         outcome.resident = job is not None
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
         for wave in waves:
-            max_bytes = self._max_bytes // max(1, _readers(wave, shares, inputs))
+            max_bytes = self._max_bytes // max(_LEAST_READERS, _readers(wave, shares, inputs))
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
             kept = None if self._functions is None else self._functions.directory(self._number)
             command = BatchCommand(commands, partitions, self._global_tables, kept, max_bytes=max_bytes)
