@@ -24,7 +24,8 @@ ApplicationId: TypeAlias = Annotated[str, Parameter(help="The application.id of 
 
 _AFTERWARDS = (
     "The next start reads on from there. Tasks with state keep it, and skip the records in between. They take no "
-    "offset before the one that their state has reached, unless the topic was created again: use sparkrelay reset"
+    "offset before the one that their state has reached, unless the topic was created again: use sparkrelay reset. "
+    "A store whose changelog was created again starts empty"
 )
 
 
@@ -45,12 +46,18 @@ def set_(
     application_id: ApplicationId,
     bootstrap_servers: BootstrapServers,
     topic: Annotated[str, Parameter(help="The source topic.")],
-    to: Annotated[str, Parameter(help="earliest, latest, an offset, or a time such as 2026-11-28T12:00:00Z.")],
+    to: Annotated[
+        str,
+        Parameter(help="earliest, latest, current (where the group is), an offset, or a time: 2026-11-28T12:00:00Z."),
+    ],
     partitions: Annotated[str | None, Parameter(help="Some of its partitions, 0,2,...; left out, all.")] = None,
     command_config: CommandConfig = None,
     execute: Execute = False,
 ) -> int:
-    """Set where a stopped application reads a topic on, after records expired or the topic was created again."""
+    """Set where a stopped application continues to read a topic.
+
+    After records expired, or the topic or a changelog was created again.
+    """
     from sparkrelay.runtime.instance.group_offsets import Target  # noqa: PLC0415
     from sparkrelay.runtime.instance.stopped_group import require_stopped  # noqa: PLC0415
 

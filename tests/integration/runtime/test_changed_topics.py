@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.cli.app import run
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
@@ -151,6 +152,30 @@ def test_a_changelog_was_deleted_and_is_longer_by_now(ran_before, kafka, applica
     create_topic(kafka.bootstrap_servers, name, partitions=1)
     produce(name, [("x", "y")] * 100)
     ends_with(MADE_ANEW, StateStoreException)
+
+
+@pytest.mark.parametrize("whose", ["somebody else's", pytest.param("our own", marks=pytest.mark.long)])
+def test_a_state_that_was_lost_with_its_changelog_is_refused_until_an_operator_accepts_it(
+    ran_before, kafka, application_id, topics, ends_with, produce, instance, wait_for_table, whose
+):
+    """No local state is left that would name the old changelog."""
+    instance(counting(*topics)).clean_up()
+    name = f"{application_id}-users-changelog"
+    delete_topic(kafka.bootstrap_servers, name)
+    if whose == "somebody else's":
+        create_topic(kafka.bootstrap_servers, name, partitions=1)
+    wanted = rf"task 0_0: the changelog of store 'users' \('{name}'\) was deleted and created again, and has no state"
+    for _ in range(2):
+        ends_with(wanted)
+    where = ["--application-id", application_id, "--bootstrap-servers", kafka.bootstrap_servers, "--topic", topics[0]]
+    assert run(["offsets", "set", *where, "--to", "current", "--execute"]) == 0
+    produce(topics[0], [("a", {"n": n}) for n in range(3)])
+    for count in (3, 4):
+        with instance(counting(*topics)) as streams:
+            streams.start()
+            wait_for_table(topics[1], counts(a=count), streams)
+        instance(counting(*topics)).clean_up()
+        produce(topics[0], [("a", {"n": 0})])
 
 
 @pytest.mark.long

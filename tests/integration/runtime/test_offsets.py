@@ -13,7 +13,7 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka.topics import create_topic, delete_topic
-from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, set_by_hand
+from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, noted_changelogs, set_by_hand
 from sparkrelay.runtime.instance.group_offsets import GroupOffsets, PartitionOffsets
 from sparkrelay.types import TopicPartition
 
@@ -133,6 +133,20 @@ def test_setting_an_offset_keeps_what_else_is_noted(ran_before, topics, kafka, c
     assert (commit.offset, parts.pop("set_by_hand") is not None, parts) == (3, True, noted)
 
 
+def test_an_operator_accepts_the_state_where_the_group_is(ran_before, topics, kafka, command, application_id):
+    """The ids of changelogs are dropped: a state that was lost with one is refused otherwise."""
+    with KafkaClient(ClientConfig(bootstrap_servers=kafka.bootstrap_servers)) as client:
+        client.bootstrap(LONG)
+        admin, at = Admin(client), TopicPartition(topics[0], 0)
+        changelog = f"{application_id}-users-changelog"
+        ids = {"users": admin.topic_ids([changelog])[changelog]}
+        assert noted_changelogs(admin.commits(application_id, [at])[at].metadata) == ids
+        shown = command("set", "--topic", topics[0], "--to", "current", "--execute")[1]
+        assert f"{topics[0]}-0: offset 10 -> 10 (current)" in shown
+        commit = admin.commits(application_id, [at])[at]
+    assert (commit.offset, noted_changelogs(commit.metadata)) == (10, {})
+
+
 def test_what_a_running_instance_purges_is_not_shown_as_gone(topics, kafka, produce, application_id):
     """An instance deletes records of a repartition topic once it has committed past them."""
 
@@ -195,6 +209,7 @@ def test_what_makes_no_sense_is_refused(ran_before, topics, command, application
 
     here = ("--topic", topics[0])
     assert f"{topics[0]}-0 has the offsets 0 to 10" in refused(*here, "--to", "11")
+    assert f"--to current: the group has no offset of {topics[1]}-0" in refused("--topic", topics[1], "--to", "current")
     assert "topic 'nowhere' does not exist" in refused("--topic", "nowhere", "--to", "earliest")
     assert "has no partition 7; it has 0 to 0" in refused(*here, "--to", "earliest", "--partitions", "0,7")
     changelog = f"{application_id}-users-changelog"

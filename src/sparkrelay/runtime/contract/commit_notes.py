@@ -1,6 +1,7 @@
 """What is noted with the group's offsets: a JSON object for a partition, each part of it somebody's own.
 
 ``event_times``, on a task's first input: how far it has come with repartition topics (``tasks.event_times``).
+``changelogs``, there too: store -> the id of the changelog topic that has its state, as of the commit.
 ``batch``, there too: which micro-batch of a task with ``foreachBatch`` it is (``tasks.batch_notes``).
 ``source_changelog``: that the topic is a table's changelog as well.
 ``tasks``, with it: over how many tasks the table was spread.
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["MOST_CHARACTERS", "SOURCE_CHANGELOG", "TASKS", "note_parts", "note_text", "set_by_hand", "set_by_hand_note"]
+__all__ = [
+    "CHANGELOGS",
+    "MOST_CHARACTERS",
+    "SOURCE_CHANGELOG",
+    "TASKS",
+    "note_parts",
+    "note_text",
+    "noted_changelogs",
+    "set_by_hand",
+    "set_by_hand_note",
+]
 
 #: Brokers take 4,096 bytes unless ``offset.metadata.max.bytes`` says something else; the text is ASCII.
 MOST_CHARACTERS: Final = 4000
@@ -30,17 +41,22 @@ MOST_CHARACTERS: Final = 4000
 SOURCE_CHANGELOG: Final[Mapping[str, Any]] = MappingProxyType({"source_changelog": True})
 #: With it, over how many tasks the table was spread.
 TASKS: Final = "tasks"
+CHANGELOGS: Final = "changelogs"
 _SET_BY_HAND: Final = "set_by_hand"
 
 
 def note_text(task: TaskId, parts: Mapping[str, Any]) -> str:
     """Return the text of a note; of nothing it is empty.
 
+    A note that would be too long lacks ``changelogs``: without it, a lost changelog is not noticed, and all else works.
+
     Raises:
         StreamsException: it is too long for a broker.
     """
     said = {name: part for name, part in parts.items() if part}
     text = json.dumps(said, separators=(",", ":")) if said else ""
+    if len(text) > MOST_CHARACTERS and CHANGELOGS in said:
+        return note_text(task, {name: part for name, part in said.items() if name != CHANGELOGS})
     if len(text) > MOST_CHARACTERS:
         raise StreamsException(
             f"task {task}: what its commits have to say beside the offsets takes {len(text):,} bytes, and brokers "
@@ -64,9 +80,19 @@ def set_by_hand_note(topic_id: str, noted: str = "") -> str:
 
     Args:
         topic_id: of the topic.
-        noted: what is noted with the offset by now; all of it is kept.
+        noted: what is noted with the offset by now. It is kept, without ``changelogs``: the operator accepts the state
+            that the changelogs have.
     """
-    return json.dumps(note_parts(noted) | {_SET_BY_HAND: topic_id}, separators=(",", ":"))
+    kept = {name: part for name, part in note_parts(noted).items() if name != CHANGELOGS}
+    return json.dumps(kept | {_SET_BY_HAND: topic_id}, separators=(",", ":"))
+
+
+def noted_changelogs(text: str) -> dict[str, str]:
+    """Return store -> the id of the changelog topic that had its state when the note was committed."""
+    found = note_parts(text).get(CHANGELOGS)
+    if not isinstance(found, dict):
+        return {}
+    return {store: id_ for store, id_ in found.items() if isinstance(id_, str)}
 
 
 def set_by_hand(text: str) -> str | None:

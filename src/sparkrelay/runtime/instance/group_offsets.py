@@ -57,34 +57,39 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where offsets are to be set: at one of both ends of the log, at an offset, or at a time.
+    """Where offsets are to be set: at an end of the log, at an offset, at a time, or where the group is.
 
     Attributes:
         text: as it was given.
         listed: what brokers are asked for: ``EARLIEST``, ``LATEST`` or milliseconds since 1970; None for an offset.
         offset: the offset, if it is one.
+        current: True for the offset that the group has.
     """
 
     text: str
     listed: int | None = None
     offset: int | None = None
+    current: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``earliest``, ``latest``, an offset, or a time in ISO 8601 with its zone.
+        """Read ``earliest``, ``latest``, ``current``, an offset, or a time in ISO 8601 with its zone.
 
         Raises:
             ConfigException: the text has another form.
         """
         if text in {"earliest", "latest"}:
             return cls(text, listed=EARLIEST if text == "earliest" else LATEST)
+        if text == "current":
+            return cls(text, current=True)
         if re.fullmatch("[0-9]{1,18}", text):
             return cls(text, offset=int(text))
         try:
             time = dt.datetime.fromisoformat(text)
         except ValueError:
             raise ConfigException(
-                f"--to {text!r} is none of earliest, latest, an offset, and a time such as 2026-11-28T12:00:00Z"
+                f"--to {text!r} is none of earliest, latest, current, an offset, and a time such as "
+                "2026-11-28T12:00:00Z"
             ) from None
         if time.tzinfo is None:
             raise ConfigException(f"--to {text!r} has no time zone: write {text}Z for UTC, or {text}+01:00")
@@ -169,7 +174,9 @@ class GroupOffsets:
                 f"topic {topic!r} has no id, so the next start could not distinguish it from one that replaces it. "
                 "Brokers give topics ids since Kafka 2.8: upgrade them, or start over with sparkrelay reset"
             )
-        then = self._targets(partitions, to)
+        if to.current:
+            partitions = self._with_offset(partitions, committed)
+        then = self._targets(partitions, to, committed)
         return NewOffsets(
             members=members,
             offsets={partition: (committed.get(partition), then[partition]) for partition in partitions},
@@ -186,6 +193,7 @@ class GroupOffsets:
         offsets = {partition: then for partition, (_, then) in new.offsets.items()}
         noted = {partition: commit.metadata for partition, commit in self._admin.commits(self._id, offsets).items()}
         # What else is noted stays true: that a table's topic is its changelog, the number of the last micro-batch.
+        # Only the ids of the changelogs are dropped: so an operator accepts that the state of one was lost.
         notes = {partition: set_by_hand_note(new.topic_id, noted.get(partition, "")) for partition in offsets}
         self._application.set_offsets(offsets, notes)
 
@@ -222,7 +230,22 @@ class GroupOffsets:
             )
         return [TopicPartition(topic, number) for number in sorted(set(found if numbers is None else numbers))]
 
-    def _targets(self, partitions: Collection[TopicPartition], to: Target) -> dict[TopicPartition, int]:
+    def _with_offset(
+        self, partitions: list[TopicPartition], committed: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        found = [partition for partition in partitions if partition in committed]
+        if not found:
+            raise ConfigException(
+                f"--to current: the group has no offset of {', '.join(map(str, partitions))}; give earliest, "
+                "latest, an offset or a time"
+            )
+        return found
+
+    def _targets(
+        self, partitions: Collection[TopicPartition], to: Target, committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        if to.current:
+            return {partition: committed[partition] for partition in partitions}
         ends = self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
         if to.listed is not None:
             found = self._admin.list_offsets(dict.fromkeys(partitions, to.listed))

@@ -1,7 +1,10 @@
-"""Source topics that were deleted and created again: the positions of tasks mean nothing in the new topic. Pure.
+"""Topics that were deleted and created again, by their ids. Pure.
 
-Kafka forgets a group's offsets of a topic with the topic, but the state of a task outlives it. Each position in the
-state belongs to a topic id, so that the state's position is never taken for one of the new topic.
+A source topic: Kafka forgets a group's offsets of a topic with the topic, but the state of a task outlives it. Each
+position in the state belongs to a topic id, so that the state's position is never taken for one of the new topic.
+
+A changelog: local state names the ids of its changelogs. Where none is left, only the group's commits still say that
+there was state: each names the ids of the changelogs that have it.
 """
 
 from __future__ import annotations
@@ -9,13 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.contract.commit_notes import noted_changelogs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from sparkrelay.types import TaskId
+    from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["replaced_topic"]
+__all__ = ["lost_changelogs", "lost_state", "replaced_topic"]
 
 
 def replaced_topic(application: str, task: TaskId, topics: Collection[str], *, stateful: bool) -> StreamsException:
@@ -32,4 +36,46 @@ def replaced_topic(application: str, task: TaskId, topics: Collection[str], *, s
         f"read the new topic from its beginning: sparkrelay reset --application-id {application} ... To keep the "
         "state and add the records of the new topic to it: sparkrelay offsets set --application-id "
         f"{application} --topic {min(topics)} --to earliest ..."
+    )
+
+
+def lost_changelogs(
+    stores: Mapping[str, TopicPartition], notes: Mapping[TopicPartition, str], topic_ids: Mapping[str, str]
+) -> dict[str, frozenset[str]]:
+    """Return the stores whose state was lost with their changelogs.
+
+    Args:
+        stores: store -> its changelog, of those in which no state was found.
+        notes: input of the task -> what is noted with the group's offset.
+        topic_ids: changelog topic -> its id now, as far as known.
+
+    Returns:
+        Store -> the input topics whose offsets name another changelog.
+    """
+    noted = {partition: noted_changelogs(text) for partition, text in notes.items()}
+    lost = {}
+    for store, changelog in stores.items():
+        now = topic_ids.get(changelog.topic)
+        named = {partition: ids[store] for partition, ids in noted.items() if store in ids}
+        # An older note may be left on an input that has had no records since.
+        if now is not None and named and now not in named.values():
+            lost[store] = frozenset(partition.topic for partition in named)
+    return lost
+
+
+def lost_state(
+    application: str, task: TaskId, lost: Mapping[str, frozenset[str]], changelogs: Mapping[str, TopicPartition]
+) -> StreamsException:
+    """Return the error of a task whose state was lost with its changelogs; ``lost`` as :func:`lost_changelogs`."""
+    names = ", ".join(f"{store!r} ({changelogs[store].topic!r})" for store in sorted(lost))
+    commands = "; ".join(
+        f"sparkrelay offsets set --application-id {application} --topic {topic} --to current ..."
+        for topic in sorted(frozenset().union(*lost.values()))
+    )
+    return StreamsException(
+        f"task {task}: the changelog of store {names} was deleted and created again, and has no state. The group has "
+        "read on from there, so results would lack all records before its offsets. An instance that has local state "
+        "names the directory with it. Stop all instances. To read the source topics again from their beginning: "
+        f"sparkrelay reset --application-id {application} ... To continue at the group's offsets with an empty store: "
+        f"{commands}"
     )

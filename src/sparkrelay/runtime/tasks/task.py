@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
-from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, TASKS, note_text
+from sparkrelay.runtime.contract.commit_notes import CHANGELOGS, SOURCE_CHANGELOG, TASKS, note_text
 from sparkrelay.runtime.tasks.batch_attempt import BatchAttempt
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
@@ -25,7 +25,7 @@ from sparkrelay.state.watermarks import LATEST
 from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.client.transactions import ProducerIdentity
@@ -65,12 +65,14 @@ class Task:
         producer: that of the open transaction; None before the first one and for a standby.
         task_epoch: number of this owner of the task; the store refuses batches of any other.
         hindered: times in a row that the broker's silence kept it from being initialized or served.
+        changelog_ids: changelog topic -> its id, as far as known.
     """
 
     __slots__ = (
         "_machine",
         "_times_said",
         "attempt",
+        "changelog_ids",
         "changelogs",
         "clocked",
         "copy",
@@ -150,6 +152,7 @@ class Task:
         self.producer: ProducerIdentity | None = None
         self.task_epoch = 0
         self.hindered = 0
+        self.changelog_ids: Mapping[str, str] = {}
         self._machine = StateMachine(f"task {id}", TaskState.CREATED, FOLLOWING)
 
     @classmethod
@@ -303,6 +306,7 @@ class Task:
         skipped: Mapping[TopicPartition, int],
         batch: int | None,
         topic_ids: Mapping[str, str] | None = None,
+        changelog_ids: Mapping[str, str] | None = None,
     ) -> None:
         """Begin at those offsets.
 
@@ -311,7 +315,9 @@ class Task:
             skipped: see :class:`Position`.
             batch: the last one that the store knows as committed; None without a store.
             topic_ids: source topic -> the id of the topic that the offsets belong to, as far as known.
+            changelog_ids: changelog topic -> its id, as far as known.
         """
+        self.changelog_ids = changelog_ids or {}
         self.position.offsets, self.position.skipped = dict(offsets), dict(skipped)
         self.position.topic_ids = topic_ids or {}
         # What the store knows: batches of ours that came to nothing must not count as committed.
@@ -441,13 +447,13 @@ class Task:
         self.idle_watermarks.had_input(now)
         self.idle_topics.inputs_unknown(now)
 
-    def commit_notes(self, reports: Iterable[LegReport]) -> dict[TopicPartition, str]:
+    def commit_notes(self, reports: Collection[LegReport]) -> dict[TopicPartition, str]:
         """Return what is to be noted with the offsets that are committed with the batch."""
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         newest = {topic: time for report in reports for topic, time in report.newest_out.items()}
         limit = min(self.attempt.limits.values(), default=LATEST)
         self._times_said = self.written_times.note(newest, limit=limit)
-        return self._notes(None)
+        return self._notes(None, {report.state.store for report in reports if report.state is not None})
 
     def intent_notes(self, clock_ms: int) -> dict[TopicPartition, str]:
         """Return what the commit before the batch is to say: what it takes, and by what its rows go.
@@ -462,12 +468,26 @@ class Task:
         """Return what a commit between batches is to note, which takes the place of what was noted before."""
         return self._notes(self.attempt.intent() if self.attempt.intended else None)
 
-    def _notes(self, intent: BatchIntent | None) -> dict[TopicPartition, str]:
-        notes = {p: {**SOURCE_CHANGELOG, TASKS: self.width} for p in self.source_changelogs}
+    def _notes(self, intent: BatchIntent | None, written: Collection[str] = ()) -> dict[TopicPartition, str]:
+        """Return the notes of a commit; ``written`` are the stores whose changelogs have records in it."""
+        notes: dict[TopicPartition, dict[str, object]] = {
+            p: {**SOURCE_CHANGELOG, TASKS: self.width} for p in self.source_changelogs
+        }
         batch = BatchNote(self.id, self.position.batch, intent).as_json() if self.foreach_batch else None
-        if batch or self._times_said:
-            notes.setdefault(self.inputs[0], {}).update(batch=batch, event_times=self._times_said)
+        changelogs = self._changelogs_with_state(written)
+        if batch or self._times_said or changelogs:
+            said = {"batch": batch, "event_times": self._times_said, CHANGELOGS: changelogs}
+            notes.setdefault(self.inputs[0], {}).update(said)
         return {partition: note_text(self.id, parts) for partition, parts in notes.items()}
+
+    def _changelogs_with_state(self, written: Collection[str]) -> dict[str, str]:
+        """Return store -> its changelog's id, of those that have records or will have some with the commit."""
+        own = {store: p for store, p in self.changelogs.items() if p not in self.source_changelogs}
+        return {
+            store: self.changelog_ids[p.topic]
+            for store, p in sorted(own.items())
+            if p.topic in self.changelog_ids and (store in written or self.copy.offsets.get(p, 0) > 0)
+        }
 
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""

@@ -21,7 +21,7 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commit_notes import set_by_hand
 from sparkrelay.runtime.tasks.ranges import source_offsets
-from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
+from sparkrelay.runtime.tasks.replaced_topics import lost_changelogs, lost_state, replaced_topic
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -118,7 +118,9 @@ class TaskInitializer:
         # Offsets and what was noted with them, as of one moment.
         commits = self._topics.commits(inputs, stable=True)
         committed = {partition: commit.offset for partition, commit in commits.items()}
-        topic_ids = self._topics.ids({partition.topic for partition in inputs})
+        changelogs = [partition for task, _ in ready for partition in task.changelogs.values()]
+        topic_ids = self._topics.ids({partition.topic for partition in (*inputs, *changelogs)})
+        self._require_state(ready, commits, topic_ids)
         seen = {
             partition: offset
             for task, report in ready
@@ -146,6 +148,7 @@ class TaskInitializer:
                 skipped={partition: seen[partition] for partition in task.inputs if partition in moved},
                 batch=None if report is None else report.batch,
                 topic_ids={p.topic: topic_ids[p.topic] for p in task.inputs if p.topic in topic_ids},
+                changelog_ids={p.topic: topic_ids[p.topic] for p in task.changelogs.values() if p.topic in topic_ids},
             )
             task.goes_on_saying(commits)
             if task.foreach_batch and (lost := task.noted(commits, int(time.time() * 1000))):
@@ -194,6 +197,32 @@ class TaskInitializer:
         if ready:
             self.serve(ready)
         return works
+
+    def _require_state(
+        self,
+        ready: Sequence[tuple[Task, RestoreReport | None]],
+        commits: Mapping[TopicPartition, CommittedOffset],
+        topic_ids: Mapping[str, str],
+    ) -> None:
+        """Make sure that no state was lost with its changelog.
+
+        A changelog that has records brings its own positions, whoever wrote it.
+
+        Raises:
+            StreamsException: some was, and no operator has accepted it.
+        """
+        for task, report in ready:
+            if report is None:
+                continue
+            empty = {
+                store: partition
+                for store, partition in task.changelogs.items()
+                if partition not in task.source_changelogs
+                and not (report.batch and report.changelog_next.get(partition, 0))
+            }
+            notes = {p: commits[p].metadata for p in task.inputs if p in commits}
+            if lost := lost_changelogs(empty, notes, topic_ids):
+                raise lost_state(self._config.application_id, task.id, lost, task.changelogs)
 
     def _warn_of_forgotten(
         self, commits: Mapping[TopicPartition, CommittedOffset], seen: Mapping[TopicPartition, int]

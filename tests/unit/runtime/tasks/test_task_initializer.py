@@ -14,8 +14,14 @@ from sparkrelay.errors import (
     TimeoutException,
     UnknownTopicException,
 )
-from sparkrelay.runtime.contract.commands import LegReport, RestoreReport
-from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, note_text, set_by_hand_note
+from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, StateReport
+from sparkrelay.runtime.contract.commit_notes import (
+    CHANGELOGS,
+    SOURCE_CHANGELOG,
+    note_parts,
+    note_text,
+    set_by_hand_note,
+)
 from sparkrelay.runtime.tasks import task_initializer as module
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote
 from sparkrelay.runtime.tasks.in_service import InService
@@ -189,6 +195,59 @@ def test_the_position_of_the_state_counts_where_the_topic_may_be_the_same(serve,
     position = serve(**known)
     assert (position.offsets, position.skipped, position.topic_ids) == ({A: 70}, {}, broker.topic_ids)
     assert "orders-0: the group has no offset, although the state has seen the records up to 70" in caplog.text
+
+
+@pytest.fixture
+def serve_restored(made, broker, counting):
+    """`serve_restored(batch, end)`: serve a task whose restore found that last batch, in a changelog of that length."""
+
+    def serve(batch, end):
+        initializer = made()
+        initializer.initialize([counting])
+        positions = {A: 70} if batch else {}
+        report = RestoreReport(ONE, positions, batch, {CHANGELOG: end}, task_epoch=counting.task_epoch)
+        counting.restore_progressed(report.changelog_next)
+        initializer.serve([(counting, report)])
+
+    return serve
+
+
+def noted(id_):
+    return note_text(ONE, {CHANGELOGS: {"counts": id_}})
+
+
+def test_a_state_that_was_lost_with_its_changelog_is_refused(serve_restored, broker, counting):
+    """No local state is left that names the old changelog: the group's commit does."""
+    broker.group, broker.topic_ids = {A: 70}, {CHANGELOG.topic: "new"}
+    broker.notes = {A: noted("old")}
+    with pytest.raises(StreamsException, match=r"task 0_0: the changelog of store 'counts' .* was deleted and created"):
+        serve_restored(0, 0)
+    assert counting.state is not TaskState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("batch", "end", "note"),
+    [(0, 0, ""), (0, 0, noted("new")), (0, 0, set_by_hand_note("x", noted("old"))), (5, 9, noted("old"))],
+    ids=["nothing is noted", "the same changelog", "an operator accepts it", "the changelog was copied"],
+)
+def test_an_empty_changelog_is_not_refused_where_nothing_says_that_it_had_state(
+    serve_restored, broker, counting, batch, end, note
+):
+    broker.group, broker.topic_ids, broker.notes = {A: 70}, {CHANGELOG.topic: "new"}, {A: note}
+    serve_restored(batch, end)
+    assert counting.state is TaskState.RUNNING
+
+
+@pytest.mark.parametrize("end", [0, 9])
+def test_commits_name_the_changelogs_that_have_state(serve_restored, broker, counting, end):
+    broker.group, broker.topic_ids = {A: 70}, {CHANGELOG.topic: "id"}
+    serve_restored(5 if end else 0, end)
+    before = {A: {CHANGELOGS: {"counts": "id"}}} if end else {}
+    assert {p: note_parts(text) for p, text in counting.standing_notes().items()} == before
+    counting.batch_begun({A: (70, 80)})
+    assert {p: note_parts(text) for p, text in counting.commit_notes([]).items()} == before
+    written = LegReport("leg", ONE, 1, state=StateReport("counts", 1))
+    assert note_parts(counting.commit_notes([written])[A]) == {CHANGELOGS: {"counts": "id"}}
 
 
 @pytest.mark.parametrize("note", [None, "", set_by_hand_note("old"), '{"batch":1}'])
