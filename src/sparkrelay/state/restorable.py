@@ -124,20 +124,22 @@ class RestorableStore(StoreFile):
 
         self._change(change)
 
-    def opened_by(self, instance: str) -> None:
+    def opened_by(self, instance: str) -> bool:
         """Note which running instance has the state; what another one did not close is to be read through.
 
         A process that dies by a damaged page leaves its state as one that is killed does, and nothing tells them apart.
+
+        Returns:
+            Whether another instance did not close it.
         """
 
-        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
             if header.clean or header.instance == instance:
-                return replace(header, instance=instance), None
+                return replace(header, instance=instance), False
             sums = {store: known.from_the_first() for store, known in header.sums.items()}
-            return replace(header, instance=instance, sums=sums, suspect=frozenset(sums)), None
+            return replace(header, instance=instance, sums=sums, suspect=frozenset(sums)), bool(sums)
 
-        if self.header.instance != instance:
-            self._change(change)
+        return self.header.instance != instance and self._change(change)
 
     def read_through(self, spent: Callable[[], bool]) -> bool:
         """Compare all rows with what was written, of stores that an instance before did not close.

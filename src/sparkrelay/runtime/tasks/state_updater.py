@@ -417,7 +417,7 @@ class StateUpdater:
             return
         work.wipe = False
         if not report.read_through:
-            log.info("task %s: its state was not closed; all of it is read before it is used", work.task)
+            log.debug("task %s: its state was not closed, and is still compared with what was written", work.task)
             return
         work.taken_over = True
         work.changelog_next = dict(report.changelog_next)
