@@ -1,74 +1,74 @@
+"""Ports that are held for a server: nobody else is given them, and the server can listen on them."""
+
+import gc
 import socket
-import struct
-import threading
-from contextlib import contextmanager
+import subprocess
+import sys
 
 import pytest
-from tests.ports import own_port
-from tests.waiting import LONG
 
-from sparkrelay.devkafka.probe import answers
+from sparkrelay.devkafka import ports
+from sparkrelay.devkafka.ports import HeldPort, is_free
+from sparkrelay.errors import DevKafkaException
 
-GOOD = struct.pack(">ii", 0x5EA7, 1) + struct.pack(">ih", 1, 9) + b"127.0.0.1" + struct.pack(">ihii", 9092, -1, 1, 0)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a bound port cannot be listened on")
 
-
-def framed(body):
-    return struct.pack(">i", len(body)) + body
-
-
-@contextmanager
-def server(reply, *, read=True):
-    """Serve one connection: read a request, send the reply, close; with None stay silent."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        done = threading.Event()
-
-        def serve():
-            connection, _ = listener.accept()
-            with connection:
-                if read:
-                    (length,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-                    requests.append(connection.recv(length, socket.MSG_WAITALL))
-                if reply is None:
-                    done.wait(LONG)
-                else:
-                    connection.sendall(reply)
-
-        requests = []
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listener.getsockname()[1], requests
-        done.set()
-        thread.join()
+LISTEN = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    print("listening")
+"""
 
 
-def test_a_broker_that_lists_itself_answers():
-    with server(framed(GOOD)) as (port, requests):
-        assert answers("127.0.0.1", port, timeout_s=LONG)
-    key, version, _, client_length = struct.unpack(">hhih", requests[0][:10])
-    assert (key, version) == (3, 1)
-    assert len(requests[0]) == 10 + client_length + 4
+def test_a_held_port_is_one_that_no_outgoing_connection_takes():
+    with HeldPort() as port:
+        assert 20_000 <= port.number < 32_768
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param(b"", id="closes"),
-        pytest.param(framed(GOOD)[:7], id="closes in the middle"),
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
-        pytest.param(struct.pack(">i", -1), id="negative length"),
-        pytest.param(framed(struct.pack(">ii", 1, 1) + bytes(20)), id="another correlation id"),
-        pytest.param(framed(struct.pack(">iii", 0x5EA7, 0, -1)), id="no broker yet"),
-    ],
-)
-def test_anything_else_does_not(reply):
-    with server(reply) as (port, _):
-        assert not answers("127.0.0.1", port, timeout_s=LONG)
+def test_a_port_is_free_until_somebody_listens():
+    with socket.socket() as holder:
+        # With this option the port can be bound again until it is listened on, but nobody else is given it.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        assert is_free(port)
+        holder.listen()
+        assert not is_free(port)
 
 
-def test_silence_does_not():
-    with server(None) as (port, _):
-        assert not answers("127.0.0.1", port, timeout_s=0.1)
+@linux
+def test_a_held_port_is_not_chosen_again_and_servers_of_other_processes_can_have_it(monkeypatch):
+    with HeldPort() as port:
+        monkeypatch.setattr(ports, "_FIRST", port.number)
+        monkeypatch.setattr(ports, "_LAST", port.number)
+        with pytest.raises(DevKafkaException, match=f"No free port found between {port.number} and {port.number}"):
+            HeldPort()
+        # One after the other, as a broker that is started again.
+        for _ in range(2):
+            server = [sys.executable, "-c", LISTEN, str(port.number)]
+            assert subprocess.run(server, capture_output=True, text=True, check=True).stdout == "listening\n"
+    with HeldPort() as again:
+        assert again.number == port.number
 
 
-def test_nobody_there_does_not():
-    assert not answers("127.0.0.1", own_port(), timeout_s=1)
+@linux
+def test_a_port_that_is_listened_on_or_named_is_not_chosen(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setattr(ports, "_FIRST", taken)
+        monkeypatch.setattr(ports, "_LAST", taken)
+        with pytest.raises(DevKafkaException, match="No free port"):
+            HeldPort()
+    with pytest.raises(DevKafkaException, match="No free port"):
+        HeldPort(but_not=taken)
+
+
+def test_a_port_that_is_forgotten_is_released(monkeypatch):
+    held = HeldPort()
+    monkeypatch.setattr(ports, "_FIRST", held.number)
+    monkeypatch.setattr(ports, "_LAST", held.number)
+    number = held.number
+    del held
+    gc.collect()
+    with HeldPort() as again:
+        assert again.number == number

@@ -7,7 +7,6 @@ import pytest
 from tests.ports import own_port
 from tests.waiting import LONG
 
-from sparkrelay.devkafka.ports import is_free
 from sparkrelay.devkafka.probe import answers
 
 GOOD = struct.pack(">ii", 0x5EA7, 1) + struct.pack(">ih", 1, 9) + b"127.0.0.1" + struct.pack(">ihii", 9092, -1, 1, 0)
@@ -73,14 +72,3 @@ def test_silence_does_not():
 
 def test_nobody_there_does_not():
     assert not answers("127.0.0.1", own_port(), timeout_s=1)
-
-
-def test_a_port_is_free_until_somebody_listens():
-    with socket.socket() as holder:
-        # With this option the port can be bound again until it is listened on, but nobody else is given it.
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
-        port = holder.getsockname()[1]
-        assert is_free(port)
-        holder.listen()
-        assert not is_free(port)
