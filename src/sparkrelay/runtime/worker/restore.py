@@ -205,7 +205,9 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         elif (aside := set_aside(Path(command.directory))) is not None:
             log.error("task %s: its unusable state was set aside as %s and is rebuilt", command.task, aside)
     store = connections.store(command.directory, map_limit=spec.map_limit)
-    if store.opened_by(spec.instance):
+    # A copy that is only looked at stays closed if it was: to write to it costs waits for the disk.
+    only_looked_at = command.close and store.header.clean
+    if not only_looked_at and store.opened_by(spec.instance):
         log.info("task %s: its state was not closed; all of it is read before it is used", command.task)
     if command.take_over:
         store.claim(spec.application, command.topic_ids, command.width)

@@ -1,5 +1,6 @@
 """A Spark partition's share of a slice, with stores and without a broker: what is done in its time, and what anyway."""
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -11,12 +12,19 @@ from tests.doubles.clock import Clock
 from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay import Json, String
-from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, TimeoutException, UnknownTopicException
+from sparkrelay.errors import (
+    OffsetOutOfRangeException,
+    SerializationException,
+    StoreCorruptedException,
+    TimeoutException,
+    UnknownTopicException,
+)
 from sparkrelay.runtime.contract import hidden_columns as hidden
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
 from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StateSpec, StepSpec
 from sparkrelay.runtime.worker import connections, restore
 from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
+from sparkrelay.state import TaskStore
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
 from sparkrelay.state.watermarks import end_bytes
 from sparkrelay.types import TaskId, TopicPartition
@@ -116,6 +124,38 @@ def test_the_tasks_of_a_spark_partition_share_the_time_of_one_slice(run, command
     assert fetcher.pieces == [("counts", 0)] * 2
     assert [report.records for report in reports] == [2] + [0] * 49
     assert all(report.error is None for report in reports)
+
+
+def test_what_an_instance_before_did_not_close_is_read_through_before_anything_is_restored(run, command, fetcher):
+    fetcher.markers = {offset: (b"k%d" % offset, b"\x01value") for offset in range(10)}
+    (first,) = run(command(0), instance="first")
+    assert (first.read_through, first.records) == (True, 2)
+    connections.forget_store(command(0).directory)
+    # An inspection closes it, and says nothing of what is in it.
+    (looked_at,) = run(command(0, stores=(), take_over=False, close=True), instance="second")
+    assert looked_at.read_through
+    with closing_store(command(0).directory) as store:
+        assert store.header.suspect == {"counts"}
+        table = store._table("counts")
+        key, old = store.environment.read(lambda t: next(iter(t.cursor(db=table.handle))))
+        store.environment.write(lambda t: t.put(key, table.seal(key, b"older"), db=table.handle))
+    (damaged,) = run(command(0), instance="second")
+    assert isinstance(damaged.error, StoreCorruptedException), damaged
+    with closing_store(command(0).directory) as store:
+        table = store._table("counts")
+        store.environment.write(lambda t: t.put(key, old, db=table.handle))
+    (whole,) = run(command(0), instance="second")
+    assert (whole.error, whole.read_through) == (None, True)
+    with closing_store(command(0).directory, clean=True) as store:
+        assert store.header.suspect == set()
+
+
+@contextlib.contextmanager
+def closing_store(directory, *, clean=False):
+    connections.forget_store(directory)
+    store = TaskStore.open(Path(directory))
+    yield store
+    store.close(clean=clean)
 
 
 def test_what_is_left_of_the_time_is_the_next_tasks(run, command, fetcher):
