@@ -238,16 +238,24 @@ def _as_stored(keys: pa.Array, *columns: pa.Array | None) -> Iterable[Any]:
 
 def _replace(transaction: Any, table: Table, cursor: Any, names: pa.Array, sealed: pa.Array) -> NDArray[np.int64]:
     """Write stored values under stored keys, null to delete; return the checksums of those that were there, or 0."""
+    found = np.zeros(len(names), np.int64)
+    if _nothing_between(cursor, names):
+        _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
+        return found
     if sealed.null_count:
         before = pa.array(_get(cursor, names.to_pylist()), pa.binary())
         _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
     else:
         # Little more than to put them, and half of what it takes to read them first.
         before = pa.array(list(map(cursor.replace, names.to_pylist(), sealed.to_pylist())), pa.binary())
-    found = np.zeros(len(names), np.int64)
     if before.null_count < len(before):
         found[before.is_valid().to_numpy(zero_copy_only=False)] = checksums_behind(before.drop_null())
     return found
+
+
+def _nothing_between(cursor: Any, names: pa.Array) -> bool:
+    """Return whether the keys come in order and the table has none from the first to the last of them."""
+    return ascending(names) and not (cursor.set_range(names[0].as_py()) and cursor.key() <= names[-1].as_py())
 
 
 def _may_be_spelt(keys: pa.Array) -> bool:
