@@ -17,7 +17,6 @@ from sparkrelay.records.row_checksums import CHECKSUM_BYTES
 from sparkrelay.state.long_keys import PREFIX_BYTES
 from sparkrelay.state.rows import ascending, opened
 from sparkrelay.state.running_sum import Change, RunningSum
-from sparkrelay.state.table import checksums_behind
 from sparkrelay.state.watermarks import LATEST, end_of, over
 
 if TYPE_CHECKING:
@@ -280,7 +279,7 @@ def scrub(transaction: Any, table: Table, sums: RunningSum, most: int) -> Runnin
         table.unseal_all(names, sealed)
         if keys[0] <= sums.scrubbed_to or not ascending(names):
             raise table.damaged(f"keys of table {table.name!r} are out of order")
-        sums = sums.passed(keys[-1], int(checksums_behind(sealed).sum(dtype=np.uint64)))
+        sums = sums.passed(keys[-1], int(table.checksums_behind(sealed).sum(dtype=np.uint64)))
     if found:
         return sums
     if sums.scrubbed != sums.total:

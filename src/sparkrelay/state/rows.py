@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
 from sparkrelay.state.running_sum import Change
-from sparkrelay.state.table import checksums_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -249,7 +248,7 @@ def _replace(transaction: Any, table: Table, cursor: Any, names: pa.Array, seale
         # Little more than to put them, and half of what it takes to read them first.
         before = pa.array(list(map(cursor.replace, names.to_pylist(), sealed.to_pylist())), pa.binary())
     if before.null_count < len(before):
-        found[before.is_valid().to_numpy(zero_copy_only=False)] = checksums_behind(before.drop_null())
+        found[before.is_valid().to_numpy(zero_copy_only=False)] = table.checksums_behind(before.drop_null())
     return found
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Table", "checksums_behind"]
+__all__ = ["Table"]
 
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
@@ -89,6 +89,17 @@ class Table:
             raise self._row_damaged(keys[row].as_py())
         return pc.binary_slice(stored, 0, -CHECKSUM_BYTES)
 
+    def checksums_behind(self, stored: pa.Array) -> NDArray[np.uint32]:
+        """Return the checksums that values end with; none may be null.
+
+        Raises:
+            StoreCorruptedException: one is too short to have one.
+        """
+        if len(stored) and pc.min(pc.binary_length(stored)).as_py() < CHECKSUM_BYTES:
+            raise self.damaged(f"a row of table {self.name!r} has no checksum")
+        ends = pc.binary_slice(stored, -CHECKSUM_BYTES).cast(pa.binary(CHECKSUM_BYTES))
+        return np.frombuffer(ends.buffers()[1], "<u4", count=len(stored), offset=ends.offset * CHECKSUM_BYTES)
+
     def damaged(self, what: str) -> StoreCorruptedException:
         """Return the error of a table that does not hold what was written."""
         return StoreCorruptedException(
@@ -99,9 +110,3 @@ class Table:
     def _row_damaged(self, key: bytes) -> StoreCorruptedException:
         shown = key if len(key) <= 40 else key[:40] + b"..."
         return self.damaged(f"the row under key {shown!r} of table {self.name!r} does not have the checksum it had")
-
-
-def checksums_behind(stored: pa.Array) -> NDArray[np.uint32]:
-    """Return the checksums that values end with, once these have been compared; none may be null."""
-    ends = pc.binary_slice(stored, -CHECKSUM_BYTES).cast(pa.binary(CHECKSUM_BYTES))
-    return np.frombuffer(ends.buffers()[1], "<u4", count=len(stored), offset=ends.offset * CHECKSUM_BYTES)

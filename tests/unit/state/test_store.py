@@ -659,3 +659,11 @@ def test_a_store_without_its_header_is_damaged_if_it_has_rows(store):
     store.environment.write(lambda t: t.delete(b"header", db=store._meta.handle))
     with pytest.raises(StoreCorruptedException, match="it has no header, and table 's:s' has rows"):
         store.take_over(1)
+
+
+def test_a_row_that_a_restore_replaces_and_that_has_no_checksum_is_damage(store):
+    fill(store)
+    table = store._table("s")
+    store.environment.write(lambda t: t.put(b"0007", b"abc", db=table.handle))
+    with pytest.raises(StoreCorruptedException, match="a row of table 's:s' has no checksum"):
+        store.restore("s", CHANGELOG, pa.array([b"0007"]), pa.array([b"x"]), 301, None)
