@@ -102,7 +102,7 @@ def decode(
         max_decompressed: most that one batch may hold, bytes.
         columns: names from ``KAFKA_SCHEMA``, kept in its order; None is all. Columns left out cost nothing.
         max_records: return at most so many; ``next_offset`` then points behind the last one returned.
-        enough: a call ends after the batch with which it has decompressed so many bytes; None: ``max_decompressed``.
+        enough: once a call has decompressed this many bytes, it ends after the batch; None: ``max_decompressed``.
             50 MB of zstd, which a broker sends at once, can hold many GB though each batch is within the bound.
 
     Raises:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKSUM_BYTES", "checksum", "checksums", "first_damaged"]
 
-#: Of a checksum behind a value.
+#: Length of a checksum, which follows a value.
 CHECKSUM_BYTES: Final = 4
 _POLYNOMIAL: Final = 0x82F63B78
 _ALL: Final = 0xFFFFFFFF

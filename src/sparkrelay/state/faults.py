@@ -45,7 +45,7 @@ class FaultNotes:
 
 
 def require_no_fault(path: Path) -> None:
-    """Refuse a state in the middle of which a process has died.
+    """Refuse a state that a process was reading or writing when it died of a fault.
 
     Raises:
         StoreCorruptedException: one has.

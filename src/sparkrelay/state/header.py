@@ -24,7 +24,7 @@ _VERSION = 7
 
 #: Under which key the record is.
 HEADER: Final = b"header"
-#: LMDB's record of a table, of which its count of rows is read (struct MDB_db).
+#: LMDB's record of a table (struct MDB_db); its last field but one is the number of rows.
 _TABLE_RECORD: Final = struct.Struct("<IHHQQQQQ")
 
 

@@ -150,10 +150,9 @@ def _in_order(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
 
 
 def _values(transaction: Any, table: Table, cursor: Any, keys: pa.Array) -> pa.Array:
-    part = keys.to_pylist()
-    if b"" not in part and max(map(len, part), default=0) < SPELT_BYTES:
-        return table.unseal_all(keys, pa.array(_get(cursor, part), pa.binary()))
-    names = [spell(key) for key in part]
+    if not _may_be_spelt(keys):
+        return table.unseal_all(keys, pa.array(_get(cursor, keys.to_pylist()), pa.binary()))
+    names = [spell(key) for key in keys.to_pylist()]
     found = [transaction.get(name, db=table.handle) for name in names]
     values = table.unseal_all(pa.array(names, pa.binary()), pa.array(found, pa.binary())).to_pylist()
     pairs = zip(names, values, strict=True)
