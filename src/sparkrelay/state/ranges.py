@@ -205,19 +205,20 @@ def drop_below(transaction: Any, table: Table, stop: bytes, most: int, passed: b
     """Remove keys below ``stop``, as :func:`between` sees them, from the first one on and no more than ``most``.
 
     Returns:
-        What that does to the table's sum; ``passed`` is the last key that a scrub has passed.
+        What that does to the table; ``passed`` is the last key that a scrub has passed.
     """
-    total = below = 0
+    count = total = below = 0
     with transaction.cursor(db=table.handle) as cursor:
         found = cursor.first()
         while found and most and (key := _key(table, cursor)) < stop:
             sum_ = int.from_bytes(cursor.value()[-CHECKSUM_BYTES:], "little")
+            count -= 1
             total -= sum_
             below -= sum_ if key <= passed else 0
             # Past the last one, where a delete leads to, there is no key.
             found = cursor.delete() and cursor.key() != b""
             most -= 1
-    return Change(total, below)
+    return Change(count, total, below)
 
 
 def ends(transaction: Any, table: Table, after_ms: int) -> Iterator[int]:

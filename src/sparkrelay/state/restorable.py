@@ -10,6 +10,7 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
 )
 from sparkrelay.state import checks, rows
+from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.store_file import StoreFile
 from sparkrelay.state.watermarks import NO_TIME
 
@@ -346,7 +347,7 @@ class RestorableStore(StoreFile):
             checks.require_no_journals(self.path, header, changelog)
             if header.changelog.get(changelog, 0) >= first:
                 return header, False
-            held = self._entries(transaction, store) > 0
+            held = header.sums.get(store, RunningSum()).rows > 0
             header = self._empty(transaction, header, store)
             return _at(header, changelog, first, is_source=is_source), held
 

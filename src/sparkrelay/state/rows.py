@@ -185,7 +185,7 @@ def put(  # noqa: PLR0917 - a write has these
     old: pa.Array | None = None,
     passed: bytes = b"",
 ) -> Change:
-    """Write each value under its key; null deletes. Return what that does to the table's sum.
+    """Write each value under its key; null deletes. Return what that does to the table.
 
     Args:
         transaction: of the environment.
@@ -195,7 +195,7 @@ def put(  # noqa: PLR0917 - a write has these
         old: what is there, null where nothing is; None to have it read.
         passed: the last key that a scrub has passed.
     """
-    total = below = 0
+    count = total = below = 0
     step = max(1, min(_AT_A_TIME, len(keys) * _BYTES_AT_A_TIME // (values.nbytes + 1)))
     with transaction.cursor(db=table.handle) as cursor:
         for start in range(0, len(keys), step):
@@ -207,14 +207,16 @@ def put(  # noqa: PLR0917 - a write has these
             sealed, sums = table.seal_all(names, contents)
             change = sums.astype(np.int64)
             if there is None:
-                change -= _replace(transaction, table, cursor, names, sealed)
+                went, sums = _replace(transaction, table, cursor, names, sealed)
             else:
-                change -= table.checksums(names, there)
+                went, sums = len(there) - there.null_count, table.checksums(names, there)
                 _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
+            change -= sums
+            count += len(sealed) - sealed.null_count - went
             total += int(change.sum())
             if passed:
                 below += int(change[pc.less_equal(names, pa.scalar(passed, pa.binary())).to_numpy(False)].sum())
-    return Change(total, below)
+    return Change(count, total, below)
 
 
 def _as_stored(keys: pa.Array, *columns: pa.Array | None) -> Iterable[Any]:
@@ -234,12 +236,14 @@ def _as_stored(keys: pa.Array, *columns: pa.Array | None) -> Iterable[Any]:
     return pa.array(map(spell, names), pa.binary()), *map(stored, columns)
 
 
-def _replace(transaction: Any, table: Table, cursor: Any, names: pa.Array, sealed: pa.Array) -> NDArray[np.int64]:
-    """Write stored values under stored keys, null to delete; return the checksums of those that were there, or 0."""
+def _replace(
+    transaction: Any, table: Table, cursor: Any, names: pa.Array, sealed: pa.Array
+) -> tuple[int, NDArray[np.int64]]:
+    """Write stored values under stored keys, null to delete; return how many were there, and their checksums, or 0."""
     found = np.zeros(len(names), np.int64)
     if _nothing_between(cursor, names):
         _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
-        return found
+        return 0, found
     if sealed.null_count:
         before = pa.array(_get(cursor, names.to_pylist()), pa.binary())
         _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
@@ -248,7 +252,7 @@ def _replace(transaction: Any, table: Table, cursor: Any, names: pa.Array, seale
         before = pa.array(list(map(cursor.replace, names.to_pylist(), sealed.to_pylist())), pa.binary())
     if before.null_count < len(before):
         found[before.is_valid().to_numpy(zero_copy_only=False)] = table.checksums_behind(before.drop_null())
-    return found
+    return len(before) - before.null_count, found
 
 
 def _nothing_between(cursor: Any, names: pa.Array) -> bool:

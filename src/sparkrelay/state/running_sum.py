@@ -18,13 +18,15 @@ _64_BITS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a write has done to the sum of a table.
+    """What a write has done to a table, by what it has put and what it has replaced.
 
     Attributes:
-        total: to all of it.
-        passed: to that of the keys which a scrub has passed.
+        rows: how many rows came, less those that went.
+        total: what was added to the sum of all rows.
+        passed: what was added to that of the keys which a scrub has passed.
     """
 
+    rows: int = 0
     total: int = 0
     passed: int = 0
 
@@ -34,7 +36,8 @@ class RunningSum:
     """A table's rows in numbers.
 
     Attributes:
-        rows: how many there are.
+        rows: how many there are by the writes, which LMDB's own count is compared with: taken from that, rows that were
+            lost would be believed at the next write.
         total: sum of their checksums, 64 bits.
         scrubbed_to: last key that the scrub has passed; empty: it begins.
         scrubbed: sum of the checksums of the keys up to there.
@@ -45,11 +48,11 @@ class RunningSum:
     scrubbed_to: bytes = b""
     scrubbed: int = 0
 
-    def changed(self, change: Change, rows: int) -> RunningSum:
-        """Return the sum after a write, with so many rows in the table."""
+    def changed(self, change: Change) -> RunningSum:
+        """Return the sum after a write."""
         return replace(
             self,
-            rows=rows,
+            rows=self.rows + change.rows,
             total=(self.total + change.total) & _64_BITS,
             scrubbed=(self.scrubbed + change.passed) & _64_BITS,
         )

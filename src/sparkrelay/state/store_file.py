@@ -141,7 +141,7 @@ class StoreFile:
         """Write values under a store's keys, null to delete; ``old`` are those that are there, if they are known."""
         table, sums = self._opened(store), header.sums.get(store, RunningSum())
         change = rows.put(transaction, table, keys, values, old, sums.scrubbed_to)
-        return _summed(header, store, sums.changed(change, self._entries(transaction, store)))
+        return _summed(header, store, sums.changed(change))
 
     def _drop_expired(self, transaction: Any, header: TaskHeader, store: str, expired: int, keys: int) -> TaskHeader:
         """Remove windows that have expired by what is committed: more than come, and not too many at a time."""
@@ -150,7 +150,7 @@ class StoreFile:
         sums = header.sums.get(store, RunningSum())
         most = _DROPPED + 2 * keys
         change = ranges.drop_below(transaction, self._opened(store), over(expired), most, sums.scrubbed_to)
-        return _summed(header, store, sums.changed(change, self._entries(transaction, store)))
+        return _summed(header, store, sums.changed(change))
 
     def _empty(self, transaction: Any, header: TaskHeader, store: str) -> TaskHeader:
         """Remove all rows of a store."""
@@ -170,12 +170,10 @@ class StoreFile:
         Raises:
             StoreCorruptedException: LMDB's tree of tables was damaged.
         """
-        wanted, found = header.sums.get(store, RunningSum()).rows, self._entries(transaction, store)
+        table = self._opened(store)
+        wanted, found = header.sums.get(store, RunningSum()).rows, int(transaction.stat(table.handle)["entries"])
         if wanted != found:
-            raise self._opened(store).damaged(f"store {store!r} was left with {wanted} rows, and has {found}")
-
-    def _entries(self, transaction: Any, store: str) -> int:
-        return int(transaction.stat(self._opened(store).handle)["entries"])
+            raise table.damaged(f"store {store!r} was left with {wanted} rows, and has {found}")
 
     def _opened(self, store: str) -> Table:
         return self._environment.opened(STORE_PREFIX + store)

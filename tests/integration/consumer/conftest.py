@@ -78,11 +78,18 @@ def polls_of():
 
 @pytest.fixture
 def make_again(kafka_admin, wait_until):
-    """`make_again(topic, absent_seconds=0)`: delete a topic and make one of the same name."""
-    from confluent_kafka import KafkaException as ConfluentError
+    """`make_again(topic, absent_seconds=0)`: delete a topic and make one of that name; the broker knows of it."""
+    from confluent_kafka import KafkaException as ConfluentError, TopicCollection
     from confluent_kafka.admin import NewTopic
 
+    def id_of(topic):
+        try:
+            return str(kafka_admin.describe_topics(TopicCollection([topic]))[topic].result(LONG).topic_id)
+        except ConfluentError:
+            return None
+
     def make(topic, absent_seconds=0):
+        old = id_of(topic)
         kafka_admin.delete_topics([topic])[topic].result(LONG)
         time.sleep(absent_seconds)  # clients may learn meanwhile that the topic is gone
 
@@ -94,6 +101,8 @@ def make_again(kafka_admin, wait_until):
             return True
 
         wait_until(made, f"topic {topic} could not be made again")
+        # The controller answers before the broker has heard of it, which takes commits for the old topic until then.
+        wait_until(lambda: id_of(topic) not in {None, old}, f"the broker still shows the old {topic}")
 
     return make
 

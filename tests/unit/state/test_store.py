@@ -667,3 +667,16 @@ def test_a_row_that_a_restore_replaces_and_that_has_no_checksum_is_damage(store)
     store.environment.write(lambda t: t.put(b"0007", b"abc", db=table.handle))
     with pytest.raises(StoreCorruptedException, match="a row of table 's:s' has no checksum"):
         store.restore("s", CHANGELOG, pa.array([b"0007"]), pa.array([b"x"]), 301, None)
+
+
+@pytest.mark.parametrize("how", ["the batch again", "a take-over"])
+def test_rows_that_are_gone_are_missed_though_a_batch_is_taken_back(store, driver, how):
+    driver.apply({b"%d" % number: b"1" for number in range(9)})
+    driver.apply({b"9": b"1"}, commit=False)
+    table = store._table("s")
+    store.environment.write(lambda t: t.delete(b"7", db=table.handle))
+    if how == "a take-over":
+        driver.task_epoch += 1
+        store.take_over(driver.task_epoch)
+    with pytest.raises(StoreCorruptedException, match="was left with 9 rows, and has 8"):
+        driver.apply({b"7": b"1"}, tries=2 if how == "the batch again" else 1)
