@@ -95,6 +95,9 @@ def changes(new: NewOffsets, to: str) -> Iterator[str]:
     """Yield a line for each partition whose offset is to be set."""
     for partition, (before, then) in new.offsets.items():
         yield f"{partition}: offset {'none' if before is None else before} -> {then} ({to})"
+    if all(before is None for before, _ in new.offsets.values()):
+        topic = min(new.offsets).topic
+        yield f"the group has no offset of {topic}: instances that do not read this topic ignore the new ones"
 
 
 def _remark(one: PartitionOffsets) -> str:

@@ -23,7 +23,7 @@ from sparkrelay.client.messages import (
     OffsetFetchRequest,
 )
 from sparkrelay.client.new_records import NewRecords
-from sparkrelay.errors import UnknownTopicException
+from sparkrelay.errors import TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -193,8 +193,41 @@ class Admin:
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """Return the ids of those topics that exist, where the broker has them (Kafka 2.8)."""
-        found = {name: self._client.metadata.topic_id(name) for name, there in self.partitions(names).items() if there}
+        self.partitions(names)
+        return self._known_ids(names)
+
+    def await_topic_ids(
+        self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool], seconds: float
+    ) -> dict[str, str]:
+        """Ask for the ids of topics again and again until they are as wanted; return what the last broker said.
+
+        For what was just created: a broker that lags behind the others does not show it for a moment.
+
+        Args:
+            names: the topics.
+            wanted: takes the ids of those that exist.
+            seconds: how long to ask.
+        """
+        what = f"waiting for the ids of topics {', '.join(names)}"
+        try:
+            return run_exchange(self._client, what, self._await_ids(names, wanted), seconds)
+        except TimeoutException:
+            return self._known_ids(names)
+
+    def _known_ids(self, names: Collection[str]) -> dict[str, str]:
+        metadata = self._client.metadata
+        found = {name: metadata.topic_id(name) for name in names if metadata.partitions(name)}
         return {name: str(id_) for name, id_ in found.items() if id_ is not None}
+
+    def _await_ids(
+        self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool]
+    ) -> Exchange[dict[str, str]]:
+        backoff = self._client.config.retry_backoff()
+        while True:
+            yield from refresh_metadata(self._client, names)
+            if wanted(found := self._known_ids(names)):
+                return found
+            yield Pause(backoff.next(first=0.01))
 
     def replica_racks(self, names: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
         """Return the racks of each partition's replicas; partitions with a replica of unknown rack are left out."""

@@ -75,9 +75,13 @@ class ApplicationAdmin:
             self._run("setting offsets", _commit_request(self._group, offsets, notes or {}), _topic_codes)
 
     def delete_offsets(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the group's offsets of partitions; those without one, or of topics that are gone, are no error."""
+        """Forget the group's offsets of partitions; those without one, or of topics that are gone, are no error.
+
+        Raises:
+            AuthorizationException: this user may not DELETE the group, whether it has such offsets or not.
+        """
         if partitions:
-            self._run("deleting offsets", _delete_request(self._group, partitions), _delete_codes)
+            self._run("deleting offsets", _delete_request(self._group, partitions), _delete_codes, needs="DELETE")
 
     def other_groups(self) -> frozenset[str]:
         """Return the names of all other groups of the cluster."""
@@ -93,11 +97,10 @@ class ApplicationAdmin:
         found = {state.transactional_id for answer in answers for state in answer.transaction_states}
         return tuple(sorted(id_ for id_ in found if id_.startswith(f"{self._group}-")))
 
-    def _run(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Any:
+    def _run(self, what: str, request: object, codes: Callable[[Any], Iterable[int]], *, needs: str = "READ") -> Any:
         what = f"{what} of group {self._group}"
-        return run_exchange(
-            self._client, what, self._coordinators.ask_group(self._group, request, what, codes), self._timeout
-        )
+        exchange = self._coordinators.ask_group(self._group, request, what, codes, needs=needs)
+        return run_exchange(self._client, what, exchange, self._timeout)
 
     def _everywhere(self, what: str, make: Callable[[], Any]) -> list[Any]:
         """Ask every broker: each knows what it coordinates."""

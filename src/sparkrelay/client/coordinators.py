@@ -125,6 +125,7 @@ class CoordinatorCache:
         codes: Callable[[Any], Iterable[int]],
         *,
         final: Collection[int] = (),
+        needs: str = "READ",
     ) -> Exchange[Any]:
         """Ask a group's coordinator until it answers without an error.
 
@@ -134,6 +135,7 @@ class CoordinatorCache:
             what: names the exchange in errors.
             codes: returns the error codes of an answer; the first that is not 0 counts.
             final: codes that are not waited for, although they are retriable.
+            needs: the operation that it takes on the group.
 
         Raises:
             KafkaException: an error that repeating does not change.
@@ -144,7 +146,7 @@ class CoordinatorCache:
             code = next((code for code in codes(answer) if code), 0)
             if not code:
                 return answer
-            error = broker_error(code, what, needs="READ")
+            error = broker_error(code, what, needs=needs if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else "READ")
             if is_moved(code):
                 self.forget(CoordinatorKind.GROUP, group)
             elif not error.retriable or code in final:

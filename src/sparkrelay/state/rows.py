@@ -207,11 +207,12 @@ def put(  # noqa: PLR0917 - a write has these
             sealed, sums = table.seal_all(names, contents)
             change = sums.astype(np.int64)
             if there is None:
-                went, sums = _replace(transaction, table, cursor, names, sealed)
+                went, replaced = _replace(transaction, table, cursor, names, sealed)
+                change -= replaced
             else:
-                went, sums = len(there) - there.null_count, table.checksums(names, there)
+                went = len(there) - there.null_count
+                change -= table.checksums(names, there)
                 _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
-            change -= sums
             count += len(sealed) - sealed.null_count - went
             total += int(change.sum())
             if passed:

@@ -111,7 +111,7 @@ def test_records_that_expired_are_passed_over_by_the_application_itself(
 
 
 def test_an_offset_carries_the_id_of_its_topic(ran_before, topics, kafka, command, application_id):
-    for to, wanted in [("latest", 10), ("3", 3), ("1970-01-01T00:00:04.5Z", 4), ("2100-01-01T00:00:00Z", 10)]:
+    for to, wanted in [("latest", 10), ("3", 3), ("1970-01-01T00:00:04.5Z", 4), ("2000-01-01T00:00:00Z", 10)]:
         assert command("set", "--topic", topics[0], "--partitions", "0", "--to", to, "--execute")[0] == 0
         with KafkaClient(ClientConfig(bootstrap_servers=kafka.bootstrap_servers)) as client:
             client.bootstrap(LONG)
@@ -210,6 +210,7 @@ def test_what_makes_no_sense_is_refused(ran_before, topics, command, application
     here = ("--topic", topics[0])
     assert f"{topics[0]}-0 has the offsets 0 to 10" in refused(*here, "--to", "11")
     assert f"--to current: the group has no offset of {topics[1]}-0" in refused("--topic", topics[1], "--to", "current")
+    assert "--to 2130-01-01T00:00:00Z is in the future; write latest" in refused(*here, "--to", "2130-01-01T00:00:00Z")
     assert "topic 'nowhere' does not exist" in refused("--topic", "nowhere", "--to", "earliest")
     assert "has no partition 7; it has 0 to 0" in refused(*here, "--to", "earliest", "--partitions", "0,7")
     changelog = f"{application_id}-users-changelog"

@@ -1,5 +1,6 @@
 """Starting an application over: announced first, all or nothing, and as from scratch afterwards."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -295,6 +296,20 @@ def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client
     assert len(later) == 6
     assert {name for name in Admin(client).list_topics() if name.startswith(application_id)} == {pretended}
     assert ApplicationAdmin(client, application_id).offsets() == {TopicPartition(pretended, 0): 0}
+
+
+def test_a_broker_that_lags_behind_the_others_is_waited_for(pretended, client, application_id, monkeypatch):
+    """It does not show the topic that another one has just created."""
+    partitions, marker = client.metadata.partitions, f"{application_id}-sparkrelay-reset"
+    lagging = itertools.cycle([True, True, False])
+
+    def shown(name):
+        return None if name == marker and next(lagging) else partitions(name)
+
+    monkeypatch.setattr(client.metadata, "partitions", shown)
+    steps = []
+    Resetter(client, ResetRequest(application_id=application_id)).carry_out(steps.append)
+    assert len(steps) == 6
 
 
 @pytest.mark.long

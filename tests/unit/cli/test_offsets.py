@@ -36,6 +36,8 @@ def test_what_would_be_set():
         "in-0: offset 5 -> 7 (earliest)",
         "orders-in-11: offset none -> 0 (earliest)",
     ]
+    *_, remark = changes(NewOffsets((), {OUT: (None, 0)}, "id"), "earliest")
+    assert remark == "the group has no offset of orders-in: instances that do not read this topic ignore the new ones"
 
 
 @pytest.mark.parametrize(

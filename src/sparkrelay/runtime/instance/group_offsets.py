@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["GroupOffsets", "NewOffsets", "PartitionOffsets", "Target"]
 
 _TIMEOUT_S: Final = 60.0
+#: How long a broker may lag behind the one that has shown the topic.
+_LAG_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,7 @@ class GroupOffsets:
         if topic not in topics:
             raise ConfigException(f"--topic: {topic!r} is Kafka's own; name a topic that the application reads")
         # Before the offsets: if the topic is created again in between, the note names the one that is gone.
-        topic_id = self._admin.topic_ids([topic]).get(topic)
+        topic_id = self._admin.await_topic_ids([topic], bool, _LAG_S).get(topic)
         if topic_id is None:
             raise UnsupportedVersionException(
                 f"topic {topic!r} has no id, so the next start could not distinguish it from one that replaces it. "
@@ -249,6 +252,8 @@ class GroupOffsets:
         ends = self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
         if to.listed is not None:
             found = self._admin.list_offsets(dict.fromkeys(partitions, to.listed))
+            if to.listed > time.time() * 1000 and max(found.values()) < 0:
+                raise ConfigException(f"--to {to.text} is in the future; write latest for the end of the log")
             # There is no record after the time; and what is not decided yet must not be passed over.
             return {p: ends[p] if offset < 0 else min(offset, ends[p]) for p, offset in found.items()}
         assert to.offset is not None, "a target is one or the other"

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["ResetPlan", "ResetRequest", "Resetter"]
 
 _TIMEOUT_S: Final = 60.0
+#: How long a broker may lag behind another one until what it does not show counts as deleted.
+_LAG_S: Final = 15.0
 #: Only to fence: nothing is written under these transactions.
 _TRANSACTION_MS: Final = 60_000
 
@@ -197,8 +199,10 @@ class Resetter:
 
     def _carry_out(self, on_step: Callable[[str], object]) -> None:
         marker = self._seal.topic
+        # Before the first step, so that a reset without this permission changes nothing.
+        self._application.delete_offsets([self._seal])
         made = self._admin.create_topics({marker: TopicSpec(1)}, exist_ok=True)
-        self._marker_id = self._admin.topic_ids([marker])
+        self._marker_id = self._admin.await_topic_ids([marker], bool, _LAG_S)
         plan = self.look()
         if plan.members:
             if made:
@@ -238,8 +242,7 @@ class Resetter:
             StreamsException: another reset has begun, or ended, since this one did; or an instance has joined.
         """
         name, marker = self._request.application_id, self._seal.topic
-        same = self._admin.topic_ids([marker]) == self._marker_id
-        if not same or self._application.offsets().get(self._seal) != self._token:
+        if self._application.offsets().get(self._seal) != self._token or not self._marker_is_ours():
             raise StreamsException(
                 f"another sparkrelay reset of application {name!r} was begun while this one was under way, on this "
                 "host or another. This one ends here and leaves the rest to it; run it again once the other has ended"
@@ -250,6 +253,12 @@ class Resetter:
                 f"Stop it and run sparkrelay reset again: until then topic {marker!r} "
                 "keeps every instance from running"
             )
+
+    def _marker_is_ours(self) -> bool:
+        def ours(ids: Mapping[str, str]) -> bool:
+            return ids == self._marker_id
+
+        return ours(self._admin.await_topic_ids([self._seal.topic], ours, _LAG_S))
 
     # -- what belongs to it -----------------------------------------------------------------------------------------
 

@@ -33,9 +33,10 @@ def replaced_topic(application: str, task: TaskId, topics: Collection[str], *, s
     return StreamsException(
         f"task {task}: source topic {names} was deleted and created again. The state of the task has the records of "
         "the old topic, and its position means nothing in the new one. Stop all instances. To drop the state and "
-        f"read the new topic from its beginning: sparkrelay reset --application-id {application} ... To keep the "
-        "state and add the records of the new topic to it: sparkrelay offsets set --application-id "
-        f"{application} --topic {min(topics)} --to earliest ..."
+        f"start over: sparkrelay reset --application-id {application} ... (the new topic is then read from where "
+        "auto.offset.reset says, unless --topics names all source topics). To keep the state and add the "
+        f"records of the new topic to it: sparkrelay offsets set --application-id {application} "
+        f"--topic {min(topics)} --to earliest ..."
     )
 
 
