@@ -59,8 +59,8 @@ class Totals:
         late: rows that each store's step dropped because they arrived after the watermark or the table's history.
         restored: changelog records that restores and standbys have applied.
         reopened: times a task was initialized again because a batch left it in doubt.
-        errors: what went wrong, by where: ``batch`` (it runs again), ``broker`` (it is asked again), ``thread``
-            (the instance ends).
+        errors: what went wrong, by where: ``batch`` (it runs again), ``broker`` (it is asked again), ``state`` (a
+            task's was set aside), ``thread`` (the instance ends).
         last_batch_at: when the last micro-batch ended, in seconds since the epoch; None before the first.
     """
 
@@ -89,7 +89,7 @@ class Counters:
         self._lost: Counter[str] = Counter()
         self._late: Counter[str] = Counter()
         self._rows_written = self._restored = self._reopened = 0
-        self._errors: Counter[str] = Counter({"batch": 0, "broker": 0, "thread": 0})
+        self._errors: Counter[str] = Counter({"batch": 0, "broker": 0, "state": 0, "thread": 0})
         self._last_batch_at: float | None = None
 
     def batch(

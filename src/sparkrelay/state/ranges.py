@@ -274,17 +274,19 @@ def scrub(transaction: Any, table: Table, sums: RunningSum, most: int) -> Runnin
     for order in (keys, keys[::-1]):
         with transaction.cursor(db=table.handle) as cursor:
             if len(cursor.getmulti(order)) != len(keys):
-                raise table.damaged(f"keys of table {table.name!r} are not found where they are")
+                raise table.was_misread(f"keys of table {table.name!r} are not found where they are")
     if keys:
         names, sealed = pa.array(keys, pa.binary()), pa.array(stored, pa.binary())
         table.unseal_all(names, sealed)
         if keys[0] <= sums.scrubbed_to or not ascending(names):
-            raise table.damaged(f"keys of table {table.name!r} are out of order")
+            raise table.was_misread(f"keys of table {table.name!r} are out of order")
         sums = sums.passed(keys[-1], int(table.checksums_behind(sealed).sum(dtype=np.uint64)))
     if found:
         return sums
     if sums.scrubbed != sums.total:
-        raise table.damaged(f"rows of table {table.name!r} are missing, or are there as they were before they changed")
+        raise table.was_misread(
+            f"rows of table {table.name!r} are missing, or are there as they were before they changed"
+        )
     return sums.from_the_first()
 
 

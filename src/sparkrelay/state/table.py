@@ -107,6 +107,14 @@ class Table:
             "failing. The state must be rebuilt from its changelog"
         )
 
+    def was_misread(self, what: str) -> StoreCorruptedException:
+        """Return the error of a table in which rows were not found, perhaps for some time before this was noticed."""
+        return StoreCorruptedException(
+            f"{self.damaged(what)}. Results may be wrong that were written since the damage: batches that asked for "
+            "such rows began with none, and the changelog has what they wrote. To have correct ones, stop all "
+            "instances and start the application over: sparkrelay reset"
+        )
+
     def _row_damaged(self, key: bytes) -> StoreCorruptedException:
         shown = key if len(key) <= 40 else key[:40] + b"..."
         return self.damaged(f"the row under key {shown!r} of table {self.name!r} does not have the checksum it had")

@@ -101,7 +101,7 @@ def make_again(kafka_admin, wait_until):
             return True
 
         wait_until(made, f"topic {topic} could not be made again")
-        # The controller answers before the broker has heard of it, which takes commits for the old topic until then.
+        # The controller answers first. Until the broker knows, too, it accepts commits for the old topic.
         wait_until(lambda: id_of(topic) not in {None, old}, f"the broker still shows the old {topic}")
 
     return make

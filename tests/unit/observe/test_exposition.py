@@ -32,7 +32,12 @@ def test_an_instance_that_does_nothing(snapshot):
     assert samples["sparkrelay_batches_total",] == 0
     assert samples["sparkrelay_batch_seconds_count",] == 0
     assert samples["sparkrelay_instance_info", ("application_id", "app")] == 1
-    assert {key[1][1] for key in samples if key[0] == "sparkrelay_errors_total"} == {"batch", "broker", "thread"}
+    assert {key[1][1] for key in samples if key[0] == "sparkrelay_errors_total"} == {
+        "batch",
+        "broker",
+        "state",
+        "thread",
+    }
 
 
 def test_tasks(busy):

@@ -42,7 +42,7 @@ def expressions():
 
 def test_there_are_some():
     assert len(DASHBOARD["panels"]) > 15
-    assert ALERTS.count("- alert:") == ALERTS.count("summary:") == ALERTS.count("severity:") == 11
+    assert ALERTS.count("- alert:") == ALERTS.count("summary:") == ALERTS.count("severity:") == 12
     assert len(expressions()) > 30
 
 

@@ -77,6 +77,10 @@ class ThreadProgress:
         self.counters.restored(records)
         self._log.restored(copies)
 
+    def set_aside(self) -> None:
+        """Count a task's state that could not be used."""
+        self.counters.error("state")
+
     def end(self) -> None:
         """Note that the thread has ended: nothing lags here any more."""
         self._log.forget(self)

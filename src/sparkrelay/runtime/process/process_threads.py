@@ -561,6 +561,7 @@ class ProcessThreads:
             topic_ids=topics.ids,
             active_elsewhere=functools.partial(self._active_beside, number),
             on_slice=progress.restored,
+            on_set_aside=progress.set_aside,
             notices=RestoreNotices(self._context.listeners),
             interrupt=topics.interrupt,
         )

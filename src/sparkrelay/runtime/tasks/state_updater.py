@@ -82,6 +82,7 @@ class StateUpdater:
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
         active_elsewhere: Callable[[], Collection[TaskId]] = frozenset,
         on_slice: Callable[[Sequence[RestoreProgress], int], None] = lambda _, __: None,
+        on_set_aside: Callable[[], None] = lambda: None,
         notices: RestoreNotices | None = None,
         interrupt: Callable[[], None] = lambda: None,
     ) -> None:
@@ -104,6 +105,7 @@ class StateUpdater:
             active_elsewhere: returns which tasks other threads of the process open or run; called on the thread.
             on_slice: called on the thread after each slice, with the copies that are still behind and the number of
                 records that were applied.
+            on_set_aside: called on the thread when a copy that could not be used was set aside.
             notices: is given where copies stand after each slice, and which tasks have left.
             interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
         """
@@ -120,6 +122,7 @@ class StateUpdater:
         self._stale_seconds = stale_seconds
         self._active_elsewhere = active_elsewhere
         self._on_slice = on_slice
+        self._on_set_aside = on_set_aside
         self._notices = notices
         self._interrupt = interrupt
         self._wake = threading.Condition()
@@ -415,6 +418,8 @@ class StateUpdater:
         if report.error is not None:
             self._recover(work, report.error)
             return
+        if work.wipe:
+            self._on_set_aside()
         work.wipe = False
         if not report.read_through:
             log.debug("task %s: its state was not closed, and is still compared with what was written", work.task)

@@ -184,11 +184,12 @@ def test_a_failure_that_stays_reaches_the_stream_thread(answers, state_updater_o
 
 
 def test_a_corrupt_store_is_built_anew(state_updater_of, wait_until):
-    jobs = Jobs(StoreCorruptedException("a page is torn"))
-    state_updater = state_updater_of(jobs)
+    jobs, counted = Jobs(StoreCorruptedException("a page is torn")), []
+    state_updater = state_updater_of(jobs, on_set_aside=lambda: counted.append(1))
     state_updater.assign([restore()])
     restored(state_updater, wait_until)
     assert [command.wipe for (command,) in jobs.commands] == [False, True, False]
+    assert counted == [1]
 
 
 def test_a_copy_that_is_set_aside_has_nothing_from_then_on(state_updater_of, wait_until):
