@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import NewPartitions
 from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -120,13 +120,12 @@ def test_what_was_aborted_is_not_found(start, topics, produce, locate, kafka):
 
 
 @pytest.mark.long
-def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate, kafka_admin, wait_until):
+def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate, kafka):
     fill(produce, topics[0])
     with start() as streams:
         locate(streams, {"fr": "Europe"})
-    kafka_admin.delete_topics([topics[0]])[topics[0]].result(LONG)
-    wait_until(lambda: topics[0] not in kafka_admin.list_topics(timeout=LONG).topics, "it is still there")
-    kafka_admin.create_topics([NewTopic(topics[0], 1)])[topics[0]].result(LONG)
+    delete_topic(kafka.bootstrap_servers, topics[0])
+    create_topic(kafka.bootstrap_servers, topics[0], partitions=1)
     fill(produce, topics[0], dict.fromkeys([*CONTINENTS, *map(str, range(50))], "New"))
     with start() as streams:
         locate(streams, {"fr": "New", "49": "New", "50": None})

@@ -13,6 +13,7 @@ from tests.integration.runtime.conftest import active
 from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.devkafka.topics import delete_topic
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
 
@@ -203,7 +204,7 @@ def test_a_group_that_was_set_back_reads_the_table_again_from_there(
 
 @pytest.mark.long
 def test_going_over_to_it_and_back_is_refused_with_what_to_do(
-    start, topics, name_people, find, kafka_admin, application_id, fails_with, tmp_path
+    start, topics, name_people, find, kafka, kafka_admin, application_id, fails_with, tmp_path
 ):
     plain = {"topology.optimization": "none"}
     with start(**plain) as streams:
@@ -212,7 +213,7 @@ def test_going_over_to_it_and_back_is_refused_with_what_to_do(
     assert own_topics(kafka_admin, application_id) == [changelog]
     with pytest.raises(IncompatibleTopologyException, match=f"--delete --topic {changelog}"):
         start()
-    kafka_admin.delete_topics([changelog])[changelog].result(LONG)
+    delete_topic(kafka.bootstrap_servers, changelog)
     with start() as streams:
         find({"ada": "Ada"}, streams)
         name_people([streams], {"bob": "Bob"})
