@@ -57,9 +57,12 @@ def claimed_topics(
         if known != id_:
             raise StateStoreException(
                 f"task {path.name}: the state in {path} was made with changelog {topic!r} of id "
-                f"{known}, but that topic was deleted and created again since (id {id_}). If the application "
-                f"was started over, remove {path} and start again; otherwise start it over: sparkrelay "
-                f"reset --application-id {application} ..."
+                f"{known}, but that topic was deleted and created again since (id {id_}). Stop all instances. If the "
+                f"application was reset, remove {path} and start again. Otherwise, to read the source topics again "
+                f"from their beginning: sparkrelay reset --application-id {application} ... To continue at the group's "
+                f"offsets with an empty store: first remove {path}, and on each host the state of other tasks with "
+                f"this changelog; then, for each topic that the task reads: sparkrelay offsets set --application-id "
+                f"{application} --topic TOPIC --to current ..."
             )
     made_with = dict(topics)
     if width is not None:

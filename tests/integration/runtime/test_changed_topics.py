@@ -1,6 +1,8 @@
 """Topics that are not what they were when the state was made: said aloud, never skipped in silence."""
 
 import json
+import re
+import shutil
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition as Theirs
@@ -142,6 +144,26 @@ def test_the_topic_of_a_table_was_created_again(
 def test_a_changelog_was_deleted(ran_before, kafka, application_id, ends_with):
     delete_topic(kafka.bootstrap_servers, f"{application_id}-users-changelog")
     ends_with(MADE_ANEW, StateStoreException)
+
+
+@pytest.mark.long
+def test_where_local_state_is_left_it_is_removed_before_an_empty_store_is_accepted(
+    ran_before, kafka, application_id, topics, produce, instance, wait_for_table, wait_until, set_by_hand
+):
+    """The error names the directory. The offsets alone change nothing."""
+    delete_topic(kafka.bootstrap_servers, f"{application_id}-users-changelog")
+    set_by_hand(topics[0], 10)
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+    with pytest.raises(StateStoreException, match=MADE_ANEW) as refused:
+        streams.awaitTermination(LONG)
+    (directory,) = re.findall(r"empty store: first remove (\S+),", str(refused.value))
+    shutil.rmtree(directory)
+    produce(topics[0], [("a", {"n": n}) for n in range(3)])
+    with instance(counting(*topics)) as streams:
+        streams.start()
+        wait_for_table(topics[1], counts(a=3), streams)
 
 
 @pytest.mark.long

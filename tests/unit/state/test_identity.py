@@ -60,6 +60,17 @@ def test_state_of_a_changelog_that_was_made_anew_is_refused(store):
     assert store.header.topics["s-changelog"] == "one"
 
 
+def test_the_error_of_a_new_changelog_removes_the_state_before_it_sets_offsets(store):
+    """Offsets alone are no way out: the state would be refused again."""
+    store.claim("mine", {"s-changelog": "one"})
+    with pytest.raises(StateStoreException) as refused:
+        store.claim("mine", {"s-changelog": "other"})
+    text = str(refused.value)
+    assert "sparkrelay reset --application-id mine ..." in text
+    removal = text.index(f"To continue at the group's offsets with an empty store: first remove {store.path}")
+    assert text.index("sparkrelay offsets set --application-id mine --topic TOPIC --to current ...") > removal
+
+
 def test_a_store_that_the_task_has_no_more_is_emptied(store):
     rows = pa.array([b"k"], pa.binary())
     other = TopicPartition("t-changelog", 0)

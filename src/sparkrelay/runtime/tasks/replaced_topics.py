@@ -75,8 +75,8 @@ def lost_state(
     )
     return StreamsException(
         f"task {task}: the changelog of store {names} was deleted and created again, and has no state. The group has "
-        "read on from there, so results would lack all records before its offsets. An instance that has local state "
-        "names the directory with it. Stop all instances. To read the source topics again from their beginning: "
-        f"sparkrelay reset --application-id {application} ... To continue at the group's offsets with an empty store: "
-        f"{commands}"
+        "committed offsets, so results would lack all records before them. Stop all instances. To read the source "
+        f"topics again from their beginning: sparkrelay reset --application-id {application} ... To continue at the "
+        "group's offsets with an empty store: first remove the local state of this task on other hosts, if any (an "
+        f"instance that has some is refused, and its error names the directory); then: {commands}"
     )
