@@ -536,7 +536,8 @@ def _rebuilt_in_vain(task: Task, reason: StoreCorruptedException) -> StreamsExce
     return StreamsException(
         f"task {task.id}: its state was rebuilt from {topics} and still cannot be used by the batch after "
         f"{task.position.committed}, so building it once more cannot help: {reason}. If a newer release of SparkRelay "
-        "wrote the changelog, install that one on this instance; otherwise start the application over: sparkrelay reset"
+        "wrote the changelog, install that one on this instance. If something else wrote to it, or it is damaged, "
+        "start the application over: sparkrelay reset"
     )
 
 

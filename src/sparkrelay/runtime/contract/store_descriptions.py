@@ -95,8 +95,9 @@ def read_description(data: bytes, what: str) -> StoreDescription:
         said = json.loads(data)
         if said["version"] != _VERSION:
             raise SerializationException(
-                f"{what} describes the store in version {said['version']!r}, and this SparkRelay reads {_VERSION}: "
-                "install the release that wrote it"
+                f"{what} describes the store in version {said['version']!r}, and this SparkRelay reads {_VERSION}. "
+                "If a newer release of SparkRelay wrote it, install that one. If something else wrote it, the next "
+                "owner of the task writes it anew"
             )
         contents = str(said["contents"])
         store = str(said["store"]) if "store" in said else None

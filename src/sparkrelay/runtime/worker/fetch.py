@@ -191,10 +191,16 @@ def _rows(
     try:
         columns, bad = _decoded(spec, raw)
     except SerializationException as error:
-        if not isinstance(spec.value, CustomFormat):
+        if not spec.internal and not isinstance(spec.value, CustomFormat):
             raise
         where = f"{partition.topic}-{partition.partition} from offset {raw.column('offset')[0].as_py()} on"
-        raise SerializationException(f"records of {where} do not decode: {error}") from error
+        what = f"records of {where} do not decode: {error}"
+        if spec.internal:
+            what += (
+                ". Something else wrote to this topic, which belongs to the application, or the record is damaged. "
+                "Find and stop the writer, then start over: sparkrelay reset"
+            )
+        raise SerializationException(what) from error
     if not spec.internal:
         bad = _with_times_before_1970(spec, raw, columns, bad)
     if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:
@@ -231,10 +237,12 @@ def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array],
 
 
 def _require_layout(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> None:
-    """Refuse rows that a former pipeline left in a repartition topic with other columns than this one reads from it.
+    """Refuse records of a repartition topic that do not have the columns that this pipeline reads from it.
+
+    An earlier pipeline left them there, or another program wrote them.
 
     Raises:
-        SerializationException: there is such a row.
+        SerializationException: there is such a record; names the first one.
     """
     index = first_of_another_layout(raw.column("value"), spec.layout)
     if index is None:
@@ -242,9 +250,11 @@ def _require_layout(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBa
     assert spec.value_schema is not None
     wanted = ", ".join(f"{field.name} {field.type}" for field in spec.value_schema)
     raise SerializationException(
-        f"the row in {partition.topic}-{partition.partition} at offset {raw.column('offset')[index].as_py()} was "
-        f"written by an earlier pipeline, or release, with other columns than this one reads there ({wanted}). Run the "
-        "earlier one until it has read that topic to its end, then this one; or start over: sparkrelay reset"
+        f"the record in {partition.topic}-{partition.partition} at offset {raw.column('offset')[index].as_py()} does "
+        f"not have the columns that this pipeline reads there ({wanted}): an earlier pipeline or release wrote it, or "
+        "something else wrote to this topic. If it was an earlier pipeline or release, run that one until it has read "
+        "the topic to its end, then this one. If it was something else, stop that writer. To start over: "
+        "sparkrelay reset"
     )
 
 

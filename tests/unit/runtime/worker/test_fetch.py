@@ -16,6 +16,7 @@ from sparkrelay.runtime.contract.failure_marks import BatchTooLarge, WorkerFailu
 from sparkrelay.runtime.contract.specs import FetchSpec
 from sparkrelay.runtime.worker import connections, context
 from sparkrelay.runtime.worker.context import commanded
+from sparkrelay.runtime.worker.encoding import pack_rows
 from sparkrelay.runtime.worker.fetch import BytesRead, _rows, decoded_rows, fetch_leg
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -105,6 +106,36 @@ def test_records_that_have_no_timestamp_are_passed_on_without():
 def test_what_an_older_producer_wrote_before_1970():
     assert timestamps(spec(), [(None, -2), (None, 5)]) == [5]
     assert timestamps(spec("bigint"), [(None, -5000), (5, -5000), ("tombstone", -5000)]) == [5]
+
+
+LAYOUT = 7
+
+
+def internal_spec():
+    """Return a spec that reads ``n`` from a repartition topic."""
+    return replace(spec(), topics=("app-r-repartition",), value=None, internal=True, layout=LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "said"),
+    [
+        (
+            b"garbage",
+            r"app-r-repartition-2 at offset 101 does not have the columns .*\(n int32\): an earlier pipeline or",
+        ),
+        (None, r"app-r-repartition-2 at offset 101 does not have the columns .*\(n int32\): an earlier pipeline or"),
+        ("cut", r"records of app-r-repartition-2 from offset 100 on do not decode: the key of row 1"),
+    ],
+    ids=["no packed row", "no value", "cut short"],
+)
+def test_the_error_of_a_record_that_no_pipeline_wrote_to_a_repartition_topic_names_other_writers(garbage, said):
+    good = pack_rows(pa.record_batch({"n": pa.array([1], pa.int32())}), None, LAYOUT)[0].as_py()
+    values = [good, good[:-3] if garbage == "cut" else garbage]
+    raw = raw_records([(None, 1), (None, 1)]).set_column(2, "value", pa.array(values, pa.binary()))
+    with pytest.raises(
+        SerializationException, match=rf"(?i){said}.*something else wrote to this topic.* sparkrelay reset"
+    ):
+        _rows(internal_spec(), TopicPartition("app-r-repartition", 2), raw, None)
 
 
 def test_the_error_says_which_time(caplog):
