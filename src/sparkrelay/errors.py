@@ -197,7 +197,7 @@ class OffsetOutOfRangeException(KafkaException):
     """A position lies outside the log, or there is none, and ``auto.offset.reset`` is ``none``.
 
     Attributes:
-        partitions: those without any position, as ``TopicPartition``.
+        partitions: those without a position, or whose next records were deleted, as ``TopicPartition``. May be empty.
     """
 
     partitions: frozenset[tuple[str, int]] = frozenset()

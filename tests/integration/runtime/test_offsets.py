@@ -13,6 +13,7 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka.topics import create_topic, delete_topic
+from sparkrelay.errors import OffsetOutOfRangeException
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_parts, noted_changelogs, set_by_hand
 from sparkrelay.runtime.instance.group_offsets import GroupOffsets, PartitionOffsets
 from sparkrelay.types import TopicPartition
@@ -77,6 +78,25 @@ def test_records_that_expired_are_passed_over(
     streams = instance(counting(*topics))
     streams.start()
     wait_for_table(topics[1], counts(a=10, b=5), streams)
+
+
+def test_records_of_several_partitions_that_expired_are_reported_together(
+    make_topic, kafka, produce, instance, wait_for_table, fails_with
+):
+    source, out = make_topic("in", 3), make_topic("out", 1)
+    records = [{"key": f"k{number}", "value": '{"n": 1}', "partition": number} for number in range(3)]
+    produce(source, records)
+    with instance(counting(source, out)) as streams:
+        streams.start()
+        wait_for_table(out, counts(k0=1, k1=1, k2=1), streams)
+    produce(source, records)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for purged in admin.delete_records([Theirs(source, 0, 2), Theirs(source, 1, 2)]).values():
+        purged.result(LONG)
+    streams = instance(counting(source, out))
+    streams.start()
+    words = rf"{source}-0 \(offsets 1 to 1\), {source}-1 \(offsets 1 to 1\)\. .* --partitions 0,1 --to earliest"
+    fails_with(streams, OffsetOutOfRangeException, words)
 
 
 def test_records_that_expired_are_passed_over_by_the_application_itself(

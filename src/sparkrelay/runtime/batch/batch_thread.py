@@ -26,6 +26,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
 from sparkrelay.runtime.batch.upstream import Upstream
+from sparkrelay.runtime.tasks.deleted_records import deleted_records
 from sparkrelay.runtime.tasks.ranges import require_inputs
 from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
 from sparkrelay.runtime.topics.retention import RetentionWatch
@@ -190,6 +191,8 @@ class BatchThread:
                 self._without_topics = 0
             pause = self._await_input(tasks) if outcome is None else self._next_pause(tasks)
             self._backoff.reset()
+        except OffsetOutOfRangeException as error:
+            raise self._all_lost(tasks) or error from error
         except KafkaException as error:
             if not error.retriable:
                 raise
@@ -276,6 +279,19 @@ class BatchThread:
         if not outcome.resident:
             return 0.0
         return min(outcome.cpu_seconds * 100 / self._config.batch_cpu_percent, _LONGEST_SPACING)
+
+    def _all_lost(self, tasks: list[Task]) -> OffsetOutOfRangeException | None:
+        """Return the error that names all partitions of the tasks whose next records were deleted, if any.
+
+        A worker names only the first one that it finds.
+        """
+        positions = {p: task.position.offsets[p] for task in tasks for p in task.inputs if p in task.position.offsets}
+        try:
+            first = self._topics.offsets(dict.fromkeys(positions, EARLIEST), timeout=self._longest_look)
+        except KafkaException as error:
+            log.warning("%s: the first offsets of the inputs are not known: %s", self._name, error)
+            return None
+        return deleted_records(self._config.application_id, positions, first)
 
     def _pass_over_lost(self, tasks: list[Task], again: Mapping[TaskId, Exception]) -> None:
         """Have tasks whose next records were deleted go on at the first ones that are left, if that is why they failed.

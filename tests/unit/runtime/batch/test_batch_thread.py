@@ -512,6 +512,33 @@ def test_records_that_are_gone_are_passed_over(bench, wait_until, first):
     assert (bench.tasks[ONE].position.offsets, bench.tasks[ONE].position.skipped) == ({partition: 9}, {})
 
 
+def test_records_that_are_gone_are_named_for_all_partitions(bench, wait_until):
+    """The worker's error names one."""
+    bench.topics.offsets = lambda wanted, *, timeout: dict.fromkeys(wanted, 7)
+    bench.batches.outcomes = [OffsetOutOfRangeException("fetching orders-0 at offset 0: gone")]
+    bench.write(ONE, 9)
+    bench.start()
+    wait_until(lambda: bench.failure() is not None, "no failure")
+    assert "orders-0 (offsets 0 to 6), orders-1 (offsets 0 to 6)." in str(bench.failure())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_workers_error_is_kept_where_no_records_are_known_to_be_gone(bench, wait_until, known):
+    """The log is shorter than thought, or brokers do not answer."""
+    gone = OffsetOutOfRangeException("fetching orders-0 at offset 0: gone")
+
+    def offsets(wanted, *, timeout):
+        if not known:
+            raise DisconnectException("no answer")
+        return dict.fromkeys(wanted, 0)
+
+    bench.topics.offsets = offsets
+    bench.batches.outcomes = [gone]
+    bench.write(ONE, 9)
+    bench.start()
+    wait_until(lambda: bench.failure() is gone, "no failure")
+
+
 def test_a_batch_whose_records_are_fixed_keeps_all_of_them(bench, wait_until):
     task, partition = bench.tasks[ONE], TopicPartition("orders", 0)
     task.attempt = BatchAttempt.of(BatchIntent({partition: (0, 100)}), failures=0)
