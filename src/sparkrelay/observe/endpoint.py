@@ -31,6 +31,8 @@ __all__ = ["serve"]
 log = logging.getLogger(__name__)
 
 _PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")
+_READ_ONLY: Final = frozenset({"/metrics", "/health", "/ready"})
+_METHODS: Final = ("GET", "HEAD")
 
 
 def serve(
@@ -80,11 +82,16 @@ def _answering(read: Callable[[], InstanceSnapshot], page: LivePage) -> Callable
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        match environ.get("PATH_INFO"):
+        path = environ.get("PATH_INFO")
+        if path in _READ_ONLY and environ.get("REQUEST_METHOD") not in _METHODS:
+            start_response("405 Method Not Allowed", [_PLAIN, ("Allow", ", ".join(_METHODS))])
+            return [f"{path} is only read: {' or '.join(_METHODS)}\n".encode()]
+        match path:
             case "/metrics":
-                answered: Iterable[bytes] = metrics(environ, start_response)
+                # The server leaves out the body of an answer to HEAD.
+                answered: Iterable[bytes] = metrics({**environ, "REQUEST_METHOD": "GET"}, start_response)
                 return answered
-            case "/health" | "/ready" as path:
+            case "/health" | "/ready":
                 try:
                     instance = read()
                 except Exception as error:

@@ -68,6 +68,28 @@ def test_ready_is_who_has_its_tasks_running(state, status, snapshot):
         assert asked(endpoint, "/ready") == (status, f"{state}\n")
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_other_methods_than_get_and_head_are_refused(path, method, snapshot):
+    """A probe that asks wrongly must not pass for a healthy instance."""
+    with serve(snapshot, port=0) as endpoint:
+        request = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}{path}", method=method)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=LONG)
+        with refused.value as error:
+            answer = (error.code, error.headers["Allow"], error.read().decode())
+        assert answer == (405, "GET, HEAD", f"{path} is only read: GET or HEAD\n")
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
+def test_head_is_answered_without_a_body(path, snapshot):
+    with serve(snapshot, port=0) as endpoint:
+        request = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}{path}", method="HEAD")
+        with urllib.request.urlopen(request, timeout=LONG) as answer:
+            assert (answer.status, answer.read()) == (200, b"")
+            assert int(answer.headers["Content-Length"]) > 0
+
+
 def test_other_pages_are_not_there(snapshot):
     with serve(snapshot, port=0) as endpoint:
         assert asked(endpoint, "/page.py") == (
