@@ -47,9 +47,12 @@ _CONNECTION_ENDED: Final = re.compile(
 )
 _OF_PYTHON_RUNNER: Final = ("Python worker exited unexpectedly", "org.apache.spark.api.python.")
 _FATAL: Final = re.compile(r"Fatal Python error: ([^\n]+)")
+#: The driver cannot look for the fault note that a worker leaves beside its state: on a cluster it is on another disk.
 _WORKER_DIED: Final = (
-    "Signals come from the kernel's out-of-memory killer (SIGKILL: see dmesg; give the executor more memory, or lower "
-    "max.batch.records) or from native code (SIGSEGV: spark.python.worker.faulthandler.enabled=true shows where)"
+    "Possible causes of a signal: a damaged state file (SIGBUS or SIGSEGV: the next try then reports that the state is "
+    "damaged, and rebuilds it), an error in native code (SIGSEGV: spark.python.worker.faulthandler.enabled=true shows "
+    "where), or the kernel's out-of-memory killer (SIGKILL: see dmesg; give the executor more memory, or lower "
+    "max.batch.records)"
 )
 
 

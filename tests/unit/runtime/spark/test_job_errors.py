@@ -101,6 +101,7 @@ Driver stacktrace:"""
 def test_the_end_of_a_connection_to_a_python_worker_is_the_workers_death(cause):
     found = read_job_error(PySparkException(DEAD.format(cause=cause)))
     assert found.cause == "a Python worker died: a signal or os._exit() ended it"
+    assert found.remedy.startswith("Possible causes of a signal: a damaged state file (SIGBUS")
     assert "out-of-memory killer" in found.remedy
 
 
