@@ -16,7 +16,13 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.devkafka.topics import create_topic, delete_topic
-from sparkrelay.errors import RecordRefusedException, StateStoreException, StreamsException
+from sparkrelay.errors import (
+    RecordRefusedException,
+    SparkRelayError,
+    StateStoreException,
+    StreamsException,
+    UnknownTopicException,
+)
 from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
 from sparkrelay.types import TopicPartition
 
@@ -164,6 +170,61 @@ def test_where_local_state_is_left_it_is_removed_before_an_empty_store_is_accept
     with instance(counting(*topics)) as streams:
         streams.start()
         wait_for_table(topics[1], counts(a=3), streams)
+
+
+def test_a_changelog_is_created_again_while_the_instance_runs(
+    instance, topics, kafka, produce, wait_for_table, application_id, fails_with, consumed, tmp_path
+):
+    """The new changelog would have the later changes alone, and an instance without state would believe it."""
+    name = f"{application_id}-users-changelog"
+    produce(topics[0], [("a", {"n": n}) for n in range(10)])
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_for_table(topics[1], counts(a=10), streams)
+    delete_topic(kafka.bootstrap_servers, name)
+    create_topic(kafka.bootstrap_servers, name, partitions=1)
+    produce(topics[0], [("a", {"n": 0})])
+    fails_with(streams, StreamsException, f"task 0_0: changelog '{name}' was deleted and created again while")
+    assert {json.loads(value)["count"] for *_, value in consumed(topics[1])} <= set(range(1, 11)), "it was committed"
+    lost = rf"task 0_0: the changelog of store 'users' \('{name}'\) was deleted and created again, and has no state"
+    streams = instance(counting(*topics), {"state.dir": str(tmp_path / "other")})
+    streams.start()
+    fails_with(streams, StreamsException, lost)
+
+
+@pytest.mark.long
+def test_a_changelog_is_created_again_by_a_rebalance_while_the_instance_runs(
+    instance, topics, kafka, produce, wait_for_table, application_id, fails_with, tmp_path
+):
+    """The group's leader creates internal topics that are missing. The task stays, or it moves and comes back."""
+    name = f"{application_id}-users-changelog"
+    produce(topics[0], [("a", {"n": n}) for n in range(10)])
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_for_table(topics[1], counts(a=10), streams)
+    delete_topic(kafka.bootstrap_servers, name)
+    other = instance(counting(*topics), {"state.dir": str(tmp_path / "other")})
+    other.start()
+    produce(topics[0], [("a", {"n": 0})])
+    fails_with(
+        streams, SparkRelayError, f"task 0_0: .*changelog '{name}' .*was deleted and created again (while|since)"
+    )
+    fails_with(other, StreamsException, rf"task 0_0: the changelog of store 'users' \('{name}'\) was deleted and")
+
+
+@pytest.mark.long
+def test_a_changelog_is_deleted_while_the_instance_runs(
+    instance, topics, kafka, produce, wait_for_table, application_id, fails_with
+):
+    name = f"{application_id}-users-changelog"
+    produce(topics[0], [("a", {"n": n}) for n in range(10)])
+    streams = instance(counting(*topics), {"default.api.timeout.ms": 5000})
+    streams.start()
+    wait_for_table(topics[1], counts(a=10), streams)
+    delete_topic(kafka.bootstrap_servers, name)
+    produce(topics[0], [("a", {"n": 0})])
+    words = f"{name}-0 did not exist .* '{name}' is the changelog of store 'users', .* sparkrelay reset"
+    fails_with(streams, UnknownTopicException, words)
 
 
 @pytest.mark.long

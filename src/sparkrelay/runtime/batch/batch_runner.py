@@ -28,6 +28,7 @@ from sparkrelay.errors import (
     StoreFullException,
     StoreOutOfStepException,
     StreamsException,
+    TimeoutException,
     UnknownSchemaException,
 )
 from sparkrelay.runtime.batch.shown_rows import print_rows
@@ -36,7 +37,9 @@ from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
+from sparkrelay.runtime.tasks.replaced_topics import replaced_changelog
 from sparkrelay.runtime.topics.grown_sources import grown_source
+from sparkrelay.state.header import replaced_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -147,6 +150,7 @@ class BatchRunner:
         skipped_records: Path | None = None,
         failing: FailingRecords | None = None,
         new_partitions: NewPartitions | None = None,
+        topic_ids: Callable[[Collection[str]], Mapping[str, str]] | None = None,
         passes_over_lost: bool = False,
         max_bytes: int = 0,
     ) -> None:
@@ -164,6 +168,7 @@ class BatchRunner:
                 skipped; None where none may be.
             failing: finds records that make batches fail; None where such a batch ends the instance.
             new_partitions: asks brokers whether source topics have grown; None where none can.
+            topic_ids: asks brokers for the ids of topics; None where none can be replaced.
             max_bytes: ``max.batch.bytes``; 0 for any number.
             passes_over_lost: True if a batch whose records are gone is to be chosen anew (``on.data.loss=continue``).
         """
@@ -178,6 +183,7 @@ class BatchRunner:
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
         self._failing = failing
         self._new_partitions = new_partitions
+        self._topic_ids = topic_ids
         self._passes_over_lost = passes_over_lost
         self._max_bytes = max_bytes
         self._number = 0
@@ -248,6 +254,7 @@ class BatchRunner:
                 self._ask_for_partitions(sources)
                 self._run_waves(plans, work, partitions, outcome)
                 self._require_partitions(sources)
+                self._require_changelogs(work)
             if self._functions is not None and not any(report.error for report in outcome.reports):
                 for task, _ in work.values():
                     task.batch_fixed()
@@ -332,6 +339,26 @@ class BatchRunner:
             return
         if grown := self._new_partitions.found(_PARTITIONS_SECONDS):
             raise grown_source(self._group_id, {topic: sources[topic] for topic in grown})
+
+    def _require_changelogs(self, work: Mapping[TaskId, tuple[Task, Ranges]]) -> None:
+        """Make sure that the changelogs are still those that have the state of the tasks.
+
+        Asked once the batch has written its records: if the ids are the same, the records are in the old topics.
+
+        Raises:
+            StreamsException: one was deleted and created again.
+            TimeoutException: one does not exist now; the next look for input waits for it.
+        """
+        known = {id_: task.own_changelog_ids for id_, (task, _) in work.items()}
+        topics = sorted({topic for ids in known.values() for topic in ids})
+        if self._topic_ids is None or not topics:
+            return
+        now = self._topic_ids(topics)
+        for id_, ids in known.items():
+            if replaced := replaced_topics(ids, now):
+                raise replaced_changelog(self._group_id, work[id_][0], replaced)
+        if missing := [topic for topic in topics if topic not in now]:
+            raise TimeoutException(f"changelog {', '.join(map(repr, missing))} does not exist now; it is waited for")
 
     def _run_waves(
         self,

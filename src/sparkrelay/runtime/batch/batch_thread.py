@@ -30,6 +30,7 @@ from sparkrelay.runtime.tasks.deleted_records import deleted_records
 from sparkrelay.runtime.tasks.ranges import require_inputs
 from sparkrelay.runtime.tasks.replaced_topics import replaced_topic
 from sparkrelay.runtime.topics.retention import RetentionWatch
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.header import replaced_topics
 
 if TYPE_CHECKING:
@@ -366,9 +367,10 @@ class BatchThread:
             self._upstream.limit(tasks, upstream, timeout=self._longest_look)
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a moment.
+            text = TopicNames(self._config.application_id).explain(error)
             if self._longest_look >= self._config.default_api_timeout_ms / 1000:
-                raise
-            raise TimeoutException(str(error)) from error
+                raise UnknownTopicException(text) from error
+            raise TimeoutException(text) from error
         self._longest_look = self._shortest_wait
         try:
             require_inputs(positions, ends)

@@ -476,6 +476,7 @@ class ProcessThreads:
                 skipped_records=self.slot.path / SKIPPED_RECORDS / str(number) if config.skips_records else None,
                 failing=failing,
                 new_partitions=NewPartitions(for_transactions),
+                topic_ids=batch_topics.ids,
                 max_bytes=config.max_batch_bytes,
                 passes_over_lost=config.on_data_loss == "continue",
             ),

@@ -480,6 +480,12 @@ class Task:
             notes.setdefault(self.inputs[0], {}).update(said)
         return {partition: note_text(self.id, parts) for partition, parts in notes.items()}
 
+    @property
+    def own_changelog_ids(self) -> dict[str, str]:
+        """Changelog topic -> its id, as far as known, without tables' source topics."""
+        own = {p.topic for p in self.changelogs.values() if p not in self.source_changelogs}
+        return {topic: id_ for topic, id_ in self.changelog_ids.items() if topic in own}
+
     def _changelogs_with_state(self, written: Collection[str]) -> dict[str, str]:
         """Return store -> its changelog's id, of those that have records or will have some with the commit."""
         own = {store: p for store, p in self.changelogs.items() if p not in self.source_changelogs}

@@ -576,6 +576,58 @@ def test_a_batch_whose_source_topic_has_grown_is_not_committed():
     assert (grown.asked, transactions.committed, len(transactions.aborted)) == ([{"orders": 2}], [], 2)
 
 
+COUNTS = TopicPartition("app-counts-changelog", 0)
+
+
+def work_with_changelog(changelog=COUNTS):
+    partition = TopicPartition("orders", 0)
+    task = task_in(TaskState.RUNNING, ONE, (partition,), {"counts": changelog}, "/state/0_0")
+    task.positioned({partition: 5}, {}, None, changelog_ids={changelog.topic: "old"})
+    return {ONE: (task, {partition: (5, 9)})}
+
+
+def with_ids(ids, work, jobs=None):
+    """Run a batch while brokers have topics of those ids; return the outcome and the transactions."""
+    transactions = Transactions()
+    runner = BatchRunner(jobs or Jobs(), transactions, "app", retries=2, topic_ids=ids)
+    return runner.run(PreparedLegs(), work, {}), transactions
+
+
+def test_a_batch_is_not_committed_to_a_changelog_that_was_created_again():
+    """The new topic would be taken for a copy of the old one, though it lacks what was written before."""
+    transactions = Transactions()
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, topic_ids=lambda topics: dict.fromkeys(topics, "new"))
+    with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
+        runner.run(PreparedLegs(), work_with_changelog(), {})
+    assert (transactions.committed, transactions.aborted) == ([], ["app-0_0"])
+
+
+def test_the_ids_of_changelogs_are_compared_once_the_records_are_written():
+    asked, jobs = [], Jobs()
+    outcome, _ = with_ids(
+        lambda topics: asked.append((topics, jobs.command is not None)) or {COUNTS.topic: "old"},
+        work_with_changelog(),
+        jobs,
+    )
+    assert (asked, outcome.committed) == ([([COUNTS.topic], True)], [ONE])
+
+
+def test_a_batch_whose_changelog_is_missing_runs_again():
+    outcome, transactions = with_ids(lambda topics: {}, work_with_changelog())
+    assert (transactions.committed, outcome.committed) == ([], [])
+    assert "changelog 'app-counts-changelog' does not exist now" in str(outcome.again[ONE])
+
+
+def test_tasks_whose_changelogs_have_no_known_id_are_not_asked_about():
+    """They have no state, or a table's source topic is the changelog, or the brokers are older than 2.8."""
+
+    def refuse(topics):
+        raise AssertionError(topics)
+
+    assert len(with_ids(refuse, tasks())[0].committed) == 2
+    assert with_ids(refuse, work_with_changelog(TopicPartition("orders", 0)))[0].committed == [ONE]
+
+
 def test_a_batch_runs_again_if_no_broker_says_whether_topics_have_grown():
     transactions = Transactions()
     runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=GrownTopics(TimeoutException("silent")))

@@ -399,6 +399,15 @@ def test_a_source_that_stays_away_ends_it(bench, wait_until):
     assert "orders is gone 1" in str(bench.failure()), "the second look took as long as any may"
 
 
+def test_a_changelog_that_stays_away_ends_it_with_the_way_out(bench, wait_until):
+    bench.topics.troubles = [UnknownTopicException("app-users-changelog-0 did not exist") for _ in range(9)]
+    bench.start()
+    wait_until(bench.failure, "it does not end")
+    assert isinstance(bench.failure(), UnknownTopicException)
+    assert "'app-users-changelog' is the changelog of store 'users'" in str(bench.failure())
+    assert "sparkrelay reset --application-id app ..." in str(bench.failure())
+
+
 def test_what_cannot_be_mended_is_reported_and_frees_the_tasks(bench, wait_until):
     bench.batches.outcomes = [SerializationException("offset 3 does not decode")]
     bench.write(ONE, 5)
