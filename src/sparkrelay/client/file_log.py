@@ -24,6 +24,7 @@ from sparkrelay.records.decode import KAFKA_SCHEMA, decode
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from sparkrelay.client.transaction_calls import ProducerIdentity
@@ -169,7 +170,14 @@ class FileProducer:
     def begin(self, identity: ProducerIdentity) -> None:
         """Do nothing: a transaction is open once it is written to."""
 
-    def send(self, tp: TopicPartition, batch: Any, *, transactional_id: str | None) -> None:
+    def send(
+        self,
+        tp: TopicPartition,
+        batch: Any,
+        *,
+        transactional_id: str | None,
+        topic_id: uuid.UUID | None = None,  # noqa: ARG002 - as Producer has it
+    ) -> None:
         """Write a record batch into the transaction.
 
         Raises:

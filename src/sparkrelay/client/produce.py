@@ -30,6 +30,9 @@ from sparkrelay.errors import (
 )
 
 if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Mapping
+
     from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.kafka_client import KafkaClient, Response
     from sparkrelay.client.transaction_calls import ProducerIdentity
@@ -99,6 +102,7 @@ class _Batch:
     transactional_id: str | None
     order: int
     records: int
+    topic_id: uuid.UUID | None
 
 
 @dataclass(slots=True)
@@ -165,7 +169,9 @@ class Producer:
         if identity.joins_by_request:
             self._joins.begin(identity)
 
-    def send(self, tp: TopicPartition, batch: Any, *, transactional_id: str | None) -> None:
+    def send(
+        self, tp: TopicPartition, batch: Any, *, transactional_id: str | None, topic_id: uuid.UUID | None = None
+    ) -> None:
         """Queue one record batch. The buffer must not change before ``flush`` has returned.
 
         It goes out with the next ones, at the latest with ``send_gathered`` or ``flush``. Blocks, sending, while more
@@ -175,6 +181,8 @@ class Producer:
             tp: where to.
             batch: exactly one encoded batch (format v2) that carries the lent producer id, epoch and its sequence.
             transactional_id: whose transaction it is part of; None outside transactions.
+            topic_id: of the topic that is meant, if it must not be another one of that name. Brokers before Kafka 4.1
+                do not look at it.
 
         Raises:
             RecordTooLargeException: the batch is larger than ``max.request.size``.
@@ -191,7 +199,7 @@ class Producer:
         partition = this.partitions.get(tp)
         if partition is None:
             partition = this.partitions[tp] = _Partition(self._client.config.retry_backoff())
-        partition.waiting.append(_Batch(tp, data, transactional_id, this.batches, delta + 1))
+        partition.waiting.append(_Batch(tp, data, transactional_id, this.batches, delta + 1, topic_id))
         this.batches += 1
         this.queued_bytes += len(data)
         this.gathered_bytes += len(data)
@@ -319,18 +327,24 @@ class Producer:
 
     def _send_request(self, this: _Round, leader: int, transactional_id: str | None, batches: list[_Batch]) -> None:
         topics: dict[str, dict[int, Any]] = {}
+        ids: dict[str, uuid.UUID] = {}
         for batch in batches:
-            topics.setdefault(batch.tp.topic, {})[batch.tp.partition] = batch.data
+            name = batch.tp.topic
+            topics.setdefault(name, {})[batch.tp.partition] = batch.data
+            if (id_ := batch.topic_id or self._client.metadata.topic_id(name)) is not None:
+                ids[name] = id_
         timeout_ms = self._client.config.request_timeout_ms
         request = ProduceBatches(
             topics,
             transactional_id=transactional_id,
             timeout_ms=timeout_ms,
+            ids=ids if len(ids) == len(topics) else None,
             joined=self._joins.has(transactional_id),
         )
         lane = self._lane(transactional_id)
         response = self._client.send(request, node=leader, lane=lane)
-        response.add_done_callback(lambda done: self._answered(this, (leader, lane), batches, done))
+        names = {id_: name for name, id_ in ids.items()}
+        response.add_done_callback(lambda done: self._answered(this, (leader, lane), batches, names, done))
 
     def _lane(self, transactional_id: str | None) -> str:
         """Return the connection of a transaction: always the same, or its batches could overtake each other."""
@@ -341,14 +355,21 @@ class Producer:
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def _answered(self, this: _Round, connection: tuple[int, str], batches: list[_Batch], response: Response) -> None:
+    def _answered(
+        self,
+        this: _Round,
+        connection: tuple[int, str],
+        batches: list[_Batch],
+        names: Mapping[uuid.UUID, str],
+        response: Response,
+    ) -> None:
         this.in_flight[connection] -= 1
         if response.error is not None:
             for batch in batches:
                 self._refused(this, batch, response.error, ErrorCode.NETWORK_EXCEPTION)
         else:
             answers = {
-                (topic.name, part.index): part
+                (topic.name or names.get(topic.topic_id), part.index): part
                 for topic in response.result().responses
                 for part in topic.partition_responses
             }
@@ -391,7 +412,7 @@ class Producer:
         if batch.transactional_id in this.failed:
             this.queued_bytes -= len(batch.data)
             return
-        if error.retriable or follows:
+        if (error.retriable or follows) and not self._is_another(batch, code):
             partition.failed.append(batch)
             if code in STALE_METADATA:
                 self._refresh(this, {batch.tp.topic}, time.monotonic())
@@ -401,6 +422,11 @@ class Producer:
             return
         this.queued_bytes -= len(batch.data)
         self._doom(this, batch.transactional_id, error)
+
+    def _is_another(self, batch: _Batch, code: int) -> bool:
+        """Return whether a batch is refused because its topic was deleted and created again."""
+        now = self._client.metadata.topic_id(batch.tp.topic)
+        return code == ErrorCode.UNKNOWN_TOPIC_ID and batch.topic_id is not None and now not in {None, batch.topic_id}
 
     def _doom(self, this: _Round, transactional_id: str | None, error: SparkRelayError) -> None:
         """Give a transaction up: what has not been sent is dropped, what is under way is waited for."""

@@ -1,9 +1,9 @@
 """A Produce request whose record batches are never copied.
 
 kafka-python would copy each batch twice into one buffer. Here the request is a list: short pieces of protocol between
-the batches as they are, which the connection hands to the kernel in one system call. Version 9 to 12 of Kafka's Produce
-request (flexible, topics by name); from 12 on a partition joins its producer's transaction by being written to
-(KIP-890).
+the batches as they are, which the connection hands to the kernel in one system call. Version 9 to 13 of Kafka's Produce
+request (flexible). From 12 on a partition joins its producer's transaction by being written to (KIP-890). From 13 on
+topics go by their ids, so that nothing is written to one that was created again (KIP-516).
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka.protocol.api_header import RequestHeader
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Mapping
 
-__all__ = ["TRANSACTION_V2_VERSION", "ProduceBatches", "uvarint"]
+__all__ = ["BY_ID_VERSION", "TRANSACTION_V2_VERSION", "ProduceBatches", "uvarint"]
 
 #: The first version in which producing adds the partition to the transaction.
 TRANSACTION_V2_VERSION: Final = 12
+#: The first version that names topics by their ids (Kafka 4.1).
+BY_ID_VERSION: Final = 13
 _HEADER: Final = struct.Struct(">ihhi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -33,6 +36,7 @@ class ProduceBatches:
         topics: for each topic name, for each partition, the encoded batch.
         transactional_id: whose transaction it is part of, or None.
         timeout_ms: how long the broker may wait for its replicas.
+        ids: the ids of the topics; None if one is not known: then the broker goes by their names.
         joined: the partitions were added to the transaction by request, so that writing must not do it.
     """
 
@@ -45,16 +49,19 @@ class ProduceBatches:
         *,
         transactional_id: str | None,
         timeout_ms: int,
+        ids: Mapping[str, uuid.UUID] | None = None,
         joined: bool = False,
     ) -> None:
         self._topics = topics
+        self._ids = ids or {}
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self.API_VERSION: int | None = None
         self.header: Any = None
         implicit = transactional_id is not None and not joined
         self.min_version = TRANSACTION_V2_VERSION if implicit else 9
-        self.max_version = TRANSACTION_V2_VERSION - 1 if joined else TRANSACTION_V2_VERSION
+        newest = TRANSACTION_V2_VERSION if ids is None else BY_ID_VERSION
+        self.max_version = TRANSACTION_V2_VERSION - 1 if joined else newest
         # Where kafka.net looks for bounds of one request.
         self._min_version = self.min_version
         self._max_version = self.max_version
@@ -84,8 +91,12 @@ class ProduceBatches:
         _compact_string(out, self._transactional_id)
         out += _INT16.pack(_ACKS_ALL) + _INT32.pack(self._timeout_ms) + uvarint(len(self._topics) + 1)
         parts: list[Any] = []
+        by_id = self.API_VERSION is not None and self.API_VERSION >= BY_ID_VERSION
         for topic, partitions in self._topics.items():
-            _compact_string(out, topic)
+            if by_id:
+                out += self._ids[topic].bytes
+            else:
+                _compact_string(out, topic)
             out += uvarint(len(partitions) + 1)
             for partition, batch in partitions.items():
                 out += _INT32.pack(partition) + uvarint(len(batch) + 1)

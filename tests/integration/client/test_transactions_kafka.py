@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from sparkrelay.errors import (
     DisconnectException,
     ProducerFencedException,
     RecordTooLargeException,
+    UnknownTopicException,
 )
 from sparkrelay.types import TopicPartition
 
@@ -467,6 +469,30 @@ def test_a_batch_sent_twice_is_written_once(client, transactions, make_topic, de
     assert write(client, tp, data, identity) == write(client, tp, data, identity) == {tp: Acknowledged(0, 0, 1)}
     transactions.commit({identity: {tp: 1}}, topic)
     assert [value for *_, value in decided(topic)] == [b"once"]
+
+
+def test_nothing_is_written_to_a_topic_that_was_created_again(
+    client, transactions, make_topic, admin, batch, broker_kind
+):
+    """Brokers before Kafka 4.1, and those of older transaction versions, go by the name."""
+    tp = TopicPartition(make_topic("again"), 0)
+    old = uuid.UUID(admin.topic_ids([tp.topic])[tp.topic])
+    identity = open_one(transactions, f"again-{tp.topic}")
+    producer = Producer(client)
+    producer.begin(identity)
+    producer.send(tp, batch(["a", "b", "c"], identity), transactional_id=identity.transactional_id, topic_id=old)
+    assert producer.flush(LONG)[tp].records == 3
+    (identity,) = transactions.abort([identity], "g").values()
+    admin.delete_topics([tp.topic])
+    admin.create_topics({tp.topic: TopicSpec(1)})
+    producer.begin(identity)
+    producer.send(tp, batch(["a", "b", "c"], identity), transactional_id=identity.transactional_id, topic_id=old)
+    if broker_kind is not None:
+        assert producer.flush(LONG)[tp].records == 3
+        return
+    with pytest.raises(UnknownTopicException, match=f"{tp}: UNKNOWN_TOPIC_ID"):
+        producer.flush(LONG)
+    assert admin.list_offsets({tp: LATEST}, read_committed=False) == {tp: 0}
 
 
 def test_records_outside_transactions(client, make_topic, decided, batch):

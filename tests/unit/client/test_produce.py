@@ -1,6 +1,7 @@
 """The producer against a model of a partition leader: what it must keep is order, once each, whatever fails."""
 
 import struct
+import uuid
 from types import SimpleNamespace
 
 import pytest
@@ -94,6 +95,30 @@ def test_offsets_of_the_first_and_last_record_come_back(scripted):
     producer.send(C, batch(0, 1), transactional_id="x")
     assert producer.flush(5) == {A: Acknowledged(0, 4, 5), C: Acknowledged(0, 0, 1)}
     assert producer.flush(5) == {}
+
+
+def test_records_for_a_topic_that_is_another_one_now_are_refused_for_good(scripted):
+    """A batch for whatever topic has that name is sent again, as the metadata may be behind."""
+    old, new = uuid.UUID(int=1), uuid.UUID(int=2)
+
+    def refuses_old(request, node):
+        ids = request._ids.values()
+        code = 0 if set(ids) == {new} else ErrorCode.UNKNOWN_TOPIC_ID
+        part = SimpleNamespace(index=0, error_code=code, base_offset=0, error_message=None)
+        return SimpleNamespace(
+            responses=[SimpleNamespace(name="", topic_id=i, partition_responses=[part]) for i in ids]
+        )
+
+    client, producer = make(scripted, refuses_old)
+    shown = iter([old, old])
+    client.metadata.topic_id = lambda topic: next(shown, new)
+    producer.send(A, batch(0), transactional_id="x")
+    assert producer.flush(5) == {A: Acknowledged(0, 0, 1)}
+    assert client.metadata_requests
+    shown = iter([old] * 3)
+    producer.send(A, batch(1), transactional_id="x", topic_id=old)
+    with pytest.raises(UnknownTopicException, match="t-0: UNKNOWN_TOPIC_ID"):
+        producer.flush(5)
 
 
 def test_partitions_of_one_leader_share_a_request_up_to_max_request_size(scripted):

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 from kafka.protocol.consumer import FetchResponse as StockFetchResponse
 from kafka.protocol.producer import ProduceRequest
 from kio.schema.produce.v12.request import ProduceRequest as KioProduceRequest
+from kio.schema.produce.v13.request import ProduceRequest as KioProduceById
 from kio.schema.request_header.v2.header import RequestHeader as KioHeader
 from kio.serial import entity_reader
 
@@ -14,8 +15,8 @@ from sparkrelay.client.messages import FetchResponse
 from sparkrelay.client.produce_request import ProduceBatches, uvarint
 
 
-def ours(topics, transactional_id=None, version=12):
-    request = ProduceBatches(topics, transactional_id=transactional_id, timeout_ms=30_000)
+def ours(topics, transactional_id=None, version=12, ids=None):
+    request = ProduceBatches(topics, transactional_id=transactional_id, timeout_ms=30_000, ids=ids)
     request.API_VERSION = version
     request.with_header(77, "me")
     return request.encode_parts()
@@ -42,7 +43,9 @@ def test_what_was_added_by_request_is_not_added_by_writing():
     implicit = ProduceBatches(topics, transactional_id="x", timeout_ms=1)
     joined = ProduceBatches(topics, transactional_id="x", timeout_ms=1, joined=True)
     outside = ProduceBatches(topics, transactional_id=None, timeout_ms=1)
-    assert [(r._min_version, r._max_version) for r in (implicit, joined, outside)] == [(12, 12), (9, 11), (9, 12)]
+    by_id = ProduceBatches(topics, transactional_id="x", timeout_ms=1, ids={"t": uuid.UUID(int=1)})
+    requests = implicit, joined, outside, by_id
+    assert [(r._min_version, r._max_version) for r in requests] == [(12, 12), (9, 11), (9, 12), (12, 13)]
 
 
 names = st.text(st.sampled_from("abc.-_"), min_size=1, max_size=200)
@@ -62,6 +65,14 @@ def test_produce_requests_are_read_by_kio():
     assert (header.request_api_key, header.request_api_version, header.correlation_id) == (0, 12, 77)
     message, _ = entity_reader(KioProduceRequest)(raw, 4 + size)
     assert (message.transactional_id, message.acks) == ("tx", -1)
+    assert message.topic_data[0].partition_data[0].records == b"x" * 100
+
+
+def test_the_newest_produce_requests_name_topics_by_their_ids():
+    raw = b"".join(ours({"t": {3: b"x" * 100}}, "tx", 13, {"t": uuid.UUID(int=7)}))
+    _, size = entity_reader(KioHeader)(raw, 4)
+    message, _ = entity_reader(KioProduceById)(raw, 4 + size)
+    assert [topic.topic_id for topic in message.topic_data] == [uuid.UUID(int=7)]
     assert message.topic_data[0].partition_data[0].records == b"x" * 100
 
 

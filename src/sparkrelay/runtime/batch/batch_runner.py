@@ -30,6 +30,7 @@ from sparkrelay.errors import (
     StreamsException,
     TimeoutException,
     UnknownSchemaException,
+    UnknownTopicException,
 )
 from sparkrelay.runtime.batch.shown_rows import print_rows
 from sparkrelay.runtime.contract import fault_points
@@ -151,6 +152,7 @@ class BatchRunner:
         failing: FailingRecords | None = None,
         new_partitions: NewPartitions | None = None,
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] | None = None,
+        writes_by_id: Callable[[], bool] = lambda: False,
         passes_over_lost: bool = False,
         max_bytes: int = 0,
     ) -> None:
@@ -169,6 +171,7 @@ class BatchRunner:
             failing: finds records that make batches fail; None where such a batch ends the instance.
             new_partitions: asks brokers whether source topics have grown; None where none can.
             topic_ids: asks brokers for the ids of topics; None where none can be replaced.
+            writes_by_id: returns whether all brokers take records for a topic by its id.
             max_bytes: ``max.batch.bytes``; 0 for any number.
             passes_over_lost: True if a batch whose records are gone is to be chosen anew (``on.data.loss=continue``).
         """
@@ -184,6 +187,7 @@ class BatchRunner:
         self._failing = failing
         self._new_partitions = new_partitions
         self._topic_ids = topic_ids
+        self._writes_by_id = writes_by_id
         self._passes_over_lost = passes_over_lost
         self._max_bytes = max_bytes
         self._number = 0
@@ -254,7 +258,8 @@ class BatchRunner:
                 self._ask_for_partitions(sources)
                 self._run_waves(plans, work, partitions, outcome)
                 self._require_partitions(sources)
-                self._require_changelogs(work)
+                if not self._written_by_id(work):
+                    self._require_changelogs(work)
             if self._functions is not None and not any(report.error for report in outcome.reports):
                 for task, _ in work.values():
                     task.batch_fixed()
@@ -267,6 +272,11 @@ class BatchRunner:
             failed = error
         outcome.seconds["job"] = time.perf_counter() - started
         broken |= {report.task: report.error for report in outcome.reports if report.error is not None}
+        if any(isinstance(error, UnknownTopicException) for error in broken.values()):
+            try:
+                self._require_changelogs(work)
+            except SparkRelayError as error:
+                failed, broken = error, {}
         if failed is not None or broken:
             self._abort(work, outcome, failed, broken)
         elif work:
@@ -340,10 +350,15 @@ class BatchRunner:
         if grown := self._new_partitions.found(_PARTITIONS_SECONDS):
             raise grown_source(self._group_id, {topic: sources[topic] for topic in grown})
 
+    def _written_by_id(self, work: Mapping[TaskId, tuple[Task, Ranges]]) -> bool:
+        """Return whether brokers refuse what is meant for a changelog that was created again."""
+        joined = any(task.producer is not None and task.producer.joins_by_request for task, _ in work.values())
+        return not joined and self._writes_by_id()
+
     def _require_changelogs(self, work: Mapping[TaskId, tuple[Task, Ranges]]) -> None:
         """Make sure that the changelogs are still those that have the state of the tasks.
 
-        Asked once the batch has written its records: if the ids are the same, the records are in the old topics.
+        To be asked once the batch has written its records: if the ids are the same, the records are in the old topics.
 
         Raises:
             StreamsException: one was deleted and created again.

@@ -93,6 +93,7 @@ class TaskCommand:
         left_out: records that the batch goes on without, by partition and offset.
         describe: the changelog topics that are to say again what their stores hold.
         topic_ids: source topic -> the id of the topic that ``ranges`` and ``positions`` belong to, as far as known.
+        changelog_ids: changelog topic -> the id of the topic that has the state, as far as known.
         fixed: True if the batch takes all of its records, whatever their size.
     """
 
@@ -118,6 +119,7 @@ class TaskCommand:
     left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = field(default_factory=dict)
     describe: frozenset[str] = frozenset()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    changelog_ids: Mapping[str, str] = field(default_factory=dict)
     fixed: bool = False
 
     def topic_ids_of(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:

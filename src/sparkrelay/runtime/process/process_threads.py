@@ -15,7 +15,9 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.backoff import Backoff
+from sparkrelay.client.messages import ProduceRequest
 from sparkrelay.client.new_partitions import NewPartitions
+from sparkrelay.client.produce_request import BY_ID_VERSION
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
@@ -477,6 +479,7 @@ class ProcessThreads:
                 failing=failing,
                 new_partitions=NewPartitions(for_transactions),
                 topic_ids=batch_topics.ids,
+                writes_by_id=lambda: for_transactions.supports(ProduceRequest, BY_ID_VERSION),
                 max_bytes=config.max_batch_bytes,
                 passes_over_lost=config.on_data_loss == "continue",
             ),

@@ -545,6 +545,7 @@ class Task:
             left_out=self.attempt.left_out,
             describe=self.attempt.describe,
             topic_ids=self.position.topic_ids,
+            changelog_ids=self.own_changelog_ids,
             fixed=self.attempt.fixed,
         )
 

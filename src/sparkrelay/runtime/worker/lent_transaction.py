@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import uuid
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import SparkRelayError
@@ -41,6 +42,7 @@ class LentTransaction:
         self.oldest: dict[str, int] = {}
         #: Repartition topic -> the newest event time written to it, where that is gone by behind it.
         self.newest: dict[str, int] = {}
+        self._topic_ids = {topic: uuid.UUID(id_) for topic, id_ in command.changelog_ids.items()}
         producer.begin(command.transaction)
 
     def note_times(self, topic: str, timestamps: pa.Array) -> None:
@@ -80,7 +82,12 @@ class LentTransaction:
             compression=self._compression,
             max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
         ):
-            self._producer.send(partition, batch.data, transactional_id=lent.transactional_id)
+            self._producer.send(
+                partition,
+                batch.data,
+                transactional_id=lent.transactional_id,
+                topic_id=self._topic_ids.get(partition.topic),
+            )
             fault_points.reach("publish-after-send")
             sequence = next_sequence(sequence, batch.record_count)
         self.next_sequences[partition] = sequence

@@ -20,6 +20,7 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
     StreamsException,
     TimeoutException,
+    UnknownTopicException,
 )
 from sparkrelay.runtime.batch import batch_runner
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
@@ -610,6 +611,22 @@ def test_the_ids_of_changelogs_are_compared_once_the_records_are_written():
         jobs,
     )
     assert (asked, outcome.committed) == ([([COUNTS.topic], True)], [ONE])
+
+
+def test_brokers_that_refuse_what_is_for_another_topic_are_not_asked_for_ids():
+    transactions, asked = Transactions(), []
+
+    def run(jobs, work):
+        ids = lambda topics: asked.append(topics) or {COUNTS.topic: "new"}  # noqa: E731
+        runner = BatchRunner(jobs, transactions, "app", retries=2, topic_ids=ids, writes_by_id=lambda: True)
+        return runner.run(PreparedLegs(), work, {})
+
+    assert run(Jobs(), work_with_changelog()).committed == [ONE]
+    assert asked == []
+    refused = Jobs(reported=UnknownTopicException("producing 1 records to app-counts-changelog-0"))
+    with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
+        run(refused, work_with_changelog())
+    assert asked == [[COUNTS.topic]]
 
 
 def test_a_batch_whose_changelog_is_missing_runs_again():

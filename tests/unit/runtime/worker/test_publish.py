@@ -105,7 +105,7 @@ def test_a_task_whose_records_are_refused_says_so_and_the_others_go_on(spec, tmp
     monkeypatch.setattr(publish, "_PIECE_BYTES", 1)
     send = FileProducer.send
 
-    def refusing(self, tp, batch, *, transactional_id):
+    def refusing(self, tp, batch, *, transactional_id, topic_id):
         if transactional_id == "app-0_0":
             raise RecordTooLargeException("too large")
         send(self, tp, batch, transactional_id=transactional_id)
