@@ -28,25 +28,21 @@ from sparkrelay.errors import (
     StoreFullException,
     StoreOutOfStepException,
     StreamsException,
-    TimeoutException,
     UnknownSchemaException,
     UnknownTopicException,
 )
+from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.batch.shown_rows import print_rows
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
-from sparkrelay.runtime.tasks.replaced_topics import replaced_changelog
-from sparkrelay.runtime.topics.grown_sources import grown_source
-from sparkrelay.state.header import replaced_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from sparkrelay.client.new_partitions import NewPartitions
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.runtime.batch.batch_functions import BatchFunctions
     from sparkrelay.runtime.batch.failing_records import FailingRecords
@@ -68,8 +64,6 @@ SKIPPED_RECORDS: Final = "skipped-records"
 #: Who joins waits for it, and may not get a core. But a JVM that starts where others work takes 10 s, and to cancel it
 #: ends its workers: then the first batch would start anew.
 _LONGEST_PREWARM_SECONDS = 30.0
-#: A broker that is alive answers at once; the question was asked before the job.
-_PARTITIONS_SECONDS = 10.0
 #: A single reader gets half of the bytes: with all of them, the worker of a store alone would have 1.5 GB.
 _LEAST_READERS: Final = 2
 _NO_SOURCES: Final[Mapping[str, int]] = MappingProxyType({})
@@ -150,9 +144,7 @@ class BatchRunner:
         functions: BatchFunctions | None = None,
         skipped_records: Path | None = None,
         failing: FailingRecords | None = None,
-        new_partitions: NewPartitions | None = None,
-        topic_ids: Callable[[Collection[str]], Mapping[str, str]] | None = None,
-        writes_by_id: Callable[[], bool] = lambda: False,
+        checks: CommitChecks | None = None,
         passes_over_lost: bool = False,
         max_bytes: int = 0,
     ) -> None:
@@ -169,9 +161,7 @@ class BatchRunner:
             skipped_records: a directory of the process's host, of this stream thread alone, for records that are
                 skipped; None where none may be.
             failing: finds records that make batches fail; None where such a batch ends the instance.
-            new_partitions: asks brokers whether source topics have grown; None where none can.
-            topic_ids: asks brokers for the ids of topics; None where none can be replaced.
-            writes_by_id: returns whether all brokers take records for a topic by its id.
+            checks: of what must hold before a batch is committed; None where nothing can change.
             max_bytes: ``max.batch.bytes``; 0 for any number.
             passes_over_lost: True if a batch whose records are gone is to be chosen anew (``on.data.loss=continue``).
         """
@@ -185,9 +175,7 @@ class BatchRunner:
         # No former process had a directory of this name.
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
         self._failing = failing
-        self._new_partitions = new_partitions
-        self._topic_ids = topic_ids
-        self._writes_by_id = writes_by_id
+        self._checks = checks or CommitChecks(group_id)
         self._passes_over_lost = passes_over_lost
         self._max_bytes = max_bytes
         self._number = 0
@@ -255,11 +243,9 @@ class BatchRunner:
         broken: dict[TaskId, Exception] = {}
         try:
             if work:
-                self._ask_for_partitions(sources)
+                self._checks.begin(sources)
                 self._run_waves(plans, work, partitions, outcome)
-                self._require_partitions(sources)
-                if not self._written_by_id(work):
-                    self._require_changelogs(work)
+                self._checks.require([task for task, _ in work.values()], sources)
             if self._functions is not None and not any(report.error for report in outcome.reports):
                 for task, _ in work.values():
                     task.batch_fixed()
@@ -274,7 +260,7 @@ class BatchRunner:
         broken |= {report.task: report.error for report in outcome.reports if report.error is not None}
         if any(isinstance(error, UnknownTopicException) for error in broken.values()):
             try:
-                self._require_changelogs(work)
+                self._checks.require_changelogs([task for task, _ in work.values()])
             except SparkRelayError as error:
                 failed, broken = error, {}
         if failed is not None or broken:
@@ -328,52 +314,6 @@ class BatchRunner:
             else:
                 task.batch_intended(answer)
         return {id_: some for id_, some in work.items() if id_ not in outcome.reinitialize}
-
-    def _ask_for_partitions(self, sources: Mapping[str, int]) -> None:
-        """Have brokers look, while the job runs, for partitions that were not there when the work was shared out."""
-        if self._new_partitions is not None and sources:
-            self._new_partitions.ask(sources)
-
-    def _require_partitions(self, sources: Mapping[str, int]) -> None:
-        """Make sure that the keys of the batch are still where their state is.
-
-        The brokers were asked when all records of the batch had been written. So what a producer knew when it chose the
-        partition of one of them shows in an answer.
-
-        Raises:
-            StreamsException: a source topic has more partitions. Of its keys some come in other partitions now, which
-                tasks read that have no state of theirs.
-            TimeoutException: no broker says whether that is so.
-        """
-        if self._new_partitions is None or not sources:
-            return
-        if grown := self._new_partitions.found(_PARTITIONS_SECONDS):
-            raise grown_source(self._group_id, {topic: sources[topic] for topic in grown})
-
-    def _written_by_id(self, work: Mapping[TaskId, tuple[Task, Ranges]]) -> bool:
-        """Return whether brokers refuse what is meant for a changelog that was created again."""
-        joined = any(task.producer is not None and task.producer.joins_by_request for task, _ in work.values())
-        return not joined and self._writes_by_id()
-
-    def _require_changelogs(self, work: Mapping[TaskId, tuple[Task, Ranges]]) -> None:
-        """Make sure that the changelogs are still those that have the state of the tasks.
-
-        To be asked once the batch has written its records: if the ids are the same, the records are in the old topics.
-
-        Raises:
-            StreamsException: one was deleted and created again.
-            TimeoutException: one does not exist now; the next look for input waits for it.
-        """
-        known = {id_: task.own_changelog_ids for id_, (task, _) in work.items()}
-        topics = sorted({topic for ids in known.values() for topic in ids})
-        if self._topic_ids is None or not topics:
-            return
-        now = self._topic_ids(topics)
-        for id_, ids in known.items():
-            if replaced := replaced_topics(ids, now):
-                raise replaced_changelog(self._group_id, work[id_][0], replaced)
-        if missing := [topic for topic in topics if topic not in now]:
-            raise TimeoutException(f"changelog {', '.join(map(repr, missing))} does not exist now; it is waited for")
 
     def _run_waves(
         self,

@@ -23,6 +23,7 @@ from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
 from sparkrelay.runtime.batch.batch_runner import SKIPPED_RECORDS, BatchRunner
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
@@ -477,9 +478,12 @@ class ProcessThreads:
                 ),
                 skipped_records=self.slot.path / SKIPPED_RECORDS / str(number) if config.skips_records else None,
                 failing=failing,
-                new_partitions=NewPartitions(for_transactions),
-                topic_ids=batch_topics.ids,
-                writes_by_id=lambda: for_transactions.supports(ProduceRequest, BY_ID_VERSION),
+                checks=CommitChecks(
+                    config.application_id,
+                    new_partitions=NewPartitions(for_transactions),
+                    topic_ids=batch_topics.ids,
+                    writes_by_id=lambda: for_transactions.supports(ProduceRequest, BY_ID_VERSION),
+                ),
                 max_bytes=config.max_batch_bytes,
                 passes_over_lost=config.on_data_loss == "continue",
             ),

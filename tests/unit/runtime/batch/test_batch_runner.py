@@ -24,6 +24,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch import batch_runner
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.compile.prepared_legs import Wave
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
@@ -571,7 +572,7 @@ class GrownTopics:
 def test_a_batch_whose_source_topic_has_grown_is_not_committed():
     """Its rows may be of keys whose state another task has."""
     grown, transactions = GrownTopics({"orders"}), Transactions()
-    runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=grown)
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=CommitChecks("app", new_partitions=grown))
     with pytest.raises(StreamsException, match="source topic 'orders' has more partitions by now, not 2"):
         runner.run(PreparedLegs(), tasks(), {}, {"orders": 2})
     assert (grown.asked, transactions.committed, len(transactions.aborted)) == ([{"orders": 2}], [], 2)
@@ -590,14 +591,15 @@ def work_with_changelog(changelog=COUNTS):
 def with_ids(ids, work, jobs=None):
     """Run a batch while brokers have topics of those ids; return the outcome and the transactions."""
     transactions = Transactions()
-    runner = BatchRunner(jobs or Jobs(), transactions, "app", retries=2, topic_ids=ids)
+    runner = BatchRunner(jobs or Jobs(), transactions, "app", retries=2, checks=CommitChecks("app", topic_ids=ids))
     return runner.run(PreparedLegs(), work, {}), transactions
 
 
 def test_a_batch_is_not_committed_to_a_changelog_that_was_created_again():
     """The new topic would be taken for a copy of the old one, though it lacks what was written before."""
     transactions = Transactions()
-    runner = BatchRunner(Jobs(), transactions, "app", retries=2, topic_ids=lambda topics: dict.fromkeys(topics, "new"))
+    checks = CommitChecks("app", topic_ids=lambda topics: dict.fromkeys(topics, "new"))
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=checks)
     with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
         runner.run(PreparedLegs(), work_with_changelog(), {})
     assert (transactions.committed, transactions.aborted) == ([], ["app-0_0"])
@@ -618,7 +620,8 @@ def test_brokers_that_refuse_what_is_for_another_topic_are_not_asked_for_ids():
 
     def run(jobs, work):
         ids = lambda topics: asked.append(topics) or {COUNTS.topic: "new"}  # noqa: E731
-        runner = BatchRunner(jobs, transactions, "app", retries=2, topic_ids=ids, writes_by_id=lambda: True)
+        checks = CommitChecks("app", topic_ids=ids, writes_by_id=lambda: True)
+        runner = BatchRunner(jobs, transactions, "app", retries=2, checks=checks)
         return runner.run(PreparedLegs(), work, {})
 
     assert run(Jobs(), work_with_changelog()).committed == [ONE]
@@ -647,14 +650,15 @@ def test_tasks_whose_changelogs_have_no_known_id_are_not_asked_about():
 
 def test_a_batch_runs_again_if_no_broker_says_whether_topics_have_grown():
     transactions = Transactions()
-    runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=GrownTopics(TimeoutException("silent")))
+    checks = CommitChecks("app", new_partitions=GrownTopics(TimeoutException("silent")))
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=checks)
     outcome = runner.run(PreparedLegs(), tasks(), {}, {"orders": 2})
     assert (set(outcome.again), transactions.committed) == ({ONE, OTHER}, [])
 
 
 def test_nobody_is_asked_for_tasks_without_state():
     grown, transactions = GrownTopics(AssertionError("asked")), Transactions()
-    runner = BatchRunner(Jobs(), transactions, "app", retries=2, new_partitions=grown)
+    runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=CommitChecks("app", new_partitions=grown))
     outcome = runner.run(PreparedLegs(), tasks(), {}, {})
     assert (len(outcome.committed), grown.asked) == (2, [])
 
