@@ -276,11 +276,18 @@ class Run:
         for part in parts:
             if self._over:
                 return
-            self._run(part, shown_at_once=shown_at_once)
+            began, start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
+            try:
+                self._run(part, began, start, shown_at_once=shown_at_once)
+            except (OSError, subprocess.SubprocessError) as error:
+                # A full disk, say. A part without a result must not look like one that passed.
+                result = Result(part.name, f"failed: {error}", round(time.monotonic() - start, 1), {}, "", began)
+                self.results[part.name] = result
+                with self._lock:
+                    print(f"=== {result}", flush=True)
 
-    def _run(self, part: Part, *, shown_at_once: bool) -> None:
+    def _run(self, part: Part, began: str, start: float, *, shown_at_once: bool) -> None:
         file = result_file(part.name, quick=self._quick)
-        began, start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
         file.parent.mkdir(parents=True, exist_ok=True)
         for old in (file, file.with_suffix(".xml"), file.with_suffix(".log")):
             old.unlink(missing_ok=True)

@@ -1,5 +1,7 @@
 """The parts of the suite: together they hold every test, and each leaves a result that a later run can trust."""
 
+import errno
+import os
 import subprocess
 from pathlib import Path
 
@@ -104,6 +106,22 @@ def test_a_part_that_takes_too_long_has_failed(project, monkeypatch, tmp_path):
     monkeypatch.setattr(parts, "LIMIT_SECONDS", 3)
     assert parts.main(["good"]) == 1
     assert project("good").outcome == "failed: it took more than 0:03"
+
+
+def test_a_part_whose_result_cannot_be_kept_has_failed_and_the_next_one_runs(project, monkeypatch, capfd):
+    write = Result.write
+
+    def full(result, file):
+        if result.part == "good":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(result, file)
+
+    monkeypatch.setattr(Result, "write", full)
+    assert parts.main(["good", "bad"]) == 1
+    assert project("good") is None
+    assert project("bad").outcome == "failed: exit 1"
+    assert "good                 failed: [Errno 28] No space left on device" in capfd.readouterr().out
+    assert parts.main(["good"]) == 1
 
 
 def test_a_part_that_is_named_and_cannot_run_has_failed(project):
