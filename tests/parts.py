@@ -8,7 +8,8 @@
     python -m tests.parts --costs          a table of what each part took, for CONTRIBUTING.md
 
 A run continues where an earlier one was interrupted: a part that passed on the same files is not run again, unless
-it is named. Results are in `artifacts/parts`, and logs of failed tests in `artifacts/failed` (`tests/evidence.py`).
+it is named. If files change while a part runs, its result counts for no files. Results are in `artifacts/parts`, and
+logs of failed tests in `artifacts/failed` (`tests/evidence.py`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ LIMIT_SECONDS = 3600
 
 #: pytest's exit status where nothing was selected.
 NO_TESTS = 5
+
+#: In place of a digest, where files changed while a part ran: such a result is good for no files.
+CHANGED = "changed"
 
 #: How long an interrupted part may take to end its brokers and sessions.
 GRACE_SECONDS = 60
@@ -193,7 +197,7 @@ class Result:
     seconds: float
     #: How many tests had which outcome; nothing for a target of the Makefile.
     tests: Mapping[str, int]
-    #: The files that were tested: see :func:`files_digest`.
+    #: The files that were tested, by :func:`files_digest`; or CHANGED.
     files: str
     began: str
 
@@ -291,14 +295,18 @@ class Run:
         file.parent.mkdir(parents=True, exist_ok=True)
         for old in (file, file.with_suffix(".xml"), file.with_suffix(".log")):
             old.unlink(missing_ok=True)
+        files = self._files
         if part.needs and shutil.which(part.needs) is None:
             outcome = f"left out: there is no {part.needs}"
         else:
             with self._lock:
                 print(f"=== {part.name}: {part.what}", flush=True)
+            files = files_digest()
             outcome = self._ended(part, file.with_suffix(".log"), shown_at_once=shown_at_once)
+            if files_digest() != files:
+                files = CHANGED
         seconds, tests = round(time.monotonic() - start, 1), counts(file.with_suffix(".xml"))
-        result = Result(part.name, outcome, seconds, tests, self._files, began)
+        result = Result(part.name, outcome, seconds, tests, files, began)
         self.results[part.name] = result
         if not self._over:
             result.write(file)

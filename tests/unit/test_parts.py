@@ -101,6 +101,21 @@ def test_a_part_that_passed_is_not_run_again_until_a_file_changes(project, tmp_p
     assert "=== good: passes" in capfd.readouterr().out, "who names it means it"
 
 
+def test_a_part_during_which_a_file_changed_is_run_again(project, tmp_path, capfd):
+    new = tmp_path / "new.py"
+    (tmp_path / "tests" / "test_good.py").write_text(f"def test_it(): open({str(new)!r}, 'w').close()\n")
+    parts.main([])
+    assert project("good").outcome == "passed"
+    assert project("bad").files == files_digest(tmp_path), "it began after the change"
+    capfd.readouterr()
+    for _ in range(2):
+        parts.main([])
+    assert capfd.readouterr().out.count("=== good: passes") == 1, "once more, on files that stay"
+    new.unlink()
+    parts.main([])
+    assert "=== good: passes" in capfd.readouterr().out
+
+
 def test_a_part_that_takes_too_long_has_failed(project, monkeypatch, tmp_path):
     (tmp_path / "tests" / "test_good.py").write_text("import time\ndef test_it(): time.sleep(300)\n")
     monkeypatch.setattr(parts, "LIMIT_SECONDS", 3)
