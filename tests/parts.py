@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,9 @@ LIMIT_SECONDS = 3600
 
 #: pytest's exit status where nothing was selected.
 NO_TESTS = 5
+
+#: How a part ended that was ended from outside. No result of it is kept.
+INTERRUPTED = "interrupted"
 
 #: In place of a digest, where files changed while a part ran: such a result is good for no files.
 CHANGED = "changed"
@@ -317,7 +321,9 @@ class Run:
 
     def _ended(self, part: Part, log: Path, *, shown_at_once: bool) -> str:
         environment = {**os.environ, **({} if self._quick else part.environment)}
-        with log.open("wb") as output:
+        with log.open("wb") as output, self._lock:
+            if self._over:
+                return INTERRUPTED
             process = subprocess.Popen(
                 part.command(quick=self._quick),
                 cwd=ROOT,
@@ -326,7 +332,6 @@ class Run:
                 stdout=None if shown_at_once else output,
                 stderr=None if shown_at_once else subprocess.STDOUT,
             )
-        with self._lock:
             self._processes.add(process)
         try:
             status = process.wait(LIMIT_SECONDS)
@@ -336,13 +341,15 @@ class Run:
         finally:
             with self._lock:
                 self._processes.discard(process)
+        if self._over:
+            return INTERRUPTED
         passed = status == 0 or (part.may_be_empty and status == NO_TESTS)
         return "passed" if passed else f"failed: exit {status}"
 
     def interrupt(self) -> None:
         """End what runs, as Ctrl-C does; no further part begins."""
-        self._over = True
         with self._lock:
+            self._over = True
             running = list(self._processes)
         for process in running:
             _end(process)
@@ -376,16 +383,14 @@ def run(names: Sequence[str], *, quick: bool, files: Sequence[str] = ()) -> int:
                 running.results[part.name] = before
         lanes = [[part for part in PARTS if part.name not in running.results]]
     signal.signal(signal.SIGTERM, _raise)
-    threads = [
-        threading.Thread(target=running.lane, args=(lane,), kwargs={"shown_at_once": len(lanes) == 1}) for lane in lanes
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        running.interrupt()
+    # Not threads that are joined: in Python 3.11 a join that Ctrl-C ends takes the thread for ended, too.
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        try:
+            ends = [pool.submit(running.lane, lane, shown_at_once=len(lanes) == 1) for lane in lanes]
+            for end in ends:
+                end.result()
+        except KeyboardInterrupt:
+            running.interrupt()
     print("\n".join(["", *map(str, running.results.values())]), flush=True)
     # Who names a part means it: there, to be left out is to fail.
     good = ("passed",) if names else ("passed", "left out")

@@ -3,12 +3,14 @@
 import errno
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 import yaml
 from tests import parts
 from tests.parts import PARTS, QUICK, Part, Result, counts, files_digest, holder, result_file
+from tests.waiting import LONG
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -137,6 +139,20 @@ def test_a_part_whose_result_cannot_be_kept_has_failed_and_the_next_one_runs(pro
     assert project("bad").outcome == "failed: exit 1"
     assert "good                 failed: [Errno 28] No space left on device" in capfd.readouterr().out
     assert parts.main(["good"]) == 1
+
+
+def test_an_interrupted_part_says_so_and_leaves_no_result(project, tmp_path, wait_until):
+    began = tmp_path / "artifacts" / "began"
+    script = f"import time\ndef test_it():\n    open({str(began)!r}, 'w').close()\n    time.sleep(300)\n"
+    (tmp_path / "tests" / "test_good.py").write_text(script)
+    running = parts.Run(quick=False)
+    lane = threading.Thread(target=running.lane, args=(parts.PARTS,), kwargs={"shown_at_once": False})
+    lane.start()
+    wait_until(began.exists, "the test does not begin")
+    running.interrupt()
+    lane.join(LONG)
+    assert {name: result.outcome for name, result in running.results.items()} == {"good": "interrupted"}
+    assert project("good") is None
 
 
 def test_a_part_that_is_named_and_cannot_run_has_failed(project):
