@@ -73,7 +73,7 @@ def write_passed(passed: collections.Counter[str], file: Path = PASSED) -> None:
 def run(tests: Iterable[str], *, repeats: int, loops: int, seed: int) -> int:
     """Run the tests; return the exit status."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    passed, failed = read_passed(), collections.Counter()
+    passed, failed, ran = read_passed(), collections.Counter(), 0
     with busy_loops(loops):
         for number in range(repeats):
             order, report, began = str(seed + number), FOLDER / "last.xml", time.monotonic()
@@ -87,11 +87,14 @@ def run(tests: Iterable[str], *, repeats: int, loops: int, seed: int) -> int:
                 return status or 1
             for name, good in outcomes(report):
                 (passed if good else failed)[name] += 1
+                ran += 1
             write_passed(passed)
             print(f"=== exit {status} after {duration(time.monotonic() - began)}", flush=True)
     for name, count in failed.items():
         print(f"failed {count} of {repeats} times: {name}")
-    return 1 if failed else 0
+    if not ran:
+        print("No test ran: is the path right, and is not every test marked `long`?")
+    return 1 if failed or not ran else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--loops", type=int, default=2, help="how many busy loops run beside the tests")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30), help="of the first order")
     chosen = parser.parse_args(arguments)
+    if chosen.repeats < 1:
+        parser.error(f"--repeats {chosen.repeats}: once is the least")
     if not (tests := chosen.tests):
         change = change_since(ROOT, None)
         tests = sorted(path for path in change.changed - change.deleted if is_test(path))

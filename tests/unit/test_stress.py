@@ -66,6 +66,44 @@ def test_counts_survive(tmp_path):
     assert stress.read_passed(file) == counted
 
 
+@pytest.fixture
+def stressed(tmp_path, monkeypatch):
+    """`stressed(source, *options)` returns the exit status of a run of one test file."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
+    monkeypatch.setattr(stress, "ROOT", tmp_path)
+    monkeypatch.setattr(stress, "FOLDER", tmp_path / "artifacts")
+    monkeypatch.setattr(stress, "WITH_SPARK", ("-p", "no:cacheprovider"))
+    monkeypatch.setattr(stress, "read_passed", collections.Counter)
+    monkeypatch.setattr(stress, "write_passed", lambda passed: None)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run(source, *options):
+        (tmp_path / "test_it.py").write_text(source)
+        return stress.main(["--loops", "0", "--repeats", "2", *options])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "status", "said"),
+    [
+        ("def test(): pass", "test_it.py", 0, "repeat 2 of 2"),
+        ("def test(): assert False", "test_it.py", 1, "failed 2 of 2 times: test_it::test"),
+        ("def test(): pass", "test_other.py", 1, "No test ran"),
+        ("import pytest\n@pytest.mark.long\ndef test(): pass", "test_it.py", 1, "No test ran"),
+    ],
+)
+def test_a_run_fails_where_a_test_fails_and_where_none_ran(source, file, status, said, stressed, capfd):
+    assert stressed(source, file) == status
+    assert said in capfd.readouterr().out
+
+
+def test_no_repeat_is_refused(stressed, capfd):
+    with pytest.raises(SystemExit):
+        stressed("def test(): pass", "--repeats", "0", "test_it.py")
+    assert "--repeats 0" in capfd.readouterr().err
+
+
 def test_loops_are_busy_and_end(tmp_path, monkeypatch, wait_until):
     monkeypatch.setattr(stress, "FOLDER", tmp_path)
     monkeypatch.setattr(stress, "_BUSY", f"import time\nwhile True: time.sleep(1) # {tmp_path}")
