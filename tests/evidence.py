@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,11 @@ class Evidence:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
-        """Remember where the logs end as the test begins. Real instances report their steps; unit tests need none."""
+        """Remember where the logs end as the test begins. Real instances report their steps; unit tests need none.
+
+        What an earlier run left of this test is removed: it would look like a part of this run's failure.
+        """
+        shutil.rmtree(self._folder / folder_name(item.nodeid), ignore_errors=True)
         self._begins = {log: log.stat().st_size for log in _logs()}
         ours = logging.getLogger("sparkrelay")
         before = ours.level

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from tests.evidence import SHOWN_LINES, folder_name, shortened
 
 CONFTEST = """
@@ -48,18 +49,28 @@ def test_fails_in_its_own_way():
 """
 
 
-def test_a_failure_names_the_folder_of_its_own_logs(tmp_path, project_root):
+@pytest.fixture
+def run_tests(tmp_path, project_root):
+    """`run_tests(source)` runs a test file and returns how its process ended."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_sample.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = integration")
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(project_root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def run(source):
+        (tmp_path / "test_sample.py").write_text(source)
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(project_root), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_failure_names_the_folder_of_its_own_logs(tmp_path, run_tests):
+    run = run_tests(TESTS)
     assert run.returncode == 1, run.stdout + run.stderr
     kept = tmp_path / "kept"
     assert sorted(p.name for p in kept.iterdir()) == [
@@ -76,6 +87,20 @@ def test_a_failure_names_the_folder_of_its_own_logs(tmp_path, project_root):
     assert run.stdout.count("printed\n") <= SHOWN_LINES + 1, "the terminal shows the end"
     second = kept / "test_sample.py-test_fails_in_its_own_way"
     assert [path.read_text() for path in second.glob("0*.log")] == ["new"]
+
+
+def test_what_an_earlier_run_left_of_a_test_is_removed(tmp_path, run_tests):
+    other = tmp_path / "kept" / "test_sample.py-test_other" / "failure.txt"
+    other.parent.mkdir(parents=True)
+    other.write_text("of a test that is not run")
+    folder = tmp_path / "kept" / "test_sample.py-test_it"
+    run_tests("def test_it(tmp_path):\n    (tmp_path / 'first.log').write_text('x')\n    assert 0")
+    assert [path.name.partition("-")[0] for path in sorted(folder.iterdir())] == ["00", "failure.txt"]
+    assert run_tests("def test_it(): assert 0").returncode == 1
+    assert [path.name for path in folder.iterdir()] == ["failure.txt"]
+    assert run_tests("def test_it(): pass").returncode == 0
+    assert not folder.exists()
+    assert other.exists()
 
 
 def test_a_folder_has_the_name_of_its_test():
