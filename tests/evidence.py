@@ -81,7 +81,9 @@ class Evidence:
 
     def _keep(self, item, report) -> Path | None:
         parts = {f"{name.lower().replace(' ', '-')}.txt": text.encode() for name, text in report.sections if text}
-        parts["failure.txt"] = report.longreprtext.encode()
+        # The end of a fixture may fail after the test has: each has a file of its own.
+        name = "failure.txt" if report.when == "call" else f"failure-in-{report.when}.txt"
+        parts[name] = report.longreprtext.encode()
         own = getattr(item, "funcargs", {}).get("tmp_path")
         for number, log in enumerate(_logs(own)):
             if new := _read(log, self._begins.get(log, 0)):

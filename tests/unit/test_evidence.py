@@ -103,6 +103,14 @@ def test_what_an_earlier_run_left_of_a_test_is_removed(tmp_path, run_tests):
     assert other.exists()
 
 
+def test_a_fixture_that_fails_in_its_end_hides_no_failure(tmp_path, run_tests):
+    source = "@pytest.fixture\ndef own():\n    yield\n    assert 0, 'the end'"
+    run_tests(f"import pytest\n{source}\ndef test_it(own): assert 0, 'the reason'")
+    folder = tmp_path / "kept" / "test_sample.py-test_it"
+    assert "the reason" in (folder / "failure.txt").read_text()
+    assert "the end" in (folder / "failure-in-teardown.txt").read_text()
+
+
 def test_a_folder_has_the_name_of_its_test():
     name = folder_name("tests/chaos/test_broker.py::test_goes[kill-a b/ü]")
     assert name == "chaos-test_broker.py-test_goes-kill-a-b-ü"
