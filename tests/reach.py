@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import PurePosixPath
 
 from tests import mentions
@@ -90,7 +90,7 @@ class Graph:
         """Link a file of tests, or of fixtures, to every conftest.py above it, and to the fixtures that it names."""
         files = [f"{folder}/conftest.py" for folder in PurePosixPath(path).parents]
         for file in (each for each in files if each in self._texts):
-            fixtures = mentions.fixtures(self._texts[file]())
+            fixtures = self._parsed(file, mentions.fixtures)
             if file == path:
                 every = {part for part, always in fixtures.values() if always}
                 hooks = {part for part in self._mentions(path) if part.startswith("pytest_")}
@@ -122,21 +122,27 @@ class Graph:
     def _mentions(self, path):
         if not path.endswith((".py", ".md", ".ipynb", ".py.template")):
             return {}
-        text = self._texts[path]()
         if not path.endswith(".py"):
-            return mentions.of_page(path, text)
+            return self._parsed(path, partial(mentions.of_page, path))
         module = self._names.get(path, "")
         package = module if path.endswith("/__init__.py") else module.rpartition(".")[0]
-        try:
-            return mentions.of_python(text, package, types=self._types)
-        except SyntaxError as error:
-            error.filename = path
-            raise
+        return self._parsed(path, partial(mentions.of_python, package=package, types=self._types))
 
     @cache  # noqa: B019
     def _exports(self, path):
         """Return what a package offers of others: name -> (module, name)."""
-        return mentions.exports(self._texts[path](), self._names[path], self._modules)
+        return self._parsed(path, partial(mentions.exports, package=self._names[path], modules=self._modules))
+
+    def _parsed(self, path, parse):
+        """Return what `parse` makes of a file's text; raise a SyntaxError that names the file where it cannot."""
+        try:
+            return parse(self._texts[path]())
+        except SyntaxError as error:
+            error.filename = path
+            raise
+        except ValueError as error:
+            # Its text is no UTF-8, or a notebook is no JSON.
+            raise SyntaxError(str(error), (path, getattr(error, "lineno", 1), None, None)) from error
 
     # --- What a part of a file reaches.
 

@@ -117,7 +117,7 @@ def main(words: list[str] | None = None, root: Path = ROOT) -> None:
     except subprocess.CalledProcessError as error:
         parser.error(error.stderr.strip())
     except SyntaxError as error:
-        parser.error(f"{error.filename}:{error.lineno}: {error.msg}")
+        parser.error(f"{error.filename}:{error.lineno or 1}: {error.msg}")
     if everything:
         print(everything, file=sys.stderr)
         print("everything")

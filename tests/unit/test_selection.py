@@ -444,11 +444,23 @@ def test_an_unknown_base_is_refused(clone, capsys):
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_python_is_named(clone, capsys):
-    clone.write(LAZY, "class Lazy:")
+@pytest.mark.parametrize(
+    ("path", "content", "line"),
+    [
+        (LAZY, b"class Lazy:", 1),
+        ("src/sparkrelay/parts/__init__.py", b"\n\ndef x(:", 3),
+        ("tests/conftest.py", b"\ndef x(:", 2),
+        (LAZY, b"NAME = '\xff'", 1),
+        (LAZY, b"\0", 1),
+        ("docs/notebook.ipynb", b'{"cells":\n', 2),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(path, content, line, clone, capsys):
+    clone.write(path, "")
+    (clone.root / path).write_bytes(content)
     with pytest.raises(SystemExit):
         main(["--base", "HEAD"], clone.root)
-    assert f"{LAZY}:1: " in capsys.readouterr().err
+    assert f"{path}:{line}: " in capsys.readouterr().err
 
 
 # --- This repository.
