@@ -49,11 +49,11 @@ test: venv $(ARCHIVES)  ## what must pass before a change lands: a quarter of an
 test-all: venv $(ARCHIVES)  ## every test, hours, part by part; continues after an interruption (PARTS="units driver" for some)
 	$(BIN)/python -m tests.parts $(PARTS)
 
-test-changed: check $(ARCHIVES)  ## the tests of `make test` that a change can reach (BASE=REV; else since the upstream, or HEAD~1)
+test-changed: check $(ARCHIVES)  ## the tests of `make test` that a change can reach (BASE=REV; else since the upstream, or origin's branch)
 	@selected="$$($(BIN)/python -m tests.selection $(BASE:%=--base %))" || exit; \
 	case "$$selected" in \
 	everything) $(BIN)/python -m tests.parts --quick;; \
-	"") echo "no test can reach this change";; \
+	"") ;; \
 	*) $(BIN)/python -m tests.parts --files $$selected;; \
 	esac
 

@@ -2,8 +2,8 @@
 
 It prints the test files, one a line, or `everything` where all must run; nothing where no test can see the change. The
 change is what differs between the merge base of HEAD with `--base` and the working tree, with files that git does not
-know yet. Without `--base` it is the upstream branch, or HEAD~1 where there is none. `--list` prints beside each test
-file how it reaches the change.
+know yet. Without `--base` it is the upstream branch; where there is none, the branch that origin's HEAD names, or else
+HEAD~1. `--list` prints beside each test file how it reaches the change.
 
 A test file reaches what it imports, what it names in strings (modules, scripts that it starts, files, folders), and
 the fixtures that it asks for; and these reach what they import and name (`tests/reach.py`). A page of docs/ reaches
@@ -18,6 +18,7 @@ what its scripts import. Not followed, on purpose:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tomllib
@@ -51,11 +52,13 @@ class Change(NamedTuple):
         texts: path -> what reads it, of all files there are, and of deleted ones as they were.
         changed: paths of what differs.
         deleted: those of them that are gone.
+        base: since which revision.
     """
 
     texts: dict
     changed: frozenset[str]
     deleted: frozenset[str] = frozenset()
+    base: str = ""
 
 
 def select(change: Change) -> Selection:
@@ -91,11 +94,12 @@ def change_since(root: Path, base: str | None) -> Change:
     def listed(*words):
         return {path for path in git(*words, "-z").split("\0") if path}
 
-    if base is None:
-        try:
-            base = git("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}").strip()
-        except subprocess.CalledProcessError:
-            base = "HEAD~1"
+    # A branch of several commits that has no upstream yet is more than its last commit.
+    for name in ("@{upstream}", "origin/HEAD") if base is None else ():
+        with contextlib.suppress(subprocess.CalledProcessError):
+            base = git("rev-parse", "--abbrev-ref", "--symbolic-full-name", name).strip()
+            break
+    base = base or "HEAD~1"
     start = git("merge-base", "HEAD", base).strip()
     unknown = listed("ls-files", "--others", "--exclude-standard")
     changed = listed("diff", "--name-only", "--no-renames", start) | unknown
@@ -103,31 +107,36 @@ def change_since(root: Path, base: str | None) -> Change:
     deleted = changed - there
     texts = {path: partial((root / path).read_text, encoding="utf-8") for path in there}
     texts |= {path: partial(git, "show", f"{start}:{path}") for path in deleted}
-    return Change(texts, frozenset(changed), frozenset(deleted))
+    return Change(texts, frozenset(changed), frozenset(deleted), base)
 
 
 def main(words: list[str] | None = None, root: Path = ROOT) -> None:
-    """Print the selection; why everything must run, and what `make test` would not run, goes to standard error."""
+    """Print the selection; what it is since, and why it is everything or nothing, goes to standard error."""
     parser = argparse.ArgumentParser(prog="python -m tests.selection", description=__doc__.partition("\n")[0])
-    parser.add_argument("--base", metavar="REV", help="since where it forked off this; else the upstream, or HEAD~1")
+    parser.add_argument("--base", metavar="REV", help="since where it forked off this; else the upstream")
     parser.add_argument("--list", action="store_true", help="say how each test file reaches the change")
     options = parser.parse_args(words)
     try:
-        tests, everything = select(change_since(root, options.base))
+        change = change_since(root, options.base)
+        tests, everything = select(change)
     except subprocess.CalledProcessError as error:
         parser.error(error.stderr.strip())
     except SyntaxError as error:
         parser.error(f"{error.filename}:{error.lineno or 1}: {error.msg}")
+    count = len(change.changed)
+    print(f"{count or 'no'} file{'s differ' if count > 1 else ' differs'} from {change.base}", file=sys.stderr)
     if everything:
         print(everything, file=sys.stderr)
         print("everything")
         return
     run = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
-    for test, way in tests.items():
-        if not test.startswith(tuple(f"{folder}/" for folder in run)):
-            print(f"{test} is reached too, and has a target of its own", file=sys.stderr)
-        else:
-            print(f"{test}: {' > '.join(way)}" if options.list else test)
+    ours = [test for test in tests if test.startswith(tuple(f"{folder}/" for folder in run))]
+    for test in ours:
+        print(f"{test}: {' > '.join(tests[test])}" if options.list else test)
+    for test in sorted(tests.keys() - set(ours)):
+        print(f"{test} is reached, and has a target of its own", file=sys.stderr)
+    if change.changed and not ours:
+        print("no test of `make test` can reach the change", file=sys.stderr)
 
 
 if __name__ == "__main__":

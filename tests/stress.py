@@ -110,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (tests := chosen.tests):
         change = change_since(ROOT, None)
         tests = sorted(path for path in change.changed - change.deleted if is_test(path))
-    if not tests:
-        parser.error("no test file has changed: name some")
+        if not tests:
+            parser.error(f"no test file differs from {change.base}: name some")
     return run(tests, repeats=chosen.repeats, loops=chosen.loops, seed=chosen.seed)
 
 

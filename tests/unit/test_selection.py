@@ -403,15 +403,22 @@ def test_what_the_base_has_changed_since_does_not_count(clone):
     assert change_since(clone.root, "main").changed == {LAZY}
 
 
-def test_the_base_is_the_upstream_or_the_commit_before(clone):
+def test_the_base_is_the_upstream_or_origins_branch_or_the_commit_before(clone):
     for text in ("class Lazy: 1", "class Lazy: 2"):
         clone.write(LAZY, text)
         clone.write(LOW, text.replace("1", "2"))
         clone.commit()
     assert change_since(clone.root, None).changed == {LAZY}
-    clone.git("branch", "shared", "HEAD~2")
+    clone.git("update-ref", "refs/remotes/origin/trunk", "HEAD~2")
+    clone.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+    for words in (("switch", "--quiet", "--create", "mine"), ("switch", "--quiet", "--detach"), ("switch", "main")):
+        clone.git(*words)
+        assert change_since(clone.root, None).changed == {LAZY, LOW}, "not the last commit alone"
+        assert change_since(clone.root, None).base == "origin/trunk"
+    clone.git("branch", "shared", "HEAD~1")
     clone.git("branch", "--set-upstream-to=shared")
-    assert change_since(clone.root, None).changed == {LAZY, LOW}
+    assert change_since(clone.root, None).changed == {LAZY}
+    assert change_since(clone.root, None).base == "shared"
 
 
 def test_the_command_prints_the_files_that_make_test_runs(clone, capsys):
@@ -435,7 +442,15 @@ def test_the_command_says_why_everything_must_run(clone, capsys):
 
 def test_the_command_prints_nothing_where_nothing_differs(clone, capsys):
     main(["--base", "HEAD"], clone.root)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "no file differs from HEAD\n")
+
+
+def test_the_command_says_where_no_test_reaches_the_change(clone, capsys):
+    clone.write("bench/alone.py", "")
+    main(["--base", "HEAD"], clone.root)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "1 file differs from HEAD\nno test of `make test` can reach the change\n"
 
 
 def test_an_unknown_base_is_refused(clone, capsys):
