@@ -1,5 +1,6 @@
 """The permissions that an instance needs, as commands."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from sparkrelay.doctor.access import needed_access, permitted
@@ -10,7 +11,10 @@ def test_the_page_for_operators_lists_just_these_commands():
     commands = [access.command("User:delays", "HOST:PORT") for access in needed]
     page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text().replace(" \\\n    ", " ")
     listed = [line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ kafka-acls.sh")]
-    assert listed == commands
+    *of_instances, of_reset = listed
+    assert of_instances == commands
+    group = next(access for access in needed if access.kind == "group")
+    assert of_reset == replace(group, operations=("DELETE",)).command("User:delays", "HOST:PORT")
 
 
 def test_operations_of_an_answer():
