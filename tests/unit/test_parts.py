@@ -86,6 +86,13 @@ def test_each_part_leaves_its_result(project, capfd):
     assert "2 failed" not in capfd.readouterr().out
 
 
+def test_two_runs_at_once_would_remove_each_others_results(project):
+    with parts.alone(), pytest.raises(SystemExit, match="another run of tests.parts uses"):
+        parts.main(["good"])
+    assert project("good") is None
+    assert parts.main(["good"]) == 0
+
+
 def test_a_part_that_passed_is_not_run_again_until_a_file_changes(project, tmp_path, capfd):
     parts.main([])
     first = project("good")

@@ -113,7 +113,7 @@ def slots(monkeypatch):
 
 
 @pytest.fixture
-def watch(slots):
+def watch(slots, wait_until):
     """`watch(executors)` makes the processes; what failed stands in `watch.failures`. All watches end with the test."""
     made = []
 
@@ -146,6 +146,9 @@ def watch(slots):
     slots.gate.set()
     for each in made:
         each.stop()
+        if each._watch.ident is not None:
+            # Real processes have threads, which say when they end.
+            wait_until(lambda each=each: each.tidy() and not each._watch.is_alive(), "the watch still runs")
 
 
 def started(watch, *there):
