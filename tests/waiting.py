@@ -1,5 +1,6 @@
 """Waiting for conditions: one limit for all, so long that only what never happens reaches it."""
 
+import shutil
 import time
 from contextlib import contextmanager
 
@@ -23,6 +24,19 @@ def wait_until(condition, complaint, timeout_s=LONG, *, between=None):
             time.sleep(min(0.02 + waited / 20, 0.1))
         else:
             between()
+
+
+def remove_folder(path):
+    """Remove a folder of an instance that has stopped.
+
+    A worker whose job was cancelled, as a restore is by a stop, may write to the state there for a moment.
+    """
+
+    def gone():
+        shutil.rmtree(path, ignore_errors=True)
+        return not path.exists()
+
+    wait_until(gone, f"{path} is still written to")
 
 
 def collect(poll, enough, complaint, timeout_s=LONG):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests import evidence
 from tests.short_spark import SHORT_LIVED
-from tests.waiting import LONG, wait_until
+from tests.waiting import LONG, remove_folder, wait_until
 
 from sparkrelay.demo.children import session_members
 
@@ -203,7 +203,7 @@ class Succession:
         doomed.ask("start")
         doomed.wait_for_death(f"at {point}, {doomed.name}")
         if with_state:
-            shutil.rmtree(self.state)
+            remove_folder(self.state)
 
     def last(self):
         """Start the next one, which does not die, and return it."""

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from pyspark.sql import functions as F
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import IncompatibleTopologyException
@@ -36,7 +36,7 @@ def ran_before(instance, topics, produce, wait_for_table):
 
 def test_another_aggregate_over_the_same_store_is_refused(ran_before, topics, instance, produce, fails_with, tmp_path):
     """The proof on a real broker; tests/integration/testing/test_changed_pipeline.py has the others."""
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     streams = instance(aggregating(topics, F.sum("m").alias("n"), F.sum("n").alias("m")))
     streams.start()
     produce(topics[0], [("a", {"n": 5, "m": 50})])

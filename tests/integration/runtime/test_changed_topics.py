@@ -2,12 +2,11 @@
 
 import json
 import re
-import shutil
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition as Theirs
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.cli.app import run
@@ -165,7 +164,7 @@ def test_where_local_state_is_left_it_is_removed_before_an_empty_store_is_accept
     with pytest.raises(StateStoreException, match=MADE_ANEW) as refused:
         streams.awaitTermination(LONG)
     (directory,) = re.findall(r"empty store: first remove (\S+),", str(refused.value))
-    shutil.rmtree(directory)
+    remove_folder(directory)
     produce(topics[0], [("a", {"n": n}) for n in range(3)])
     with instance(counting(*topics)) as streams:
         streams.start()

@@ -1,12 +1,11 @@
 """Global tables of real instances: complete before the first row, followed from then on, kept over a restart."""
 
 import json
-import shutil
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.topics import create_topic, delete_topic
@@ -213,6 +212,6 @@ def test_without_its_directory_it_is_read_anew(start, topics, produce, locate, t
     with start() as streams:
         locate(streams, {"fr": "Europe"})
     (copy,) = (tmp_path / "state").rglob("global")
-    shutil.rmtree(copy)
+    remove_folder(copy)
     with start() as streams:
         locate(streams, {"jp": "Asia"})

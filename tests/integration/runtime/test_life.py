@@ -1,10 +1,9 @@
 """Restarts, lost state, and two instances that share the work."""
 
 import json
-import shutil
 
 import pytest
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.batch.progress import ThreadProgress
@@ -80,7 +79,7 @@ def test_a_restart_goes_on_exactly(lost, instance, topics, orders, wait_for_tabl
     assert first.awaitTermination(0)
 
     if lost:
-        shutil.rmtree(tmp_path / "state")
+        remove_folder(tmp_path / "state")
     orders.write(60)
     second = instance(counting(*topics), {"max.batch.records": 20})
     second.start()

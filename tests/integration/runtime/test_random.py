@@ -9,7 +9,6 @@ import json
 import math
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pyspark.sql import functions as F
 from tests.chaos.instances import signal_session
 from tests.integration.runtime.random_pipelines import Round
 from tests.integration.runtime.random_rows import TIME
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay.errors import TopologyException
 
@@ -106,7 +105,7 @@ def test_random_pipelines_end_with_what_spark_computes(
         compared = Comparison(seed, this, spark, instance, make_topic, consumed)
         for target, (records, batch) in enumerate(this.parts):
             if target == this.state_lost_at:
-                shutil.rmtree(tmp_path / "state")
+                remove_folder(tmp_path / "state")
             produce(compared.source, [this.rows.message(record) for record in records])
             streams = instance(
                 this.builder(compared.source, compared.sinks), {**this.config, "max.batch.records": batch}

@@ -1,12 +1,11 @@
 """Avro by a registry's schemas in an instance: a schema that is registered while it runs."""
 
 import json
-import shutil
 
 import pytest
 from tests.doubles.schema_registry import SchemaRegistryDouble
 from tests.unit.records.avro.random_schemas import written
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Avro, Json, StreamsBuilder, String
 from sparkrelay.records.framing import prefix
@@ -52,7 +51,7 @@ def test_a_table_is_restored_by_schemas_of_which_its_subject_knows_nothing(
         produce(rows, [("b", {"i": 1})])
         comes(streams, 1, 2)
         assert streams.stop(LONG)
-        shutil.rmtree(tmp_path / "state")
+        remove_folder(tmp_path / "state")
         asked = len(registry.requests)
         streams = instance(builder, settings)
         streams.start()

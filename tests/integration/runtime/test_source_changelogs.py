@@ -5,12 +5,11 @@ Kafka's OptimizedKTableIntegrationTest and KTableSourceTopicRestartIntegrationTe
 
 import json
 import logging
-import shutil
 
 import pytest
 from confluent_kafka import Producer
 from tests.integration.runtime.conftest import active
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.topics import delete_topic
@@ -98,7 +97,7 @@ def test_a_table_is_restored_where_its_state_is_gone_and_nothing_is_emitted_twic
     assert own_topics(kafka_admin, application_id) == []
     with start() as streams:
         find(now, streams)
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     with start() as streams:
         find(now, streams)
         name_people([streams], {"u3": "third"})
@@ -115,7 +114,7 @@ def test_what_is_written_during_a_restore_is_no_part_of_it(
     everybody = {f"u{number}": f"name {number}" for number in range(40)}
     with start() as streams:
         name_people([streams], everybody)
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     produce(topics[0], [("u1", {"name": "while it was down"})])
     assign = StateUpdater.assign
 
@@ -174,7 +173,7 @@ def test_what_was_aborted_is_not_restored(start, topics, name_people, find, kafk
         assert producer.flush(30) == 0
         producer.abort_transaction(30)
         name_people([streams], {"bob": "Bob"})
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     with start() as streams:
         find({"ada": "Ada", "bob": "Bob"}, streams)
 
@@ -217,7 +216,7 @@ def test_going_over_to_it_and_back_is_refused_with_what_to_do(
     with start() as streams:
         find({"ada": "Ada"}, streams)
         name_people([streams], {"bob": "Bob"})
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     fails_with(start(**plain), StreamsException, "one of its own would lack all rows.* sparkrelay reset")
     with start() as streams:
         find({"ada": "Ada", "bob": "Bob"}, streams)
@@ -269,7 +268,7 @@ def test_a_topic_whose_beginning_is_gone_is_warned_of(
         return True
 
     wait_until(is_cut, "the topic is not cut")
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     with caplog.at_level(logging.WARNING), start() as streams:
         find({"ada": "Ada L."}, streams)
     assert f"{topics[0]}-{ada.partition} begins at offset {ends[ada] - 1}" in caplog.text

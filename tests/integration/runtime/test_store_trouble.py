@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from confluent_kafka import Producer
+from tests.waiting import remove_folder
 
 from sparkrelay.errors import SerializationException, StateStoreException, StoreFullException, StreamsException
 from sparkrelay.state import TaskStore
@@ -198,7 +199,7 @@ def test_state_dir_is_pulled_away_under_an_instance(
         home.rename(tmp_path / "old")
         (tmp_path / "copy").rename(home)
     else:
-        shutil.rmtree(home)
+        remove_folder(home)
     fails_with(streams, StateStoreException, "was removed or replaced while this instance used it")
     users.write(50, 150, SIZE + 1)
     again = instance(keeping(*topics))

@@ -1,10 +1,9 @@
 """Stateful processors in an instance: timers that wake it, and state that outlives it."""
 
-import shutil
-
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
+from tests.waiting import remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 
@@ -57,7 +56,7 @@ def test_a_timer_is_fired_though_nothing_comes_and_on_whatever_instance(
         wait_for_table(sink, {b"ada": {"user": "ada", "n": 1}, b"bob": {"user": "bob", "n": 1}}, streams)
         produce(source, [("ada", {"ms": 10_000})])
         wait_until(lambda: not any(streams.input_lags.values()), f"{streams.status}")
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     with instance(reminding(source, sink), config) as streams:
         streams.start()
         wait_for_table(sink, {b"ada": {"user": "ada", "n": 2}, b"bob": {"user": "bob", "n": 1}}, streams)

@@ -1,8 +1,7 @@
 """Tables with a history, and rows that wait for them, on real instances: another one restores the changelogs."""
 
-import shutil
-
 import pytest
+from tests.waiting import remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 
@@ -58,7 +57,7 @@ def test_rows_that_wait_and_a_history_outlive_an_instance(start, topics, produce
         # What is over says that the others have come, too.
         first = {f"{cur}-1": 1 for cur in ("eur", "usd", "chf")}
         wait_for_table(topics[2], rows(first), streams)
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     for cur in ("eur", "usd", "chf"):
         rate(cur, 2, 15)
     with start() as streams:

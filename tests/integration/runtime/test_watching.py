@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import socket
 import threading
 import urllib.error
@@ -13,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import functions as F
 from tests.ports import own_port
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String, TopicPartition
 from sparkrelay.errors import ConfigException
@@ -198,7 +197,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
     assert tasks in {"batch 1 of 2 tasks, 0_0..0_1", "batch 1 of 0_0", "batch 1 of 0_1"}
     assert reason == "the first small ones behind a backlog"
     assert all({"sparkrelay", "sparkrelay-batches"} <= tags for _, tags in batches)
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     second = instance(counting(*topics), {"num.standby.replicas": 1})
     second.start()
     wait_until(lambda: second.state == "RUNNING", "the instance does not run")

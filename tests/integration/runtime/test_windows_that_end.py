@@ -1,11 +1,9 @@
 """Windows that are over: their state goes, their changelog is cut, and whoever restores from what is left is right."""
 
-import shutil
-
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as F
-from tests.waiting import LONG
+from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.thread import stream_thread
@@ -58,7 +56,7 @@ def test_a_cut_changelog_is_restored(
         wait_until(lambda: log_start() > 0, "the changelog is not cut")
         write(4, 2)
     assert finals() == [b"1", b"2", b"3", b"4"]
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     with instance(counting(source, sink)) as streams:
         streams.start()
         write(0, 1)
@@ -84,7 +82,7 @@ def test_a_topic_that_is_silent_is_waited_for_and_then_no_longer(
         streams.start()
         write(sources[0], 0, 1, 5)
         wait_until(lambda: len(consumed(sink)) == 2, f"{streams.status}: {consumed(sink)}")
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     with instance(counting(sources, sink), settings) as streams:
         streams.start()
         write(sources[1], 7)
@@ -134,10 +132,10 @@ def test_windows_are_kept_through_cuts_restores_and_other_retentions(
         return minutes_stored(tmp_path, application_id)
 
     assert run("3 minutes", range(8), cut=True) == [4, 5, 6, 7]
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     assert run("5 minutes", [8]) == [4, 5, 6, 7, 8], "what is gone is gone"
     assert run("1 minute", [9, 10]) == [9, 10]
-    shutil.rmtree(tmp_path / "state")
+    remove_folder(tmp_path / "state")
     assert run("1 hour", [11]) == [9, 10, 11]
     assert len(consumed(sink)) == 11, "each window is final once"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from contextlib import contextmanager
 
+from tests.waiting import remove_folder
+
 from sparkrelay.testing import TopologyTestDriver
 
 
@@ -53,7 +55,7 @@ class Application:
 
     def lose_state(self):
         """Remove the local state, so that the next instance restores it from the changelogs."""
-        shutil.rmtree(self._home / "state")
+        remove_folder(self._home / "state")
 
 
 def _replace(target, source):
