@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
 
 __all__ = [
+    "BROKER_LAG_SECONDS",
     "EARLIEST",
     "LATEST",
     "Admin",
@@ -50,6 +51,8 @@ __all__ = [
 LATEST: Final = -1
 #: For ``list_offsets``: the first offset that is still there.
 EARLIEST: Final = -2
+#: How long a broker may lag behind the controller before a topic that it does not show counts as deleted.
+BROKER_LAG_SECONDS: Final = 15.0
 _TOPIC_RESOURCE: Final = 2
 
 
@@ -197,15 +200,15 @@ class Admin:
         return self._known_ids(names)
 
     def await_topic_ids(
-        self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool], seconds: float
+        self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool], seconds: float = BROKER_LAG_SECONDS
     ) -> dict[str, str]:
-        """Ask for the ids of topics again and again until they are as wanted; return what the last broker said.
+        """Return the ids of topics once they are as wanted, or as they are when the time is over.
 
-        For what was just created: a broker that lags behind the others does not show it for a moment.
+        A topic that was just created is not shown by brokers that lag behind the controller.
 
         Args:
             names: the topics.
-            wanted: takes the ids of those that exist.
+            wanted: takes the ids of the topics that exist, and returns whether to stop asking.
             seconds: how long to ask.
         """
         what = f"waiting for the ids of topics {', '.join(names)}"

@@ -17,7 +17,7 @@ from sparkrelay.state.batch import SPREAD_BY
 from sparkrelay.state.changed_contents import changed_contents
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from sparkrelay.state.batch import BatchStamp
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "claimed_topics",
+    "lost_changelog_remedy",
     "require_contents",
     "require_next_batch",
     "require_no_journals",
@@ -57,12 +58,11 @@ def claimed_topics(
         if known != id_:
             raise StateStoreException(
                 f"task {path.name}: the state in {path} was made with changelog {topic!r} of id "
-                f"{known}, but that topic was deleted and created again since (id {id_}). Stop all instances. If the "
-                f"application was reset, remove {path} and start again. Otherwise, to read the source topics again "
-                f"from their beginning: sparkrelay reset --application-id {application} ... To continue at the group's "
-                f"offsets with an empty store: first remove {path}, and on each host the state of other tasks with "
-                f"this changelog; then, for each topic that the task reads: sparkrelay offsets set --application-id "
-                f"{application} --topic TOPIC --to current ..."
+                f"{known}, but that topic was deleted and created again since (id {id_}). If the application was "
+                f"reset, remove {path} and start again. Otherwise: "
+                + lost_changelog_remedy(
+                    application, f"{path}, and on each host the state of other tasks with this changelog"
+                )
             )
     made_with = dict(topics)
     if width is not None:
@@ -75,6 +75,25 @@ def claimed_topics(
             )
         made_with[_WIDTH] = known
     return made_with
+
+
+def lost_changelog_remedy(application: str, local_state: str, topics: Collection[str] = ()) -> str:
+    """Return what an operator can do where a changelog no longer has the rows of its store.
+
+    Args:
+        application: its id.
+        local_state: what is to be removed first.
+        topics: that the tasks of the store read, where they are known.
+    """
+    accepts = "; ".join(
+        f"sparkrelay offsets set --application-id {application} --topic {topic} --to current ..."
+        for topic in sorted(topics) or ["TOPIC"]
+    )
+    return (
+        "Stop all instances. To read the source topics again from their beginning: sparkrelay reset --application-id "
+        f"{application} ... To continue at the group's offsets with an empty store: first remove {local_state}; "
+        f"then{'' if topics else ', for each topic that the task reads'}: {accepts}"
+    )
 
 
 def require_task_epoch(path: Path, header: TaskHeader, task_epoch: int | None) -> None:

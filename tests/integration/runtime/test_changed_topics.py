@@ -38,12 +38,24 @@ def topics(make_topic):
 
 
 @pytest.fixture
-def ran_before(instance, topics, produce, wait_for_table):
-    """The instance has counted ten records and was stopped."""
-    produce(topics[0], [("a", {"n": n}) for n in range(10)])
-    with instance(counting(*topics)) as streams:
+def counted(instance, topics, produce, wait_for_table):
+    """`counted(config)`: a running instance that has counted ten records."""
+
+    def start(config=None):
+        produce(topics[0], [("a", {"n": n}) for n in range(10)])
+        streams = instance(counting(*topics), config or {})
         streams.start()
         wait_for_table(topics[1], counts(a=10), streams)
+        return streams
+
+    return start
+
+
+@pytest.fixture
+def ran_before(counted):
+    """The instance has counted ten records and was stopped."""
+    with counted():
+        pass
 
 
 @pytest.fixture
@@ -172,14 +184,11 @@ def test_where_local_state_is_left_it_is_removed_before_an_empty_store_is_accept
 
 
 def test_a_changelog_is_created_again_while_the_instance_runs(
-    instance, topics, kafka, produce, wait_for_table, application_id, fails_with, consumed, tmp_path
+    counted, instance, topics, kafka, produce, application_id, fails_with, consumed, tmp_path
 ):
     """The new changelog would have the later changes alone, and an instance without state would believe it."""
     name = f"{application_id}-users-changelog"
-    produce(topics[0], [("a", {"n": n}) for n in range(10)])
-    streams = instance(counting(*topics))
-    streams.start()
-    wait_for_table(topics[1], counts(a=10), streams)
+    streams = counted()
     delete_topic(kafka.bootstrap_servers, name)
     create_topic(kafka.bootstrap_servers, name, partitions=1)
     produce(topics[0], [("a", {"n": 0})])
@@ -193,14 +202,11 @@ def test_a_changelog_is_created_again_while_the_instance_runs(
 
 @pytest.mark.long
 def test_a_changelog_is_created_again_by_a_rebalance_while_the_instance_runs(
-    instance, topics, kafka, produce, wait_for_table, application_id, fails_with, tmp_path
+    counted, instance, topics, kafka, produce, application_id, fails_with, tmp_path
 ):
     """The group's leader creates internal topics that are missing. The task stays, or it moves and comes back."""
     name = f"{application_id}-users-changelog"
-    produce(topics[0], [("a", {"n": n}) for n in range(10)])
-    streams = instance(counting(*topics))
-    streams.start()
-    wait_for_table(topics[1], counts(a=10), streams)
+    streams = counted()
     delete_topic(kafka.bootstrap_servers, name)
     other = instance(counting(*topics), {"state.dir": str(tmp_path / "other")})
     other.start()
@@ -212,14 +218,9 @@ def test_a_changelog_is_created_again_by_a_rebalance_while_the_instance_runs(
 
 
 @pytest.mark.long
-def test_a_changelog_is_deleted_while_the_instance_runs(
-    instance, topics, kafka, produce, wait_for_table, application_id, fails_with
-):
+def test_a_changelog_is_deleted_while_the_instance_runs(counted, topics, kafka, produce, application_id, fails_with):
     name = f"{application_id}-users-changelog"
-    produce(topics[0], [("a", {"n": n}) for n in range(10)])
-    streams = instance(counting(*topics), {"default.api.timeout.ms": 5000})
-    streams.start()
-    wait_for_table(topics[1], counts(a=10), streams)
+    streams = counted({"default.api.timeout.ms": 5000})
     delete_topic(kafka.bootstrap_servers, name)
     produce(topics[0], [("a", {"n": 0})])
     words = f"{name}-0 did not exist .* '{name}' is the changelog of store 'users', .* sparkrelay reset"

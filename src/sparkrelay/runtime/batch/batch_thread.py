@@ -193,7 +193,9 @@ class BatchThread:
             pause = self._await_input(tasks) if outcome is None else self._next_pause(tasks)
             self._backoff.reset()
         except OffsetOutOfRangeException as error:
-            raise self._all_lost(tasks) or error from error
+            if (lost := self._all_lost(tasks)) is not None:
+                raise lost from error
+            raise
         except KafkaException as error:
             if not error.retriable:
                 raise

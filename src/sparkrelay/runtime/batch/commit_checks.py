@@ -79,12 +79,12 @@ class CommitChecks:
             StreamsException: one was deleted and created again.
             TimeoutException: one does not exist now; the next look for input waits for it.
         """
-        topics = sorted({topic for task in tasks for topic in task.own_changelog_ids})
+        topics = sorted({topic for task in tasks for topic in task.changelog_ids})
         if self._topic_ids is None or not topics:
             return
         now = self._topic_ids(topics)
         for task in tasks:
-            if replaced := replaced_topics(task.own_changelog_ids, now):
+            if replaced := replaced_topics(task.changelog_ids, now):
                 raise replaced_changelog(self._id, task, replaced)
         if missing := [topic for topic in topics if topic not in now]:
             raise TimeoutException(f"changelog {', '.join(map(repr, missing))} does not exist now; it is waited for")

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["GroupOffsets", "NewOffsets", "PartitionOffsets", "Target"]
 
 _TIMEOUT_S: Final = 60.0
-#: How long a broker may lag behind the one that has shown the topic.
-_LAG_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ class GroupOffsets:
         if topic not in topics:
             raise ConfigException(f"--topic: {topic!r} is Kafka's own; name a topic that the application reads")
         # Before the offsets: if the topic is created again in between, the note names the one that is gone.
-        topic_id = self._admin.await_topic_ids([topic], bool, _LAG_S).get(topic)
+        topic_id = self._admin.await_topic_ids([topic], bool).get(topic)
         if topic_id is None:
             raise UnsupportedVersionException(
                 f"topic {topic!r} has no id, so the next start could not distinguish it from one that replaces it. "

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["ResetPlan", "ResetRequest", "Resetter"]
 
 _TIMEOUT_S: Final = 60.0
-#: How long a broker may lag behind another one until what it does not show counts as deleted.
-_LAG_S: Final = 15.0
 #: Only to fence: nothing is written under these transactions.
 _TRANSACTION_MS: Final = 60_000
 
@@ -202,7 +200,7 @@ class Resetter:
         # Before the first step, so that a reset without this permission changes nothing.
         self._application.delete_offsets([self._seal])
         made = self._admin.create_topics({marker: TopicSpec(1)}, exist_ok=True)
-        self._marker_id = self._admin.await_topic_ids([marker], bool, _LAG_S)
+        self._marker_id = self._admin.await_topic_ids([marker], bool)
         plan = self.look()
         if plan.members:
             if made:
@@ -258,7 +256,7 @@ class Resetter:
         def ours(ids: Mapping[str, str]) -> bool:
             return ids == self._marker_id
 
-        return ours(self._admin.await_topic_ids([self._seal.topic], ours, _LAG_S))
+        return ours(self._admin.await_topic_ids([self._seal.topic], ours))
 
     # -- what belongs to it -----------------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ A source topic: Kafka forgets a group's offsets of a topic with the topic, but t
 position in the state belongs to a topic id, so that the state's position is never taken for one of the new topic.
 
 A changelog: local state names the ids of its changelogs. Where none is left, only the group's commits still say that
-there was state: each names the ids of the changelogs that have it. While a task runs, each micro-batch compares the ids
-before it is committed: a new changelog that has some records would be taken for a copy of the old one.
+there was state: each names the ids of the changelogs that have it. While a task runs, its records go to its changelogs
+by their ids: a new changelog that has some records would be taken for a copy of the old one. Where brokers are too old
+for that, the ids are compared before each micro-batch is committed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commit_notes import noted_changelogs
+from sparkrelay.state.checks import lost_changelog_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -71,32 +73,28 @@ def lost_state(
 ) -> StreamsException:
     """Return the error of a task whose state was lost with its changelogs; ``lost`` as :func:`lost_changelogs`."""
     names = ", ".join(f"{store!r} ({changelogs[store].topic!r})" for store in sorted(lost))
-    commands = _acceptance(application, frozenset().union(*lost.values()))
+    remedy = lost_changelog_remedy(
+        application,
+        "the local state of this task on other hosts, if any (an instance that has some is refused, and its error "
+        "names the directory)",
+        frozenset().union(*lost.values()),
+    )
     return StreamsException(
         f"task {task}: the changelog of store {names} was deleted and created again, and has no state. The group has "
-        "committed offsets, so results would lack all records before them. Stop all instances. To read the source "
-        f"topics again from their beginning: sparkrelay reset --application-id {application} ... To continue at the "
-        "group's offsets with an empty store: first remove the local state of this task on other hosts, if any (an "
-        f"instance that has some is refused, and its error names the directory); then: {commands}"
+        f"committed offsets, so results would lack all records before them. {remedy}"
     )
 
 
 def replaced_changelog(application: str, task: Task, topics: Collection[str]) -> StreamsException:
     """Return the error of a task whose changelogs were replaced while it ran."""
     names = ", ".join(map(repr, sorted(topics)))
+    remedy = lost_changelog_remedy(
+        application,
+        f"{task.directory}, and on each host the state of other tasks with this changelog",
+        {partition.topic for partition in task.inputs},
+    )
     return StreamsException(
         f"task {task.id}: changelog {names} was deleted and created again while the instance ran. The new topic lacks "
         "the rows of the local state, so other instances could not restore them. The micro-batch is not committed. "
-        "Stop all instances. To read the source topics again from their beginning: sparkrelay reset --application-id "
-        f"{application} ... To continue at the group's offsets with an empty store: first remove {task.directory}, and "
-        "on each host the state of other tasks with this changelog; then: "
-        f"{_acceptance(application, {partition.topic for partition in task.inputs})}"
-    )
-
-
-def _acceptance(application: str, topics: Collection[str]) -> str:
-    """Return the commands by which an operator accepts an empty store."""
-    return "; ".join(
-        f"sparkrelay offsets set --application-id {application} --topic {topic} --to current ..."
-        for topic in sorted(topics)
+        f"{remedy}"
     )

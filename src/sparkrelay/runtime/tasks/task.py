@@ -65,7 +65,7 @@ class Task:
         producer: that of the open transaction; None before the first one and for a standby.
         task_epoch: number of this owner of the task; the store refuses batches of any other.
         hindered: times in a row that the broker's silence kept it from being initialized or served.
-        changelog_ids: changelog topic -> its id, as far as known.
+        changelog_ids: changelog topic -> its id, as far as known, without tables' source topics.
     """
 
     __slots__ = (
@@ -317,7 +317,8 @@ class Task:
             topic_ids: source topic -> the id of the topic that the offsets belong to, as far as known.
             changelog_ids: changelog topic -> its id, as far as known.
         """
-        self.changelog_ids = changelog_ids or {}
+        own = {p.topic for p in self.changelogs.values() if p not in self.source_changelogs}
+        self.changelog_ids = {topic: id_ for topic, id_ in (changelog_ids or {}).items() if topic in own}
         self.position.offsets, self.position.skipped = dict(offsets), dict(skipped)
         self.position.topic_ids = topic_ids or {}
         # What the store knows: batches of ours that came to nothing must not count as committed.
@@ -480,18 +481,11 @@ class Task:
             notes.setdefault(self.inputs[0], {}).update(said)
         return {partition: note_text(self.id, parts) for partition, parts in notes.items()}
 
-    @property
-    def own_changelog_ids(self) -> dict[str, str]:
-        """Changelog topic -> its id, as far as known, without tables' source topics."""
-        own = {p.topic for p in self.changelogs.values() if p not in self.source_changelogs}
-        return {topic: id_ for topic, id_ in self.changelog_ids.items() if topic in own}
-
     def _changelogs_with_state(self, written: Collection[str]) -> dict[str, str]:
         """Return store -> its changelog's id, of those that have records or will have some with the commit."""
-        own = {store: p for store, p in self.changelogs.items() if p not in self.source_changelogs}
         return {
             store: self.changelog_ids[p.topic]
-            for store, p in sorted(own.items())
+            for store, p in sorted(self.changelogs.items())
             if p.topic in self.changelog_ids and (store in written or self.copy.offsets.get(p, 0) > 0)
         }
 
@@ -545,7 +539,7 @@ class Task:
             left_out=self.attempt.left_out,
             describe=self.attempt.describe,
             topic_ids=self.position.topic_ids,
-            changelog_ids=self.own_changelog_ids,
+            changelog_ids=self.changelog_ids,
             fixed=self.attempt.fixed,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparkrelay.errors import UnknownTopicException
+from sparkrelay.state.checks import lost_changelog_remedy
 
 __all__ = ["INTERNAL_SUFFIXES", "TopicNames"]
 
@@ -45,16 +46,15 @@ class TopicNames:
             return str(error)
         store, suffix = found.groups()
         if suffix == "-repartition":
-            what, lost, others = "a repartition topic", "rows between two steps", ""
+            what, lost = "a repartition topic", "rows between two steps"
+            remedy = (
+                "Stop all instances, and start the application over: sparkrelay reset --application-id "
+                f"{self.application_id} ..."
+            )
         else:
             what, lost = f"the changelog of store {store!r}", "its rows on other disks"
-            others = (
-                " Or continue at the group's offsets with an empty store: remove the local state of its tasks on each "
-                f"host, then sparkrelay offsets set --application-id {self.application_id} --topic TOPIC --to current "
-                "..., for each topic that they read"
-            )
+            remedy = lost_changelog_remedy(self.application_id, "the local state of its tasks on each host")
         return (
             f"{error} {found[0]!r} is {what}, which the application creates itself. If somebody deleted it, {lost} are "
-            f"lost: stop all instances, and start the application over, sparkrelay reset --application-id "
-            f"{self.application_id} ...{others}"
+            f"lost. {remedy}"
         )

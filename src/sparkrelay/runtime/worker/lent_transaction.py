@@ -42,7 +42,6 @@ class LentTransaction:
         self.oldest: dict[str, int] = {}
         #: Repartition topic -> the newest event time written to it, where that is gone by behind it.
         self.newest: dict[str, int] = {}
-        self._topic_ids = {topic: uuid.UUID(id_) for topic, id_ in command.changelog_ids.items()}
         producer.begin(command.transaction)
 
     def note_times(self, topic: str, timestamps: pa.Array) -> None:
@@ -71,6 +70,8 @@ class LentTransaction:
     ) -> None:
         """Write records to a partition, behind what was written to it before."""
         lent = self._command.transaction
+        changelog_id = self._command.changelog_ids.get(partition.topic)
+        topic_id = None if changelog_id is None else uuid.UUID(changelog_id)
         sequence = self.next_sequences.get(partition, self._command.sequences.get(partition, 0))
         for batch in encode_records(
             keys,
@@ -82,12 +83,7 @@ class LentTransaction:
             compression=self._compression,
             max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
         ):
-            self._producer.send(
-                partition,
-                batch.data,
-                transactional_id=lent.transactional_id,
-                topic_id=self._topic_ids.get(partition.topic),
-            )
+            self._producer.send(partition, batch.data, transactional_id=lent.transactional_id, topic_id=topic_id)
             fault_points.reach("publish-after-send")
             sequence = next_sequence(sequence, batch.record_count)
         self.next_sequences[partition] = sequence

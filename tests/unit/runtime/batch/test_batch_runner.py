@@ -578,89 +578,47 @@ def test_a_batch_whose_source_topic_has_grown_is_not_committed():
     assert (grown.asked, transactions.committed, len(transactions.aborted)) == ([{"orders": 2}], [], 2)
 
 
-COUNTS = TopicPartition("app-counts-changelog", 0)
-
-
-def work_with_changelog(changelog=COUNTS):
-    partition = TopicPartition("orders", 0)
+def work_with_changelog():
+    partition, changelog = TopicPartition("orders", 0), TopicPartition("app-counts-changelog", 0)
     task = task_in(TaskState.RUNNING, ONE, (partition,), {"counts": changelog}, "/state/0_0")
     task.positioned({partition: 5}, {}, None, changelog_ids={changelog.topic: "old"})
     return {ONE: (task, {partition: (5, 9)})}
 
 
-def with_ids(ids, work, jobs=None):
-    """Run a batch while brokers have topics of those ids; return the outcome and the transactions."""
-    transactions = Transactions()
-    runner = BatchRunner(jobs or Jobs(), transactions, "app", retries=2, checks=CommitChecks("app", topic_ids=ids))
-    return runner.run(PreparedLegs(), work, {}), transactions
-
-
 def test_a_batch_is_not_committed_to_a_changelog_that_was_created_again():
     """The new topic would be taken for a copy of the old one, though it lacks what was written before."""
-    transactions = Transactions()
-    checks = CommitChecks("app", topic_ids=lambda topics: dict.fromkeys(topics, "new"))
-    runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=checks)
+    transactions, jobs, written = Transactions(), Jobs(), []
+    ids = lambda topics: written.append(jobs.command is not None) or dict.fromkeys(topics, "new")  # noqa: E731
+    runner = BatchRunner(jobs, transactions, "app", retries=2, checks=CommitChecks("app", topic_ids=ids))
     with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
         runner.run(PreparedLegs(), work_with_changelog(), {})
     assert (transactions.committed, transactions.aborted) == ([], ["app-0_0"])
+    assert written == [True], "ids that were the same before say nothing"
 
 
-def test_the_ids_of_changelogs_are_compared_once_the_records_are_written():
-    asked, jobs = [], Jobs()
-    outcome, _ = with_ids(
-        lambda topics: asked.append((topics, jobs.command is not None)) or {COUNTS.topic: "old"},
-        work_with_changelog(),
-        jobs,
-    )
-    assert (asked, outcome.committed) == ([([COUNTS.topic], True)], [ONE])
-
-
-def test_brokers_that_refuse_what_is_for_another_topic_are_not_asked_for_ids():
-    transactions, asked = Transactions(), []
-
-    def run(jobs, work):
-        ids = lambda topics: asked.append(topics) or {COUNTS.topic: "new"}  # noqa: E731
-        checks = CommitChecks("app", topic_ids=ids, writes_by_id=lambda: True)
-        runner = BatchRunner(jobs, transactions, "app", retries=2, checks=checks)
-        return runner.run(PreparedLegs(), work, {})
-
-    assert run(Jobs(), work_with_changelog()).committed == [ONE]
-    assert asked == []
-    refused = Jobs(reported=UnknownTopicException("producing 1 records to app-counts-changelog-0"))
-    with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
-        run(refused, work_with_changelog())
-    assert asked == [[COUNTS.topic]]
-
-
-def test_a_batch_whose_changelog_is_missing_runs_again():
-    outcome, transactions = with_ids(lambda topics: {}, work_with_changelog())
-    assert (transactions.committed, outcome.committed) == ([], [])
-    assert "changelog 'app-counts-changelog' does not exist now" in str(outcome.again[ONE])
-
-
-def test_tasks_whose_changelogs_have_no_known_id_are_not_asked_about():
-    """They have no state, or a table's source topic is the changelog, or the brokers are older than 2.8."""
-
-    def refuse(topics):
-        raise AssertionError(topics)
-
-    assert len(with_ids(refuse, tasks())[0].committed) == 2
-    assert with_ids(refuse, work_with_changelog(TopicPartition("orders", 0)))[0].committed == [ONE]
-
-
-def test_a_batch_runs_again_if_no_broker_says_whether_topics_have_grown():
+def test_where_a_broker_refuses_what_is_for_another_topic_the_ids_say_why():
     transactions = Transactions()
-    checks = CommitChecks("app", new_partitions=GrownTopics(TimeoutException("silent")))
+    checks = CommitChecks("app", topic_ids=lambda topics: dict.fromkeys(topics, "new"), writes_by_id=lambda: True)
+    refused = Jobs(reported=UnknownTopicException("producing 1 records to app-counts-changelog-0"))
+    runner = BatchRunner(refused, transactions, "app", retries=2, checks=checks)
+    with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
+        runner.run(PreparedLegs(), work_with_changelog(), {})
+    assert transactions.committed == []
+
+
+@pytest.mark.parametrize(
+    ("checks", "sources"),
+    [
+        (CommitChecks("app", new_partitions=GrownTopics(TimeoutException("silent"))), {"orders": 2}),
+        (CommitChecks("app", topic_ids=lambda topics: {}), {}),
+    ],
+    ids=["no broker says whether topics have grown", "a changelog is missing"],
+)
+def test_a_batch_of_which_is_not_known_whether_it_may_be_committed_runs_again(checks, sources):
+    transactions = Transactions()
     runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=checks)
-    outcome = runner.run(PreparedLegs(), tasks(), {}, {"orders": 2})
-    assert (set(outcome.again), transactions.committed) == ({ONE, OTHER}, [])
-
-
-def test_nobody_is_asked_for_tasks_without_state():
-    grown, transactions = GrownTopics(AssertionError("asked")), Transactions()
-    runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=CommitChecks("app", new_partitions=grown))
-    outcome = runner.run(PreparedLegs(), tasks(), {}, {})
-    assert (len(outcome.committed), grown.asked) == (2, [])
+    outcome = runner.run(PreparedLegs(), work_with_changelog(), {}, sources)
+    assert (set(outcome.again), transactions.committed) == ({ONE}, [])
 
 
 @pytest.mark.parametrize("intended", [False, True])

@@ -19,9 +19,10 @@ def test_a_missing_internal_topic_is_named_as_such(topic, what):
     error = UnknownTopicException(f"{topic}-0, {topic}-1 did not exist within 5 s; was the topic created?")
     text = NAMES.explain(error)
     assert text.startswith(f"{error} {topic!r} {what}")
-    assert "start the application over, sparkrelay reset --application-id shop ..." in text
-    accepted = "remove the local state of its tasks on each host, then sparkrelay offsets set --application-id shop"
-    assert (accepted in text) == topic.endswith("-changelog")
+    assert "Stop all instances" in text
+    assert "sparkrelay reset --application-id shop ..." in text
+    assert ("remove the local state of its tasks on each host; then" in text) == topic.endswith("-changelog")
+    assert ("sparkrelay offsets set --application-id shop" in text) == topic.endswith("-changelog")
 
 
 @pytest.mark.parametrize(
