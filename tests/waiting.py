@@ -3,6 +3,7 @@
 import shutil
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 #: Seconds. Only a failing test waits this long, however busy the machine is.
 LONG = 120
@@ -34,7 +35,7 @@ def remove_folder(path):
 
     def gone():
         shutil.rmtree(path, ignore_errors=True)
-        return not path.exists()
+        return not Path(path).exists()
 
     wait_until(gone, f"{path} is still written to")
 
