@@ -51,7 +51,7 @@ __all__ = [
 LATEST: Final = -1
 #: For ``list_offsets``: the first offset that is still there.
 EARLIEST: Final = -2
-#: How long a broker may lag behind the controller before a topic that it does not show counts as deleted.
+#: Longest wait for brokers whose metadata lags the controller's; a topic that is still missing counts as deleted.
 BROKER_LAG_SECONDS: Final = 15.0
 _TOPIC_RESOURCE: Final = 2
 
@@ -202,9 +202,9 @@ class Admin:
     def await_topic_ids(
         self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool], seconds: float = BROKER_LAG_SECONDS
     ) -> dict[str, str]:
-        """Return the ids of topics once they are as wanted, or as they are when the time is over.
+        """Return the topics' ids as soon as ``wanted`` accepts them; after ``seconds``, the last ids that are known.
 
-        A topic that was just created is not shown by brokers that lag behind the controller.
+        Brokers whose metadata lags the controller's do not list a new topic.
 
         Args:
             names: the topics.

@@ -597,28 +597,33 @@ def test_a_batch_is_not_committed_to_a_changelog_that_was_created_again():
 
 
 def test_where_a_broker_refuses_what_is_for_another_topic_the_ids_say_why():
-    transactions = Transactions()
-    checks = CommitChecks("app", topic_ids=lambda topics: dict.fromkeys(topics, "new"), writes_by_id=lambda: True)
+    transactions, asked = Transactions(), []
+    ids = lambda topics: asked.append(topics) or dict.fromkeys(topics, "new")  # noqa: E731
+    checks = CommitChecks("app", topic_ids=ids, writes_by_id=lambda: True)
     refused = Jobs(reported=UnknownTopicException("producing 1 records to app-counts-changelog-0"))
     runner = BatchRunner(refused, transactions, "app", retries=2, checks=checks)
     with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
         runner.run(PreparedLegs(), work_with_changelog(), {})
-    assert transactions.committed == []
+    assert (transactions.committed, asked) == ([], [["app-counts-changelog"]])
 
 
 @pytest.mark.parametrize(
-    ("checks", "sources"),
+    ("checks", "sources", "reason"),
     [
-        (CommitChecks("app", new_partitions=GrownTopics(TimeoutException("silent"))), {"orders": 2}),
-        (CommitChecks("app", topic_ids=lambda topics: {}), {}),
+        (CommitChecks("app", new_partitions=GrownTopics(TimeoutException("silent"))), {"orders": 2}, "silent"),
+        (
+            CommitChecks("app", topic_ids=lambda topics: {}),
+            {},
+            "changelog 'app-counts-changelog' does not exist now; it is waited for",
+        ),
     ],
     ids=["no broker says whether topics have grown", "a changelog is missing"],
 )
-def test_a_batch_of_which_is_not_known_whether_it_may_be_committed_runs_again(checks, sources):
+def test_a_batch_of_which_is_not_known_whether_it_may_be_committed_runs_again(checks, sources, reason):
     transactions = Transactions()
     runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=checks)
     outcome = runner.run(PreparedLegs(), work_with_changelog(), {}, sources)
-    assert (set(outcome.again), transactions.committed) == ({ONE}, [])
+    assert ({id_: str(error) for id_, error in outcome.again.items()}, transactions.committed) == ({ONE: reason}, [])
 
 
 @pytest.mark.parametrize("intended", [False, True])

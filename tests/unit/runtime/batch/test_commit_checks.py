@@ -12,32 +12,32 @@ from sparkrelay.types import TaskId, TopicPartition
 ORDERS, COUNTS = TopicPartition("orders", 0), TopicPartition("app-counts-changelog", 0)
 
 
-def counting_task(changelog=COUNTS, **ids):
+def counting_task(changelog=COUNTS, known="old"):
     task = task_in(TaskState.RUNNING, TaskId(0, 0), (ORDERS,), {"counts": changelog}, "/state/0_0")
-    task.positioned({ORDERS: 5}, {}, None, changelog_ids=ids or {changelog.topic: "old"})
+    task.positioned({ORDERS: 5}, {}, None, changelog_ids={changelog.topic: known} if known else {})
     return task
 
 
 class Brokers:
-    """Have topics of those ids, and write down what they are asked."""
+    """Have all topics under one id, or none; write down what they are asked."""
 
-    def __init__(self, **ids):
-        self.ids, self.asked = ids, []
+    def __init__(self, id_=None):
+        self.id, self.asked = id_, []
 
     def __call__(self, topics):
         self.asked.append(topics)
-        return {topic: self.ids["counts"] for topic in topics if "counts" in self.ids}
+        return dict.fromkeys(topics, self.id) if self.id else {}
 
 
 def test_the_ids_of_all_changelogs_are_asked_for_once():
-    brokers = Brokers(counts="old")
+    brokers = Brokers("old")
     CommitChecks("app", topic_ids=brokers).require([counting_task(), counting_task()], {})
     assert brokers.asked == [[COUNTS.topic]]
 
 
 def test_a_changelog_that_was_created_again_is_refused():
     with pytest.raises(StreamsException, match=r"task 0_0: changelog 'app-counts-changelog' was deleted and created"):
-        CommitChecks("app", topic_ids=Brokers(counts="new")).require([counting_task()], {})
+        CommitChecks("app", topic_ids=Brokers("new")).require([counting_task()], {})
 
 
 def test_a_changelog_that_is_missing_is_waited_for():
@@ -48,7 +48,7 @@ def test_a_changelog_that_is_missing_is_waited_for():
 @pytest.mark.parametrize(("version", "asked"), [(2, []), (1, [[COUNTS.topic]])])
 def test_brokers_that_refuse_what_is_for_another_topic_are_asked_only_for_old_transactions(version, asked):
     """Produce requests of old transactions go by names."""
-    brokers, task = Brokers(counts="old"), counting_task()
+    brokers, task = Brokers("old"), counting_task()
     task.producer = ProducerIdentity("app-0_0", 1, 0, version=version)
     CommitChecks("app", topic_ids=brokers, writes_by_id=lambda: True).require([task], {})
     assert brokers.asked == asked
@@ -59,9 +59,9 @@ def test_brokers_that_refuse_what_is_for_another_topic_are_asked_only_for_old_tr
     [
         task_in(TaskState.RUNNING, TaskId(0, 0), (ORDERS,), positions={ORDERS: 5}),
         counting_task(ORDERS),
-        counting_task(other="brokers before 2.8 give no ids"),
+        counting_task(known=None),
     ],
-    ids=["no state", "a table whose source topic is its changelog", "no known id"],
+    ids=["no state", "a table whose source topic is its changelog", "brokers before 2.8 give no ids"],
 )
 def test_nobody_is_asked_for_changelogs_whose_id_is_not_known(task):
     brokers = Brokers()
