@@ -23,11 +23,11 @@ from sparkrelay.state.space import full_disk, full_map
 from sparkrelay.state.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-__all__ = ["DATA_FILE", "Environment"]
+__all__ = ["DATA_FILE", "Begun", "Environment", "UnfinishedError"]
 
 T = TypeVar("T")
 
@@ -56,6 +56,51 @@ _DAMAGED: Final = (
 )
 #: What py-lmdb says of the version in a file's first pages, without an error class for it.
 _OTHER_FORMAT: Final = "is not supported by this build"
+
+
+class UnfinishedError(Exception):
+    """LMDB cannot go on just now with a transaction that is open beside others, which is undone.
+
+    The map is full, say, or a page is damaged: :meth:`Environment.write` sees to that.
+    """
+
+
+class Begun:
+    """A write transaction that is open beside others; all that is done in it is done ``with`` it.
+
+    So a fault of a damaged page is noted beside the state that the page is of (``faults``).
+    """
+
+    def __init__(self, transaction: Any, faults: AbstractContextManager[None]) -> None:
+        self.transaction = transaction
+        self._faults = faults
+        self._open = True
+
+    def __enter__(self) -> Any:
+        self._faults.__enter__()
+        return self.transaction
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self._faults.__exit__(None, None, None)
+        if isinstance(error, lmdb.Error):
+            raise UnfinishedError from error
+
+    def commit(self) -> None:
+        """Commit what is done.
+
+        Raises:
+            UnfinishedError: it was undone.
+        """
+        self._open = False
+        with self:
+            self.transaction.commit()
+
+    def end(self) -> None:
+        """Undo what was not committed."""
+        if self._open:
+            self._open = False
+            with self._faults:
+                self.transaction.abort()
 
 
 class Environment:
@@ -134,6 +179,25 @@ class Environment:
     def read(self, action: Callable[[Any], T]) -> T:
         """Run ``action`` in one read transaction; it must not keep cursors."""
         return self._run(action, write=False)
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[Begun]:
+        """Begin a write transaction beside those of other environments; it is undone unless it is committed.
+
+        Raises:
+            UnfinishedError: it takes more than to begin: the map must follow another process, say.
+        """
+        with self.turn:
+            self._check()
+            try:
+                with self._faults:
+                    begun = Begun(self._env.begin(write=True), self._faults)
+            except lmdb.Error as error:
+                raise UnfinishedError from error
+            try:
+                yield begun
+            finally:
+                begun.end()
 
     def database(self, name: str) -> Table:
         """Return a named table, made if it is missing. Not to be called inside a transaction."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.state.packing import Packer, Unpacker
 from sparkrelay.state.running_sum import RunningSum
@@ -14,43 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkrelay.state.changelog import Marker
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.packing import KnownParts
     from sparkrelay.types import TopicPartition
 
-__all__ = ["HEADER", "JournalEntry", "TaskHeader", "load_header", "replaced_topics"]
+__all__ = ["HEADER_VERSION", "JournalEntry", "TaskHeader", "replaced_topics"]
 
-_VERSION = 7
-
-
-#: Under which key the record is.
-HEADER: Final = b"header"
-#: LMDB's record of a table (struct MDB_db); its last field but one is the number of rows.
-_TABLE_RECORD: Final = struct.Struct("<IHHQQQQQ")
-
-
-def load_header(transaction: Any, meta: Table) -> TaskHeader:
-    """Return the header of a task's state as a transaction sees it.
-
-    Raises:
-        StoreCorruptedException: it is of an unknown version, or damaged, or is missing though there are rows.
-    """
-    data = transaction.get(HEADER, db=meta.handle)
-    if data is None:
-        _require_no_rows(transaction, meta)
-        return TaskHeader()
-    # Another version's may have no checksum.
-    of_this_version = data[:1] == bytes([_VERSION])
-    record = meta.unseal(HEADER, data) if of_this_version else data
-    return TaskHeader.decode(record, f"the header of the state in {meta.path}")
-
-
-def _require_no_rows(transaction: Any, meta: Table) -> None:
-    with transaction.cursor() as tables:
-        for name, record in tables:
-            fits = len(record) == _TABLE_RECORD.size
-            if not fits or _TABLE_RECORD.unpack(record)[-2]:
-                what = f"table {name.decode(errors='replace')!r} has rows" if fits else "its list of tables is none"
-                raise meta.damaged(f"it has no header, and {what}")
+#: Of the record, its first byte.
+HEADER_VERSION: Final = 7
 
 
 def replaced_topics(known: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
@@ -102,6 +71,26 @@ class JournalEntry:
     def positions_after(self) -> dict[TopicPartition, int]:
         """Input positions of the leg once the batch is in."""
         return {partition: end for partition, (_, end) in self.ranges.items()}
+
+    def encode(self, record: Packer) -> None:
+        """Append the entry."""
+        record.u32(self.number)
+        record.text(self.leg)
+        record.i64(self.batch)
+        record.u32(self.tries)
+        record.text(self.store)
+        record.text(self.contents)
+        record.u32(self.keys)
+        record.u32(self.pieces)
+        record.i64(self.watermark)
+        record.u32(self.rows_late)
+        record.i64(self.last_end)
+        record.i64(self.next_end)
+        record.i64(self.expired)
+        record.times(self.sources)
+        _pack_names(record, self.sources_read)
+        record.offsets({partition: start for partition, (start, _) in self.ranges.items()})
+        record.offsets(self.positions_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +182,8 @@ class TaskHeader:
 
         Positions in a topic that had another id mean nothing in this one.
         """
+        if topics.items() <= self.topics.items():
+            return self
         replaced = replaced_topics(self.topics, topics)
         positions = {p: offset for p, offset in self.positions.items() if p.topic not in replaced}
         return replace(self, positions=positions, topics={**self.topics, **topics})
@@ -210,9 +201,14 @@ class TaskHeader:
         }
         return {**held.positions, **ahead}, {**marker.topics, **held.topics}
 
-    def encode(self) -> bytes:
-        """Return the record; docs/internals/state.md has its layout."""
-        record = Packer(_VERSION)
+    def encode(self, known: KnownParts | None = None) -> bytes:
+        """Return the record; docs/internals/state.md has its layout.
+
+        Args:
+            known: the parts of the last record of this store, by which those that are the same are not made again.
+        """
+        known = {} if known is None else known
+        record = Packer(HEADER_VERSION)
         record.i64(self.task_epoch)
         record.i64(self.batch)
         record.text(self.boot_id)
@@ -220,17 +216,14 @@ class TaskHeader:
         record.offsets(self.positions)
         record.offsets(self.changelog)
         record.text(self.application)
-        record.texts(self.contents)
-        record.texts(self.topics)
+        record.part(known, "contents", self.contents, Packer.texts)
+        record.part(known, "topics", self.topics, Packer.texts)
         record.u32(len(self.watermarks))
         for store, watermark in sorted(self.watermarks.items()):
             record.text(store)
             record.i64(watermark)
             record.i64(self.expired.get(store, NO_TIME))
-        record.u32(len(self.sources))
-        for store, sources in sorted(self.sources.items()):
-            record.text(store)
-            record.times(sources)
+        record.part(known, "sources", self.sources, _pack_sources)
         record.u32(len(self.sums))
         for store, sums in sorted(self.sums.items()):
             record.text(store)
@@ -239,31 +232,11 @@ class TaskHeader:
             record.short_bytes(sums.scrubbed_to)
             record.u64(sums.scrubbed)
         record.text(self.instance)
-        record.u32(len(self.suspect))
-        for store in sorted(self.suspect):
-            record.text(store)
+        record.part(known, "suspect", self.suspect, _pack_names)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
-            record.u32(entry.number)
-            record.text(entry.leg)
-            record.i64(entry.batch)
-            record.u32(entry.tries)
-            record.text(entry.store)
-            record.text(entry.contents)
-            record.u32(entry.keys)
-            record.u32(entry.pieces)
-            record.i64(entry.watermark)
-            record.u32(entry.rows_late)
-            record.i64(entry.last_end)
-            record.i64(entry.next_end)
-            record.i64(entry.expired)
-            record.times(entry.sources)
-            record.u32(len(entry.sources_read))
-            for topic in sorted(entry.sources_read):
-                record.text(topic)
-            record.offsets({partition: start for partition, (start, _) in entry.ranges.items()})
-            record.offsets(entry.positions_after)
+            entry.encode(record)
         return record.data()
 
     @classmethod
@@ -273,7 +246,7 @@ class TaskHeader:
         Raises:
             StoreCorruptedException: it is of an unknown version, or damaged.
         """
-        record = Unpacker(data, what, versions=frozenset({_VERSION}))
+        record = Unpacker(data, what, versions=frozenset({HEADER_VERSION}))
         task_epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
         positions, changelog, application = record.offsets(), record.offsets(), record.text()
         contents, topics = record.texts(), record.texts()
@@ -309,6 +282,19 @@ class TaskHeader:
             instance,
             suspect,
         )
+
+
+def _pack_sources(record: Packer, sources: Mapping[str, Mapping[str, int]]) -> None:
+    record.u32(len(sources))
+    for store, times in sorted(sources.items()):
+        record.text(store)
+        record.times(times)
+
+
+def _pack_names(record: Packer, names: frozenset[str]) -> None:
+    record.u32(len(names))
+    for name in sorted(names):
+        record.text(name)
 
 
 def _entry(record: Unpacker) -> JournalEntry:

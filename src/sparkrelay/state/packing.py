@@ -6,15 +6,19 @@ Formats are written out in docs/internals/state.md. Nothing here is versioned: e
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["Packer", "Unpacker"]
+__all__ = ["KnownParts", "Packer", "Unpacker"]
+
+#: Name of a part of a record -> the object that it was made of last, and its bytes.
+KnownParts: TypeAlias = dict[str, tuple[object, bytes]]
+T = TypeVar("T")
 
 _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
@@ -28,8 +32,9 @@ _LONGEST_TOPIC = 249
 class Packer:
     """Appends values to a record."""
 
-    def __init__(self, version: int) -> None:
-        self._parts: list[bytes] = [_U8.pack(version)]
+    def __init__(self, version: int | None = None) -> None:
+        """Begin with the version; a part of a record has none."""
+        self._parts: list[bytes] = [] if version is None else [_U8.pack(version)]
 
     def u8(self, value: int) -> None:
         """Append one byte."""
@@ -77,6 +82,22 @@ class Packer:
         for name, text in sorted(values.items()):
             self.text(name)
             self.text(text)
+
+    def part(self, known: KnownParts, name: str, value: T, write: Callable[[Packer, T], None]) -> None:
+        """Append what ``write`` makes of a value, as it is known if it is the very object of last time.
+
+        Args:
+            known: the parts of the last record, which this one is noted in.
+            name: of the part.
+            value: never changed once it was given.
+            write: appends it.
+        """
+        before = known.get(name)
+        if before is None or before[0] is not value:
+            part = Packer()
+            write(part, value)
+            before = known[name] = value, part.data()
+        self._parts.append(before[1])
 
     def data(self) -> bytes:
         """Return the record."""

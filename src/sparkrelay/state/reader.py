@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state import cleanliness, journal, ranges, rows
 from sparkrelay.state.environment import DATA_FILE, Environment
-from sparkrelay.state.header import TaskHeader, load_header
+from sparkrelay.state.header import TaskHeader
+from sparkrelay.state.header_record import HeaderRecord
 from sparkrelay.state.long_keys import PREFIX_BYTES, spell
 from sparkrelay.state.store_file import JOURNAL, META, STORE_PREFIX
 from sparkrelay.state.watermarks import LATEST, NO_TIME
@@ -107,7 +108,7 @@ class StoreReader:
         def look(transaction: Any) -> T:
             meta, journals = tables
             if transaction.id() != self._seen[0]:
-                header = TaskHeader() if meta is None else load_header(transaction, meta)
+                header = TaskHeader() if meta is None else HeaderRecord(meta).load(transaction)
                 self._seen, self._states = (transaction.id(), header), {}
             state = self._states.get((store, committed))
             if state is None:

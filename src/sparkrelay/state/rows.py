@@ -24,7 +24,20 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.table import Table
 
-__all__ = ["SortedKeys", "as_binary", "ascending", "get", "get_some", "has", "latest", "opened", "put"]
+__all__ = [
+    "SortedKeys",
+    "as_binary",
+    "ascending",
+    "get",
+    "get_some",
+    "has",
+    "latest",
+    "may_be_spelt",
+    "opened",
+    "put",
+    "stored",
+    "write",
+]
 
 _AT_A_TIME: Final = 8192
 #: Of values, which are in memory three times while they are written.
@@ -150,8 +163,8 @@ def _in_order(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
 
 
 def _values(transaction: Any, table: Table, cursor: Any, keys: pa.Array) -> pa.Array:
-    if not _may_be_spelt(keys):
-        return table.unseal_all(keys, pa.array(_get(cursor, keys.to_pylist()), pa.binary()))
+    if not may_be_spelt(keys):
+        return table.unseal_all(keys, pa.array(stored(cursor, keys.to_pylist()), pa.binary()))
     names = [spell(key) for key in keys.to_pylist()]
     found = [transaction.get(name, db=table.handle) for name in names]
     values = table.unseal_all(pa.array(names, pa.binary()), pa.array(found, pa.binary())).to_pylist()
@@ -212,7 +225,7 @@ def put(  # noqa: PLR0917 - a write has these
             else:
                 went = len(there) - there.null_count
                 change -= table.checksums(names, there)
-                _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
+                write(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
             count += len(sealed) - sealed.null_count - went
             total += int(change.sum())
             if passed:
@@ -222,7 +235,7 @@ def put(  # noqa: PLR0917 - a write has these
 
 def _as_stored(keys: pa.Array, *columns: pa.Array | None) -> Iterable[Any]:
     """Return keys and their values as LMDB has them, but for checksums."""
-    if not _may_be_spelt(keys):
+    if not may_be_spelt(keys):
         return keys, *columns
     names = keys.to_pylist()
 
@@ -243,11 +256,11 @@ def _replace(
     """Write stored values under stored keys, null to delete; return how many were there, and their checksums, or 0."""
     found = np.zeros(len(names), np.int64)
     if _nothing_between(cursor, names):
-        _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
+        write(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
         return 0, found
     if sealed.null_count:
-        before = pa.array(_get(cursor, names.to_pylist()), pa.binary())
-        _put(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
+        before = pa.array(stored(cursor, names.to_pylist()), pa.binary())
+        write(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
     else:
         # Little more than to put them, and half of what it takes to read them first.
         before = pa.array(list(map(cursor.replace, names.to_pylist(), sealed.to_pylist())), pa.binary())
@@ -261,12 +274,14 @@ def _nothing_between(cursor: Any, names: pa.Array) -> bool:
     return ascending(names) and not (cursor.set_range(names[0].as_py()) and cursor.key() <= names[-1].as_py())
 
 
-def _may_be_spelt(keys: pa.Array) -> bool:
+def may_be_spelt(keys: pa.Array) -> bool:
+    """Return whether LMDB may have another name for a key (``long_keys``)."""
     lengths = pc.min_max(pc.binary_length(keys))
     return len(keys) > 0 and (lengths["min"].as_py() == 0 or lengths["max"].as_py() >= SPELT_BYTES)
 
 
-def _get(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+def stored(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+    """Return what LMDB has under keys, with its checksum; None where it has none."""
     pairs = cursor.getmulti(keys)
     if len(pairs) == len(keys):
         return [value for _, value in pairs]
@@ -274,7 +289,8 @@ def _get(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
     return [known.get(key) for key in keys]
 
 
-def _put(transaction: Any, table: Table, cursor: Any, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+def write(transaction: Any, table: Table, cursor: Any, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    """Put values with their checksums under LMDB's keys; None deletes."""
     items: Iterable[tuple[bytes, bytes | None]]
     if None in values:
         gone = [key for key, value in zip(keys, values, strict=True) if value is None]

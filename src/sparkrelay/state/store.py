@@ -11,7 +11,7 @@ never computes a position, and two legs that read one topic do not see each othe
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.state import checks, journal, ranges, rows, scan
@@ -19,20 +19,42 @@ from sparkrelay.state.after import StoreAfter
 from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.restorable import RestorableStore
+from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.view import Changes, StoreView, merging
 from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import ExitStack
 
     import pyarrow as pa
 
+    from sparkrelay.state.environment import Begun
+    from sparkrelay.state.running_sum import Change
+    from sparkrelay.state.table import Table
 
-__all__ = ["TaskStore"]
+__all__ = ["TaskStore", "Turn"]
 
 #: Of so many changes one compares some rows with what was written, and so many for each of them.
 _SCRUB_EVERY: Final = 8
 _SCRUBBED: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A leg's share of a batch in one store, from the begin of its transaction to the end.
+
+    Attributes:
+        table: the store's.
+        begun: the transaction.
+        passed: the last key that a scrub has passed.
+        finish: journals the changes, has them put into the table, and commits.
+    """
+
+    table: Table
+    begun: Begun
+    passed: bytes
+    finish: Callable[[Changes, Callable[[Any], Change]], Applied]
 
 
 class TaskStore(RestorableStore):
@@ -119,54 +141,117 @@ class TaskStore(RestorableStore):
             self._open_tables_of_journals()
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
-            header = self._begin(transaction, header, leg, batch)
-            checks.require_contents(header, store, batch.contents)
-            header = header.reading(batch.topics)
-            checks.require_positions(self.path, header, leg, batch)
-            self._require_rows(transaction, header, store)
-            before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
+            header = self._fitting(transaction, header, leg, store, batch)
             changes = operate(StoreView(transaction, table, header, store))
-            number, undo = header.next_journal, changes.undo(transaction, table)
-            pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
             ordered = changes.ordered
             old = None if changes.old is None else ordered.as_stored(changes.old)
-            header = self._put(transaction, header, store, ordered.keys, ordered.as_stored(changes.new), old)
-            header = self._drop_expired(transaction, header, store, expired, len(changes.keys))
-            if number % _SCRUB_EVERY == 0:
-                header = self._scrub(transaction, header, store, _SCRUBBED + len(changes.keys) // 8)
-            entry = JournalEntry(
-                *(
-                    number,
-                    leg,
-                    batch.number,
-                    batch.tries,
-                    store,
-                    batch.contents,
-                    dict(batch.ranges),
-                    len(changes.keys),
-                    pieces,
-                ),
-                rows_late=changes.rows_late,
-            )
-            span = None
-            if (watermark := changes.watermark) is not None:
-                now, last = max(watermark.ms, before), ranges.last_key(transaction, table, ENDLESS)
-                following = ranges.first_key(transaction, table, over(now))
-                entry = replace(
-                    entry,
-                    watermark=now,
-                    rows_late=watermark.rows_late,
-                    last_end=NO_TIME if last is None else end_of(last),
-                    next_end=NO_TIME if following is None or following >= ENDLESS else end_of(following),
-                    expired=expired_with(now, watermark.retention_ms, expired),
-                    sources=watermark.sources,
-                    sources_read=watermark.sources_read,
-                )
-                span = (before, now) if watermark.final else None
-            header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
-            return header, Applied(changes.emitted, changes.keys, changes.new, entry, span)
+
+            def put(header: TaskHeader) -> TaskHeader:
+                return self._put(transaction, header, store, ordered.keys, ordered.as_stored(changes.new), old)
+
+            return self._changed(transaction, header, leg, store, batch, changes, put)
 
         return self._change(change)
+
+    def turn(self, open_: ExitStack, leg: str, store: str, batch: BatchStamp) -> Turn | None:
+        """Begin a leg's share of a batch beside those of other tasks (``together``).
+
+        Args:
+            open_: undoes it at its end, unless it was finished.
+            leg: as of :meth:`change_batch`.
+            store: likewise.
+            batch: likewise.
+
+        Returns:
+            None if it takes more than that, as after the state was closed: :meth:`change_batch` does it.
+
+        Raises:
+            UnfinishedError: likewise.
+            StoreOutOfStepException: as :meth:`change_batch`; IncompatibleTopologyException likewise.
+        """
+        table = self._table(store)
+        begun = open_.enter_context(self._environment.begun())
+        with begun as transaction:
+            header = self._load(transaction)
+            if header.clean or batch.tries > 1:
+                return None
+            header = self._fitting(transaction, header, leg, store, batch)
+
+        def finish(changes: Changes, put: Callable[[Any], Change]) -> Applied:
+            with begun:
+                after, applied = self._changed(
+                    transaction,
+                    header,
+                    leg,
+                    store,
+                    batch,
+                    changes,
+                    lambda before: self._counted(before, store, put(transaction)),
+                )
+                self._save(transaction, after)
+            begun.commit()
+            return applied
+
+        return Turn(table, begun, header.sums.get(store, RunningSum()).scrubbed_to, finish)
+
+    def _fitting(self, transaction: Any, header: TaskHeader, leg: str, store: str, batch: BatchStamp) -> TaskHeader:
+        """Make sure that a leg's share of a batch fits; return the header with which its turn begins."""
+        header = self._begin(transaction, header, leg, batch)
+        checks.require_contents(header, store, batch.contents)
+        header = header.reading(batch.topics)
+        checks.require_positions(self.path, header, leg, batch)
+        self._require_rows(transaction, header, store)
+        return header
+
+    def _changed(  # noqa: PLR0917 - a change has these
+        self,
+        transaction: Any,
+        header: TaskHeader,
+        leg: str,
+        store: str,
+        batch: BatchStamp,
+        changes: Changes,
+        put: Callable[[TaskHeader], TaskHeader],
+    ) -> tuple[TaskHeader, Applied]:
+        """Journal a leg's share of a batch, and have it ``put`` into the store."""
+        table = self._opened(store)
+        before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
+        number, undo = header.next_journal, changes.undo(transaction, table)
+        pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
+        header = self._drop_expired(transaction, put(header), store, expired, len(changes.keys))
+        if number % _SCRUB_EVERY == 0:
+            header = self._scrub(transaction, header, store, _SCRUBBED + len(changes.keys) // 8)
+        entry = JournalEntry(
+            *(
+                number,
+                leg,
+                batch.number,
+                batch.tries,
+                store,
+                batch.contents,
+                dict(batch.ranges),
+                len(changes.keys),
+                pieces,
+            ),
+            rows_late=changes.rows_late,
+        )
+        span = None
+        if (watermark := changes.watermark) is not None:
+            now, last = max(watermark.ms, before), ranges.last_key(transaction, table, ENDLESS)
+            following = ranges.first_key(transaction, table, over(now))
+            entry = replace(
+                entry,
+                watermark=now,
+                rows_late=watermark.rows_late,
+                last_end=NO_TIME if last is None else end_of(last),
+                next_end=NO_TIME if following is None or following >= ENDLESS else end_of(following),
+                expired=expired_with(now, watermark.retention_ms, expired),
+                sources=watermark.sources,
+                sources_read=watermark.sources_read,
+            )
+            span = (before, now) if watermark.final else None
+        header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
+        return header, Applied(changes.emitted, changes.keys, changes.new, entry, span)
 
     def after(self, applied: Applied, *, task_epoch: int) -> StoreAfter:
         """Return a store as a leg's share of a batch has left it.

@@ -14,7 +14,7 @@ from sparkrelay.own_files import make_directory
 from sparkrelay.state import cleanliness, journal, ranges, rows
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
-from sparkrelay.state.header import HEADER, TaskHeader, load_header
+from sparkrelay.state.header_record import HeaderRecord
 from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.space import FULL_DISK, full_disk
 from sparkrelay.state.watermarks import NO_TIME, over
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.state.header import TaskHeader
+    from sparkrelay.state.running_sum import Change
     from sparkrelay.state.table import Table
     from sparkrelay.types import TopicPartition
 
@@ -48,7 +50,7 @@ class StoreFile:
     def __init__(self, path: Path, environment: Environment) -> None:
         self.path = path
         self._environment = environment
-        self._meta = environment.database(META)
+        self._record = HeaderRecord(environment.database(META))
         self._journal = environment.database(JOURNAL)
         self._clean_lock = FileLock(path / _CLEANLINESS_LOCK)
 
@@ -118,16 +120,18 @@ class StoreFile:
                         until_committed.callback(self._clean_lock.release)
                     cleanliness.mark(self.path, clean=False)
                 header, result = change(transaction, header)
-                self._save(transaction, replace(header, clean=False, boot_id=host.boot_id()))
+                if header.clean or header.boot_id != host.boot_id():
+                    header = replace(header, clean=False, boot_id=host.boot_id())
+                self._save(transaction, header)
                 return result
 
             return self._environment.write(run)
 
     def _load(self, transaction: Any) -> TaskHeader:
-        return load_header(transaction, self._meta)
+        return self._record.load(transaction)
 
     def _save(self, transaction: Any, header: TaskHeader) -> None:
-        transaction.put(HEADER, self._meta.seal(HEADER, header.encode()), db=self._meta.handle)
+        self._record.save(transaction, header)
 
     def _put(  # noqa: PLR0917 - a write has these
         self,
@@ -140,17 +144,20 @@ class StoreFile:
     ) -> TaskHeader:
         """Write values under a store's keys, null to delete; ``old`` are those that are there, if they are known."""
         table, sums = self._opened(store), header.sums.get(store, RunningSum())
-        change = rows.put(transaction, table, keys, values, old, sums.scrubbed_to)
-        return _summed(header, store, sums.changed(change))
+        return self._counted(header, store, rows.put(transaction, table, keys, values, old, sums.scrubbed_to))
 
     def _drop_expired(self, transaction: Any, header: TaskHeader, store: str, expired: int, keys: int) -> TaskHeader:
         """Remove windows that have expired by what is committed: more than come, and not too many at a time."""
         if expired == NO_TIME:
             return header
-        sums = header.sums.get(store, RunningSum())
-        most = _DROPPED + 2 * keys
-        change = ranges.drop_below(transaction, self._opened(store), over(expired), most, sums.scrubbed_to)
-        return _summed(header, store, sums.changed(change))
+        most, passed = _DROPPED + 2 * keys, header.sums.get(store, RunningSum()).scrubbed_to
+        change = ranges.drop_below(transaction, self._opened(store), over(expired), most, passed)
+        return self._counted(header, store, change)
+
+    @staticmethod
+    def _counted(header: TaskHeader, store: str, change: Change) -> TaskHeader:
+        """Return the header after a write to a store."""
+        return _summed(header, store, header.sums.get(store, RunningSum()).changed(change))
 
     def _empty(self, transaction: Any, header: TaskHeader, store: str) -> TaskHeader:
         """Remove all rows of a store."""
@@ -182,19 +189,20 @@ class StoreFile:
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
     ) -> TaskHeader:
         """Drop the journals up to ``committed`` and move the committed position over them."""
-        positions, contents = dict(header.positions), dict(header.contents)
-        watermarks, expired, sources = dict(header.watermarks), dict(header.expired), dict(header.sources)
-        left = []
-        for entry in header.journals:
-            if entry.batch <= committed:
-                positions.update(entry.positions_after)
-                contents[entry.store] = entry.contents
-                if entry.watermark != NO_TIME:
-                    watermarks[entry.store], expired[entry.store] = entry.watermark, entry.expired
-                sources[entry.store] = entry.sources
-                journal.drop(transaction, self._journal, entry)
-            else:
-                left.append(entry)
+        done = [entry for entry in header.journals if entry.batch <= committed]
+        positions, contents, sources = dict(header.positions), header.contents, header.sources
+        watermarks, expired = header.watermarks, header.expired
+        for entry in done:
+            positions.update(entry.positions_after)
+            # What stays as it is stays the same object, which the header's record goes by.
+            if contents.get(entry.store) != entry.contents:
+                contents = {**contents, entry.store: entry.contents}
+            if entry.watermark != NO_TIME:
+                watermarks = {**watermarks, entry.store: entry.watermark}
+                expired = {**expired, entry.store: entry.expired}
+            if sources.get(entry.store, {}) != entry.sources:
+                sources = {store: topics for store, topics in {**sources, entry.store: entry.sources}.items() if topics}
+            journal.drop(transaction, self._journal, entry)
         changelog = dict(header.changelog)
         for partition, offset in changelog_next.items():
             changelog[partition] = max(offset, changelog.get(partition, 0))
@@ -204,10 +212,10 @@ class StoreFile:
             positions=positions,
             changelog=changelog,
             contents=contents,
-            journals=tuple(left),
+            journals=tuple(entry for entry in header.journals if entry.batch > committed) if done else header.journals,
             watermarks=watermarks,
             expired=expired,
-            sources={store: topics for store, topics in sources.items() if topics},
+            sources=sources,
         )
 
     def _take_back(self, transaction: Any, header: TaskHeader) -> TaskHeader:

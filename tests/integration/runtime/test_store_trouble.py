@@ -53,7 +53,7 @@ def damage(task_dir):
 def of_an_older_release(task_dir):
     store = TaskStore.open(task_dir)
     data = b"\x02" + store.header.encode()[1:]
-    store._environment.write(lambda t: t.put(b"header", data, db=store._meta.handle))
+    store._environment.write(lambda t: t.put(b"header", data, db=store._environment.database("#meta").handle))
     store.close(clean=False)
 
 

@@ -490,7 +490,7 @@ def test_a_store_of_another_layout_is_named(path, make_driver, version):
     store = TaskStore.open(path)
     make_driver(store).apply({b"a": b"1"})
     data = bytes([version]) + store.header.encode()[1:]
-    store._environment.write(lambda t: t.put(b"header", data, db=store._meta.handle))
+    store._environment.write(lambda t: t.put(b"header", data, db=store._environment.database("#meta").handle))
     with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[7\]"):
         store.claim("app")
     store.close(clean=False)
@@ -657,7 +657,7 @@ def test_batches_come_to_every_row_in_the_end(store, driver):
 def test_a_store_without_its_header_is_damaged_if_it_has_rows(store):
     assert store.header.batch == 0
     fill(store)
-    store.environment.write(lambda t: t.delete(b"header", db=store._meta.handle))
+    store.environment.write(lambda t: t.delete(b"header", db=store._environment.database("#meta").handle))
     with pytest.raises(StoreCorruptedException, match="it has no header, and table 's:s' has rows"):
         store.take_over(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,8 @@ from sparkrelay.runtime.worker.operators.table_changes import CHANGES, DELETIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.runtime.worker.operators.collected_values import CollectedRows
@@ -29,10 +31,10 @@ __all__ = ["TaskGroups", "changed_rows"]
 
 @dataclass(frozen=True, slots=True)
 class TaskGroups:
-    """The groups of one task, in the order of their encoded keys.
+    """The groups of one task, or of several, task by task; a task's are in the order of their encoded keys.
 
     Attributes:
-        partition: the task's.
+        partitions: of the task that each group is of.
         partial: their partial results.
         keys: their key columns.
         encoded: their message keys.
@@ -42,7 +44,7 @@ class TaskGroups:
         collected: what each aggregate that collects values gets, and loses.
     """
 
-    partition: int
+    partitions: NDArray[np.int32]
     partial: pa.Table
     keys: Sequence[pa.Array]
     encoded: pa.Array
@@ -50,6 +52,13 @@ class TaskGroups:
     versions: pa.RecordBatch | None
     values: Sequence[DistinctValues] = ()
     collected: Sequence[CollectedRows] = ()
+
+    @classmethod
+    def of_one(
+        cls, partition: int, partial: pa.Table, keys: Sequence[pa.Array], encoded: pa.Array, stored: pa.Array
+    ) -> Self:
+        """Return the groups of one task."""
+        return cls(np.full(len(encoded), partition, np.int32), partial, keys, encoded, stored, None)
 
 
 def changed_rows(  # noqa: PLR0917 - what came of a merge
@@ -106,8 +115,7 @@ def _laid_out(
 ) -> pa.RecordBatch:
     """Lay groups out as the rows that go on; the last result is their newest timestamp."""
     *values, timestamps = results
-    partitions = np.full(len(groups.encoded), groups.partition, dtype=np.int32)
-    columns: list[Any] = [*groups.keys, *values, pa.array(partitions), timestamps, groups.encoded]
+    columns: list[Any] = [*groups.keys, *values, pa.array(groups.partitions), timestamps, groups.encoded]
     if last is not None:
         columns.append(last)
     return laid_out(columns, schema)

@@ -140,7 +140,7 @@ class TaskSessions:
         ]
         all_encoded = pa.concat_arrays([stored_encoded.filter(gone), encoded])
         stored = pa.concat_arrays([stored_at.filter(gone), at])
-        task = TaskGroups(self._partition, partial, all_keys, all_encoded, stored, None)
+        task = TaskGroups.of_one(self._partition, partial, all_keys, all_encoded, stored)
         shown = pa.concat_arrays([gone_states, new])
         deletes = pa.array(np.arange(len(shown)) < len(gone_states))
         before = pa.concat_arrays([gone_states, old])

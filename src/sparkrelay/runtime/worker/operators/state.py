@@ -44,12 +44,13 @@ from sparkrelay.runtime.worker.operators.table_aggregates import TableAggregates
 from sparkrelay.runtime.worker.operators.table_rankings import TaskRankings
 from sparkrelay.runtime.worker.operators.table_versions import TaskVersions
 from sparkrelay.runtime.worker.operators.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
-from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.shares import partitions_of, share_out
 from sparkrelay.runtime.worker.task_steps import store_after, task_store
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
 from sparkrelay.state.space import disk_bytes
+from sparkrelay.state.together import TaskShare, merge_together
 from sparkrelay.state.view import merging
 from sparkrelay.state.watermarks import LATEST, NO_TIME
 from sparkrelay.types import TopicPartition
@@ -202,10 +203,13 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
         for outcome in outcomes:
             outcome.error = outcome.error or error
         return Merged(outcomes, _no_rows(spec.output))
+    together = None if groups is None else _merge_together(spec, outcomes, groups, watermarks)
     seconds = time.perf_counter() - started
     for outcome in outcomes:
         outcome.seconds = seconds / len(outcomes)
         watermark = watermarks.get(outcome.command.task.partition)
+        if outcome.applied is not None:
+            continue
         if groups is None:
             _apply(spec, outcome, _operator(spec, outcome.command, rows, watermark))
         else:
@@ -217,12 +221,54 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
         warn_of_late(spec.store, late, "after the table's history", "a longer history= of the table")
     if spec.watermark is not None and spec.watermark.final:
         return Merged(outcomes, _final_rows(spec, outcomes))
+    if together is not None:
+        counts = np.bincount(partitions_of(together), minlength=outcomes[-1].command.task.partition + 1)
+        sizes = [int(counts[outcome.command.task.partition]) for outcome in outcomes]
+    else:
+        sizes = [outcome.emitted().num_rows for outcome in outcomes]
+        together = pa.concat_batches([outcome.emitted() for outcome in outcomes])
     first = 0
-    for outcome in outcomes:
-        emitted = outcome.emitted()
-        outcome.first, outcome.rows_out = first, emitted.num_rows
-        first += outcome.rows_out
-    return Merged(outcomes, pa.concat_batches([outcome.emitted() for outcome in outcomes]))
+    for outcome, size in zip(outcomes, sizes, strict=True):
+        outcome.first, outcome.rows_out = first, size
+        first += size
+    return Merged(outcomes, together)
+
+
+def _merge_together(
+    spec: StateSpec, outcomes: Sequence[TaskOutcome], groups: _Groups, watermarks: Mapping[int, Watermark]
+) -> pa.RecordBatch | None:
+    """Merge the groups of all tasks with their stores in one go; return the rows that go on.
+
+    What has come of a task is in its outcome then. None, and nothing in any, where they are to be merged one by one.
+    """
+    tells_more = spec.changes or spec.joined or spec.kept is not None or groups.versions is not None
+    if len(outcomes) == 1 or has_distinct(spec) or tells_more:
+        return None
+    codec, emitted = codec_of(spec), []
+
+    def merge(old: pa.Array) -> pa.Array:
+        new, results = codec.merge(groups.partial, old)
+        emitted.append(changed_rows(spec, codec, groups.of_all(), old, results)[0])
+        return new
+
+    fault_points.reach("state-before-apply")
+    shares = [
+        TaskShare(
+            task_store(spec, outcome.command),
+            batch_stamp(spec, outcome.command),
+            groups.keys_of(outcome.command.task.partition),
+            watermarks.get(outcome.command.task.partition),
+        )
+        for outcome in outcomes
+    ]
+    found = merge_together(spec.leg, spec.store, shares, merge)
+    if found is None:
+        return None
+    for outcome, applied in zip(outcomes, found, strict=True):
+        if applied is not None:
+            _note(spec, outcome, applied)
+    fault_points.reach("state-after-apply")
+    return emitted[0]
 
 
 def _on_time(
@@ -297,12 +343,21 @@ class _Groups:
     values: Sequence[DistinctValues] = ()
     collected: Sequence[CollectedRows] = ()
 
+    def of_all(self) -> TaskGroups:
+        """Return the groups of all tasks, with what is told of each group alone."""
+        return TaskGroups(self.partitions, self.partial, self.keys, self.encoded, self.stored, None)
+
+    def keys_of(self, partition: int) -> pa.Array:
+        """Return the keys in the store of one task's groups."""
+        first, end = np.searchsorted(self.partitions, [partition, partition + 1]).tolist()
+        return self.stored.slice(first, end - first)
+
     def of(self, partition: int) -> TaskGroups:
         """Return the groups of one task."""
         first, end = np.searchsorted(self.partitions, [partition, partition + 1]).tolist()
         count = end - first
         return TaskGroups(
-            partition,
+            self.partitions[first:end],
             self.partial.slice(first, count),
             [key.slice(first, count) for key in self.keys],
             self.encoded.slice(first, count),
@@ -463,9 +518,7 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, operate: Callable[[StoreView],
     fault_points.reach("state-before-apply")
     try:
         stamp = batch_stamp(spec, task)
-        outcome.applied = task_store(spec, task).change_batch(spec.leg, spec.store, batch=stamp, operate=operate)
-        if outcome.applied.over is not None:
-            outcome.over = _together(spec, store_after(spec, task, outcome.applied).over())
+        _note(spec, outcome, task_store(spec, task).change_batch(spec.leg, spec.store, batch=stamp, operate=operate))
     except SparkRelayError as error:
         connections.forget_store(task.directory)
         outcome.error = error
@@ -473,7 +526,14 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, operate: Callable[[StoreView],
     outcome.seconds += time.perf_counter() - started
 
 
-def _together(spec: StateSpec, windows: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+def _note(spec: StateSpec, outcome: TaskOutcome, applied: Applied) -> None:
+    """Note what was done to a task's store, and read the windows that are over with it."""
+    outcome.applied = applied
+    if applied.over is not None:
+        outcome.over = _in_one_piece(spec, store_after(spec, outcome.command, applied).over())
+
+
+def _in_one_piece(spec: StateSpec, windows: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the windows that are over in one piece."""
     found, size = [_no_rows(_WINDOWS)], 0
     for some in windows:

@@ -114,7 +114,7 @@ class TaskRankings:
         keys = [columns[name] for name in self._spec.keys]
         old, new = before.take(chosen), after.take(chosen)
         encoded = key_bytes(keys)
-        groups = TaskGroups(self._partition, pa.table([]), keys, encoded, encoded, None)
+        groups = TaskGroups.of_one(self._partition, pa.table([]), keys, encoded, encoded)
         # A place that is left empty is deleted, with the columns that its row had.
         *shown, times = self._first.results(pc.coalesce(new, old))
         gone, every = pc.is_null(new), pa.repeat(pa.scalar(True), len(chosen))

@@ -204,7 +204,7 @@ class TaskVersions:
         encoded = brought.keys.filter(pa.array(newer))
         _, results = self._codec.merge(winners, old)
         columns = [as_type(whole(winners.column(name)), spec.input.field(name).type) for name in spec.keys]
-        groups = TaskGroups(self._partition, winners, columns, encoded, encoded, None)
+        groups = TaskGroups.of_one(self._partition, winners, columns, encoded, encoded)
         emitted, beside = changed_rows(spec, self._codec, groups, old, results)
         found = dict(beside)
         if spec.joined:

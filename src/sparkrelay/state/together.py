@@ -1,0 +1,158 @@
+"""Merging a micro-batch into the stores of many tasks at once.
+
+A step of Arrow's takes some microseconds to start, whatever it is given. With few rows a task, that is most of what a
+micro-batch costs. So the old values of all tasks are read first, each within the write transaction of its own store;
+then they are merged in one go, and written. What is unusual (a store that was closed, a batch that comes again, a map
+that must grow, damage, a batch that does not fit) is left to :meth:`TaskStore.change_batch`, store by store.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.state import rows
+from sparkrelay.state.environment import UnfinishedError
+from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.running_sum import Change
+from sparkrelay.state.view import Changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.state.batch import Applied, BatchStamp, Watermark
+    from sparkrelay.state.store import TaskStore, Turn
+    from sparkrelay.state.table import Table
+
+__all__ = ["TaskShare", "merge_together"]
+
+#: So much is merged at once; more rows are better merged store by store, whose memory is let go in between.
+_MOST_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShare:
+    """A leg's share of one task's batch.
+
+    Attributes:
+        store: the task's state.
+        batch: what the driver sent along.
+        keys: distinct keys in LMDB's order, bytes.
+        watermark: of a store whose windows end: what it is with the batch.
+    """
+
+    store: TaskStore
+    batch: BatchStamp
+    keys: pa.Array
+    watermark: Watermark | None
+
+
+def merge_together(
+    leg: str, name: str, shares: Sequence[TaskShare], merge: Callable[[pa.Array], pa.Array]
+) -> list[Applied | None] | None:
+    """Merge a leg's shares of several tasks' batches into their stores of one name.
+
+    Args:
+        leg: the leg's id.
+        name: the stores' name.
+        shares: of the tasks, in the order in which every process takes them: two that hold some wait for no other.
+        merge: old values of all keys, null where missing -> new ones in the same order; null deletes.
+
+    Returns:
+        What was done to each store, None where nothing was; None if that is so of all: they must be changed one by one.
+    """
+    keys = pa.concat_arrays([share.keys for share in shares])
+    if rows.may_be_spelt(keys) or any(share.batch.tries > 1 for share in shares) or keys.nbytes > _MOST_BYTES:
+        return None
+    names, ends = keys.to_pylist(), np.cumsum([len(share.keys) for share in shares]).tolist()
+    spans = list(zip([0, *ends], ends, strict=False))
+    with ExitStack() as open_:
+        try:
+            turns = []
+            for share in shares:
+                turn = share.store.turn(open_, leg, name, share.batch)
+                if turn is None:
+                    return None
+                turns.append(turn)
+            table = turns[0].table
+            sealed = pa.array(
+                [value for turn, span in zip(turns, spans, strict=True) for value in _read(turn, names[slice(*span)])],
+                pa.binary(),
+            )
+            old = table.unseal_all(keys, sealed)
+            new = rows.as_binary(merge(old))
+        except (UnfinishedError, SparkRelayError):
+            # One by one it is seen whose it is.
+            return None
+        written = _Written.of(table, keys, names, sealed, old, new)
+        return [_finished(turn, share, written, *span) for turn, share, span in zip(turns, shares, spans, strict=True)]
+
+
+def _read(turn: Turn, names: list[bytes]) -> list[bytes | None]:
+    """Return what is stored under keys."""
+    with turn.begun as transaction, transaction.cursor(db=turn.table.handle) as cursor:
+        return rows.stored(cursor, names)
+
+
+def _finished(turn: Turn, share: TaskShare, written: _Written, first: int, end: int) -> Applied | None:
+    """Write one store's part and commit; None if LMDB cannot just now."""
+    keys, old, new = (column.slice(first, end - first) for column in (written.keys, written.old, written.new))
+
+    def put(transaction: Any) -> Change:
+        with transaction.cursor(db=turn.table.handle) as cursor:
+            rows.write(transaction, turn.table, cursor, written.names[first:end], written.sealed[first:end])
+        return written.change(first, end, turn.passed)
+
+    try:
+        return turn.finish(Changes(keys, old, new, share.watermark, ordered=SortedKeys(keys)), put)
+    except UnfinishedError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What is written to all stores, one behind the other."""
+
+    keys: pa.Array
+    names: list[bytes]
+    old: pa.Array
+    new: pa.Array
+    sealed: list[bytes | None]
+    #: What each key adds to the count of rows, and to their sum, and all in front of it: one number more than keys.
+    counts: NDArray[np.int64]
+    sums: NDArray[np.int64]
+
+    @classmethod
+    def of(  # noqa: PLR0917 - all of one batch
+        cls, table: Table, keys: pa.Array, names: list[bytes], before: pa.Array, old: pa.Array, new: pa.Array
+    ) -> _Written:
+        sealed, sums = table.seal_all(keys, new)
+        added = sums.astype(np.int64)
+        there = before.is_valid().to_numpy(zero_copy_only=False)
+        if before.null_count < len(before):
+            added[there] -= table.checksums_behind(before.drop_null())
+        counts = new.is_valid().to_numpy(zero_copy_only=False).astype(np.int64) - there
+        return cls(keys, names, old, new, sealed.to_pylist(), _running(counts), _running(added))
+
+    def change(self, first: int, end: int, passed: bytes) -> Change:
+        """Return what the keys of one store do to it; ``passed`` is the last one that a scrub has passed."""
+        at = bisect_right(self.names, passed, first, end) if passed else first
+        return Change(
+            int(self.counts[end] - self.counts[first]),
+            int(self.sums[end] - self.sums[first]),
+            int(self.sums[at] - self.sums[first]),
+        )
+
+
+def _running(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    sums = np.zeros(len(numbers) + 1, np.int64)
+    np.cumsum(numbers, out=sums[1:])
+    return sums
