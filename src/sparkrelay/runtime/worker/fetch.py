@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,11 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks
 from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
+from sparkrelay.runtime.worker.origins import Origins
 from sparkrelay.runtime.worker.skipped_records import SkippedRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.types import TopicPartition
@@ -36,6 +37,10 @@ log = logging.getLogger(__name__)
 
 #: Records of a fetch that do not decode, of which the log speaks.
 _MOST_LOGGED = 10
+#: Records of one partition that are worth a step of their own.
+_FEW: Final = 4_096
+
+Fetched: TypeAlias = "tuple[TopicPartition, pa.RecordBatch]"
 
 
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -58,21 +63,50 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     most = current_command(BatchCommand).max_bytes
     skipped = SkippedRecords(spec, tasks)
     bytes_read = BytesRead({partition: span for partition, span in ranges.items() if partition not in fixed}, most)
-    try:
+
+    def fetched() -> Iterator[Fetched]:
         for partition, batch in _fetched(spec, ranges, topic_ids, most):
             if partition not in fixed:
                 bytes_read.add(batch, batch.num_rows)
-            batch = skipped.left_out(partition, batch)  # noqa: PLW2901 - from here on the others are not there
-            if batch.num_rows:
-                fault_points.reach("fetch-first-rows")
-                rows = decoded_rows(spec, partition, batch, times, skipped)
-                if partition not in fixed:
+            rest = skipped.left_out(partition, batch)
+            if rest.num_rows:
+                yield partition, rest
+
+    by_partition = hidden_columns.PARTITION_TIME in spec.output.names
+    try:
+        for few in _gathered(fetched(), lambda partition: by_partition or partition in fixed):
+            fault_points.reach("fetch-first-rows")
+            together = _rows_together(spec, few)
+            for rows in (
+                (decoded_rows(spec, partition, batch, times, skipped) for partition, batch in few)
+                if together is None
+                else (together,)
+            ):
+                if few[0][0] not in fixed:
                     bytes_read.add(rows)
                 yield rows
         skipped.close()
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
         raise WorkerFailure(error, spec.failure_key) from None
+
+
+def _gathered(parts: Iterator[Fetched], alone: Callable[[TopicPartition], bool]) -> Iterator[list[Fetched]]:
+    """Yield few records of several partitions together, and many of one by themselves."""
+    few: list[Fetched] = []
+    for partition, batch in parts:
+        if alone(partition) or batch.num_rows >= _FEW:
+            if few:
+                yield few
+            yield [(partition, batch)]
+            few = []
+            continue
+        few.append((partition, batch))
+        if sum(each.num_rows for _, each in few) >= _FEW:
+            yield few
+            few = []
+    if few:
+        yield few
 
 
 def decoded_rows(
@@ -100,6 +134,29 @@ def decoded_rows(
         return _with_partition_time(spec, partition, _rows(spec, partition, raw, skipped), times)
     # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
     return _rows(spec, partition, _with_partition_time(spec, partition, raw, times), skipped)
+
+
+def _rows_together(spec: FetchSpec, few: Sequence[Fetched]) -> pa.RecordBatch | None:
+    """Return the rows of few records of several partitions; None where they are to be decoded one by one.
+
+    So it is where one is bad, to which its partition's name belongs.
+    """
+    if len(few) == 1:
+        return None
+    raw, origins = pa.concat_batches([batch for _, batch in few]), Origins.of(few)
+    if spec.skip_tombstones and raw.column("value").null_count:
+        keep = pc.is_valid(raw.column("value"))
+        raw, origins = raw.filter(keep), origins.filter(keep)
+    if spec.internal and first_of_another_layout(raw.column("value"), spec.layout) is not None:
+        return None
+    try:
+        columns, bad = _decoded(spec, raw)
+        bad = bad or ([] if spec.internal else _with_times_before_1970(spec, raw, columns, bad))
+    except SerializationException:
+        return None
+    if bad:
+        return None
+    return _project(spec, *_without_tombstones(spec, origins, raw, columns))
 
 
 class BytesRead:
@@ -203,15 +260,27 @@ def _rows(
         raise SerializationException(what) from error
     if not spec.internal:
         bad = _with_times_before_1970(spec, raw, columns, bad)
-    if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:
-        keep = pc.invert(columns[hidden_columns.TOMBSTONE])
-        raw = raw.filter(keep)
-        columns = {name: column.filter(keep) for name, column in columns.items()}
+    origins = Origins.of([(partition, raw)])
+    origins, raw, columns = _without_tombstones(spec, origins, raw, columns)
     if bad:
         keep = _without_bad(spec, partition, raw, bad, skipped)
-        raw = raw.filter(keep)
-        columns = {name: column.filter(keep) for name, column in columns.items()}
-    return _project(spec, partition, raw, columns)
+        origins, raw, columns = _kept(keep, origins, raw, columns)
+    return _project(spec, origins, raw, columns)
+
+
+def _without_tombstones(
+    spec: FetchSpec, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]
+) -> tuple[Origins, pa.RecordBatch, dict[str, pa.Array]]:
+    """Leave tombstones of an internal topic out, where they end here: whether a row is one, it says itself."""
+    if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:
+        return _kept(pc.invert(columns[hidden_columns.TOMBSTONE]), origins, raw, columns)
+    return origins, raw, columns
+
+
+def _kept(
+    keep: pa.Array, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]
+) -> tuple[Origins, pa.RecordBatch, dict[str, pa.Array]]:
+    return origins.filter(keep), raw.filter(keep), {name: column.filter(keep) for name, column in columns.items()}
 
 
 def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[BadRecord]]:
@@ -286,20 +355,15 @@ def _with_times_before_1970(
     return sorted([*bad, *found], key=lambda record: record.index)
 
 
-def _project(
-    spec: FetchSpec,
-    partition: TopicPartition,
-    raw: pa.RecordBatch,
-    columns: dict[str, pa.Array],
-) -> pa.RecordBatch:
+def _project(spec: FetchSpec, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
     """Lay the columns out as the step's output schema wants them."""
     rows = raw.num_rows
     arrays = []
     for field in spec.output:
         if field.name == hidden_columns.PARTITION:
-            array = _constant(0 if spec.is_global else partition.partition, field.type, rows)
+            array = _zeros(rows) if spec.is_global else origins.partition_numbers()
         elif field.name == hidden_columns.SOURCE:
-            array = _constant(spec.topics.index(partition.topic), field.type, rows)
+            array = origins.numbers([spec.topics.index(partition.topic) for partition in origins.partitions])
         elif field.name == hidden_columns.TIMESTAMP:
             source = columns[spec.event_time] if spec.event_time else raw.column("timestamp")
             array = pc.cast(source.cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
@@ -307,36 +371,35 @@ def _project(
                 array = pc.coalesce(array, pc.cast(raw.column("timestamp"), pa.int64()))
         elif field.name == hidden_columns.PARTITION_TIME:
             # With event times of its own it is known once those are.
-            array = _constant(0, field.type, rows) if spec.event_time else raw.column(field.name)
+            array = _zeros(rows) if spec.event_time else raw.column(field.name)
         elif field.name == hidden_columns.KEY:
             array = raw.column("key")
         elif field.name == hidden_columns.TOMBSTONE:
             array = columns[field.name] if spec.internal else pc.is_null(raw.column("value"))
         elif field.name == "kafka" and field.name not in columns:
             array = pa.StructArray.from_arrays(
-                [_kafka_column(child, partition, raw) for child in field.type], fields=list(field.type)
+                [_kafka_column(child, origins, raw) for child in field.type], fields=list(field.type)
             )
         elif field.name in columns:
             array = columns[field.name]
         else:
-            array = _kafka_column(field, partition, raw)
+            array = _kafka_column(field, origins, raw)
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=spec.output)
 
 
-def _kafka_column(field: pa.Field, partition: TopicPartition, raw: pa.RecordBatch) -> pa.Array:
+def _kafka_column(field: pa.Field, origins: Origins, raw: pa.RecordBatch) -> pa.Array:
     if field.name == "topic":
-        return _constant(partition.topic, field.type, raw.num_rows)
-    if field.name == "partition":
-        return _constant(partition.partition, field.type, raw.num_rows)
-    array = raw.column(field.name)
+        array = origins.topics()
+    elif field.name == "partition":
+        array = origins.partition_numbers()
+    else:
+        array = raw.column(field.name)
     return array if array.type == field.type else array.cast(field.type)
 
 
-def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
-    if pa.types.is_int32(kind):
-        return pa.array(np.full(rows, value, dtype=np.int32))
-    return pa.repeat(pa.scalar(value, kind), rows)
+def _zeros(rows: int) -> pa.Array:
+    return pa.array(np.zeros(rows, dtype=np.int32))
 
 
 def _without_bad(

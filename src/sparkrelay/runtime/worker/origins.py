@@ -1,0 +1,60 @@
+"""Where fetched records are from: one partition, or several, one behind the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["Origins"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The partition of each record.
+
+    Attributes:
+        partitions: those that there are.
+        places: of each record, the index of its partition among them; None where there is one.
+        rows: how many records there are.
+    """
+
+    partitions: Sequence[TopicPartition]
+    places: NDArray[np.int32] | None
+    rows: int
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[TopicPartition, pa.RecordBatch]]) -> Self:
+        """Return those of the records of some fetches."""
+        counts = [batch.num_rows for _, batch in parts]
+        places = None if len(parts) == 1 else np.repeat(np.arange(len(parts), dtype=np.int32), counts)
+        return cls([partition for partition, _ in parts], places, sum(counts))
+
+    def filter(self, keep: pa.Array) -> Origins:
+        """Return those of some of the records."""
+        places = None if self.places is None else self.places[keep.to_numpy(zero_copy_only=False)]
+        return Origins(self.partitions, places, keep.true_count)
+
+    def numbers(self, values: Sequence[int]) -> pa.Array:
+        """Return a column of numbers, given that of each partition."""
+        if self.places is None:
+            return pa.array(np.full(self.rows, values[0], dtype=np.int32))
+        return pa.array(np.array(values, dtype=np.int32)[self.places])
+
+    def partition_numbers(self) -> pa.Array:
+        """Return the number of each record's partition."""
+        return self.numbers([partition.partition for partition in self.partitions])
+
+    def topics(self) -> pa.Array:
+        """Return the topic of each record."""
+        names = pa.array([partition.topic for partition in self.partitions])
+        return names.take(self.numbers(range(len(self.partitions))))
