@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, strategies as st
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.columns import KAFKA_SCHEMA
@@ -17,7 +18,7 @@ from sparkrelay.runtime.contract.specs import FetchSpec
 from sparkrelay.runtime.worker import connections, context
 from sparkrelay.runtime.worker.context import commanded
 from sparkrelay.runtime.worker.encoding import pack_rows
-from sparkrelay.runtime.worker.fetch import BytesRead, _rows, decoded_rows, fetch_leg
+from sparkrelay.runtime.worker.fetch import BytesRead, _rows, _rows_together, decoded_rows, fetch_leg
 from sparkrelay.types import TaskId, TopicPartition
 
 PARTITION_TIME = hidden_columns.PARTITION_TIME
@@ -195,3 +196,32 @@ def test_a_batch_whose_records_are_fixed_takes_all_of_them(monkeypatch, fixed):
 def test_a_single_record_may_take_anything_and_so_may_all_without_a_bound(stop, most):
     bytes_read = BytesRead({TopicPartition("orders", 0): (0, stop), TopicPartition("orders", 1): (5, 5 + stop)}, most)
     bytes_read.add(of_bytes(5000), records=1)
+
+
+RECORD = st.tuples(st.sampled_from([None, "tombstone", 0, 1500]), st.integers(0, 3))
+PARTS = st.lists(st.tuples(st.integers(0, 3), st.lists(RECORD, min_size=1, max_size=4)), min_size=2, max_size=6)
+
+
+@pytest.mark.parametrize("tombstones_end", [False, True])
+@given(parts=PARTS)
+def test_few_records_of_several_partitions_are_decoded_together(tombstones_end, parts):
+    hidden = [pa.field(name, pa.int32()) for name in (hidden_columns.PARTITION, hidden_columns.SOURCE)]
+    names = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    times = pa.field(hidden_columns.TIMESTAMP, pa.int64())
+    said = spec("bigint")
+    output = pa.schema([said.output.field("n"), ("kafka", names), *hidden, times])
+    said = replace(said, output=output, skip_tombstones=tombstones_end, topics=("in", "in2"))
+    few = [(TopicPartition("in" if n % 2 else "in2", n), raw_records(records)) for n, records in parts]
+    one_by_one = [_rows(said, partition, raw, None) for partition, raw in few]
+    assert _rows_together(said, few).equals(pa.concat_batches(one_by_one))
+
+
+def test_a_bad_record_among_several_partitions_is_named_by_its_own():
+    good, bad = raw_records([(0, 1), (5, 2)]), raw_records([(0, 1), ("soon", 2)])
+    said = spec("bigint")
+    few = [(TopicPartition("in", 0), good), (TopicPartition("in", 1), bad)]
+    assert _rows_together(said, few) is None
+    assert _rows_together(said, [few[0], few[0]]) is not None
+    assert _rows_together(said, [few[0], (few[0][0], raw_records([(-5, 1)]))]) is None, "1970"
+    with pytest.raises(SerializationException, match="record in-1 at offset 101 does not decode"):
+        _rows(replace(said, skip_bad_records=False), *few[1], None)
