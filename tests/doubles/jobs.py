@@ -23,6 +23,7 @@ class Jobs:
         raised: the error of every micro-batch.
         reported: the error that every micro-batch has in its first task.
         silent: the task of which no micro-batch reports.
+        legs: subtopology -> its leg, where that is not "leg".
     """
 
     def __init__(self, *answers, spark_partitions=1, copied=None, raised=None, reported=None, silent=None):
@@ -33,7 +34,7 @@ class Jobs:
         self.deaf = self.cancels = 0
         self.cancelled, self.unclosed = False, None
         self.prewarmed, self.prewarms = None, 0
-        self.learned = []
+        self.learned, self.legs = [], {}
 
     def learn_schemas(self, numbers):
         self.learned.append(numbers)
@@ -52,7 +53,12 @@ class Jobs:
         tasks = [task for share in command.spark_partitions for task in share]
         first = min(task.task for task in tasks)
         return [
-            LegReport("leg", task.task, task.batch, error=self.reported if task.task == first else None)
+            LegReport(
+                self.legs.get(task.task.subtopology, "leg"),
+                task.task,
+                task.batch,
+                error=self.reported if task.task == first else None,
+            )
             for task in tasks
             if task.task != self.silent
         ]

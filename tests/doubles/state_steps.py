@@ -42,7 +42,7 @@ def task_command(partition, batch=1, span=None, directory=None, tries=1):
         committed=batch - 1,
         task_epoch=0,
         directory=directory,
-        transaction=ProducerIdentity(f"app-0_{partition}", 1, 0),
+        transaction=ProducerIdentity("app-thread-0-0", 1, 0),
         ranges={} if span is None else {TopicPartition("orders", partition): span},
         positions={},
         tries=tries,

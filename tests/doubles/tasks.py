@@ -4,6 +4,9 @@ from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_state import TaskState
 
+#: What a task's records are written under.
+LENT = ProducerIdentity("app-thread-0-0", 1, 0)
+
 
 def task_in(
     state, id_, inputs=(), changelogs=None, directory=None, *, positions=None, copied=None, ends=None, **settings
@@ -14,9 +17,7 @@ def task_in(
     if state is TaskState.STANDBY:
         task.assigned_standby()
     elif state is not TaskState.CREATED:
-        task.initialized(
-            ProducerIdentity(f"app-{id_}", 1, 0), {p: (ends or {}).get(p, 0) for p in changelogs.values()}, {}
-        )
+        task.initialized(1, {p: (ends or {}).get(p, 0) for p in changelogs.values()}, {})
     if copied is not None:
         task.restore_progressed(copied, ends if state is TaskState.STANDBY else None)
     if state is TaskState.RUNNING:
@@ -34,8 +35,7 @@ def serve(task, positions=None):
 
 
 def initialize(task, ends=None):
-    """Give a task a transaction."""
-    epoch = 0 if task.producer is None else task.producer.epoch + 1
+    """Give a task a new task epoch."""
     listed = {p: (ends or {}).get(p, 0) for p in task.changelogs.values()}
-    task.initialized(ProducerIdentity(f"app-{task.id}", 1, epoch), listed, {})
+    task.initialized(task.task_epoch + 1, listed, {})
     task.restore_begun()

@@ -1,7 +1,7 @@
-"""What is asked and changed of a cluster about one stopped application: its group's offsets, its transactional ids.
+"""What is asked and changed of a cluster about one application: its group's offsets, its transactional ids.
 
-Apart from ``admin``, because only starting an application over needs it. The broker itself refuses to change the
-offsets of a group that has members, so nothing here can pull a position away under somebody who runs.
+The broker itself takes offsets of a group that has members from these alone, so nothing here can pull a position away
+under somebody who runs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from sparkrelay.client.messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
+from sparkrelay.client.transaction_calls import GroupMember
+from sparkrelay.errors import BrokerResponseException, RebalanceInProgressException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,6 +33,15 @@ __all__ = ["ApplicationAdmin"]
 
 #: The last version of offset requests that names topics.
 _LAST_WITH_NAMES: Final = 9
+_NOBODY: Final = GroupMember()
+_BETWEEN_GENERATIONS: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
 
 
 class ApplicationAdmin:
@@ -60,19 +71,34 @@ class ApplicationAdmin:
         }
 
     def set_offsets(
-        self, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str] | None = None
+        self,
+        offsets: Mapping[TopicPartition, int],
+        notes: Mapping[TopicPartition, str] | None = None,
+        *,
+        member: GroupMember = _NOBODY,
     ) -> None:
-        """Commit offsets for the group, which must have no members.
+        """Commit offsets for the group.
 
         Args:
             offsets: by partition.
             notes: partition -> what is noted with its offset.
+            member: who commits them; nobody may while the group has members.
 
         Raises:
             BrokerResponseException: it has some (UNKNOWN_MEMBER_ID).
+            RebalanceInProgressException: ``member`` is none, or the group is between two generations.
         """
-        if offsets:
-            self._run("setting offsets", _commit_request(self._group, offsets, notes or {}), _topic_codes)
+        if not offsets:
+            return
+        request = _commit_request(self._group, offsets, notes or {}, member)
+        try:
+            self._run("setting offsets", request, _topic_codes, final=(ErrorCode.REBALANCE_IN_PROGRESS,))
+        except BrokerResponseException as error:
+            if member is _NOBODY or error.code not in _BETWEEN_GENERATIONS:
+                raise
+            passing = RebalanceInProgressException(str(error))
+            passing.retriable = True
+            raise passing from error
 
     def delete_offsets(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the group's offsets of partitions; those without one, or of topics that are gone, are no error.
@@ -97,9 +123,17 @@ class ApplicationAdmin:
         found = {state.transactional_id for answer in answers for state in answer.transaction_states}
         return tuple(sorted(id_ for id_ in found if id_.startswith(f"{self._group}-")))
 
-    def _run(self, what: str, request: object, codes: Callable[[Any], Iterable[int]], *, needs: str = "READ") -> Any:
+    def _run(
+        self,
+        what: str,
+        request: object,
+        codes: Callable[[Any], Iterable[int]],
+        *,
+        final: Collection[int] = (),
+        needs: str = "READ",
+    ) -> Any:
         what = f"{what} of group {self._group}"
-        exchange = self._coordinators.ask_group(self._group, request, what, codes, needs=needs)
+        exchange = self._coordinators.ask_group(self._group, request, what, codes, final=final, needs=needs)
         return run_exchange(self._client, what, exchange, self._timeout)
 
     def _everywhere(self, what: str, make: Callable[[], Any]) -> list[Any]:
@@ -139,14 +173,16 @@ def _fetch_codes(answer: Any) -> Iterable[int]:
         yield from (part.error_code for topic in group.topics for part in topic.partitions)
 
 
-def _commit_request(group: str, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]) -> object:
+def _commit_request(
+    group: str, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str], member: GroupMember
+) -> object:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     part = topic.OffsetCommitRequestPartition
     return OffsetCommitRequest(
         group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        group_instance_id=None,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
         topics=[
             topic(
                 name=name,
@@ -162,7 +198,7 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, int], notes: Ma
             )
             for name, parts in _by_topic(offsets).items()
         ],
-        min_version=2,
+        min_version=2 if member.group_instance_id is None else 7,
         max_version=_LAST_WITH_NAMES,
     )
 

@@ -177,6 +177,7 @@ class FileProducer:
         *,
         transactional_id: str | None,
         topic_id: uuid.UUID | None = None,  # noqa: ARG002 - as Producer has it
+        sender: object = None,  # noqa: ARG002 - as Producer has it
     ) -> None:
         """Write a record batch into the transaction.
 

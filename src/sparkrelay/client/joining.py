@@ -46,7 +46,9 @@ class Joins:
         self._transactions: dict[str, _Joining] = {}
 
     def begin(self, identity: ProducerIdentity) -> None:
-        """Take a transaction on; nothing is known of what it has."""
+        """Take a transaction on, once; nothing is known of what it has."""
+        if identity.transactional_id in self._transactions:
+            return
         lane = f"joining-{len(self._transactions) % _LANES}"
         self._transactions[identity.transactional_id] = _Joining(identity, lane)
 

@@ -89,10 +89,12 @@ class Flushed:
     Attributes:
         acknowledged: partitions whose every batch is written (acks=all).
         failed: for each transactional id (None: no transaction) that failed, why. Its transaction must be aborted.
+        blamed: whose batch it was that failed, as ``send`` was told; the ids of which that is not known are left out.
     """
 
     acknowledged: dict[TopicPartition, Acknowledged]
     failed: dict[str | None, SparkRelayError]
+    blamed: dict[str | None, object] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -103,6 +105,7 @@ class _Batch:
     order: int
     records: int
     topic_id: uuid.UUID | None
+    sender: object
 
 
 @dataclass(slots=True)
@@ -134,6 +137,7 @@ class _Round:
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, _Partition] = {}
         self.failed: dict[str | None, SparkRelayError] = {}
+        self.blamed: dict[str | None, object] = {}
         self.in_flight: dict[tuple[int, str], int] = {}
         self.batches = 0
         self.queued_bytes = 0
@@ -170,7 +174,13 @@ class Producer:
             self._joins.begin(identity)
 
     def send(
-        self, tp: TopicPartition, batch: Any, *, transactional_id: str | None, topic_id: uuid.UUID | None = None
+        self,
+        tp: TopicPartition,
+        batch: Any,
+        *,
+        transactional_id: str | None,
+        topic_id: uuid.UUID | None = None,
+        sender: object = None,
     ) -> None:
         """Queue one record batch. The buffer must not change before ``flush`` has returned.
 
@@ -183,6 +193,7 @@ class Producer:
             transactional_id: whose transaction it is part of; None outside transactions.
             topic_id: of the topic that is meant, if it must not be another one of that name. Brokers before Kafka 4.1
                 do not look at it.
+            sender: who is to blame if it is refused.
 
         Raises:
             RecordTooLargeException: the batch is larger than ``max.request.size``.
@@ -199,7 +210,7 @@ class Producer:
         partition = this.partitions.get(tp)
         if partition is None:
             partition = this.partitions[tp] = _Partition(self._client.config.retry_backoff())
-        partition.waiting.append(_Batch(tp, data, transactional_id, this.batches, delta + 1, topic_id))
+        partition.waiting.append(_Batch(tp, data, transactional_id, this.batches, delta + 1, topic_id, sender))
         this.batches += 1
         this.queued_bytes += len(data)
         this.gathered_bytes += len(data)
@@ -251,7 +262,7 @@ class Producer:
         acknowledged = {
             tp: Acknowledged(p.first_offset, p.last_offset, p.records) for tp, p in this.partitions.items() if p.records
         }
-        return Flushed(acknowledged, this.failed)
+        return Flushed(acknowledged, this.failed, this.blamed)
 
     # -- one turn ---------------------------------------------------------------------------------------------------
 
@@ -421,6 +432,8 @@ class Producer:
                 partition.retry_at = time.monotonic() + partition.backoff.next(first=first)
             return
         this.queued_bytes -= len(batch.data)
+        if batch.sender is not None:
+            this.blamed[batch.transactional_id] = batch.sender
         self._doom(this, batch.transactional_id, error)
 
     def _is_another(self, batch: _Batch, code: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,7 @@ from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.ranges import source_offsets
 from sparkrelay.runtime.tasks.restore_work import slice_of
-from sparkrelay.runtime.tasks.task import Task
+from sparkrelay.runtime.tasks.task import Task, new_task_epoch
 from sparkrelay.runtime.worker.restore import RestoreSpec
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.batch.thread_transactions import TransactionKey
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.commands import RestoreReport
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
@@ -45,7 +45,7 @@ class _FileTransactions:
 
     def __init__(self, log: FileLog) -> None:
         self._log = log
-        self._numbers = itertools.count(1)
+        self._known: set[TransactionKey] = set()
         #: The group's commits.
         self.commits: dict[TopicPartition, CommittedOffset] = {}
 
@@ -54,31 +54,31 @@ class _FileTransactions:
         """The group's offsets."""
         return {partition: commit.offset for partition, commit in self.commits.items()}
 
-    def init(self, transactional_id: str) -> ProducerIdentity:
-        """Open a transactional id; what its former holder has left is aborted."""
-        self._log.abort(transactional_id)
-        return ProducerIdentity(transactional_id, next(self._numbers), 0)
+    def lend(self, keys: Collection[TransactionKey]) -> dict[TransactionKey, ProducerIdentity]:
+        """Return what workers are to write under."""
+        new = [key for key in keys if key not in self._known]
+        self._known.update(new)
+        # A driver that was killed here has left something.
+        self.abort(new)
+        return {key: ProducerIdentity(self._name(key), 0, 0) for key in keys}
 
     def commit(
-        self,
-        offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
-        group_id: str,
-        *,
-        notes: Mapping[TopicPartition, str],
-    ) -> dict[str, ProducerIdentity]:
-        """Commit transactions with their input offsets; return the identities of the next ones."""
-        del group_id
-        for identity, positions in offsets.items():
-            self._log.commit(identity.transactional_id)
+        self, offsets: Mapping[TransactionKey, Mapping[TopicPartition, int]], *, notes: Mapping[TopicPartition, str]
+    ) -> dict[TransactionKey, None]:
+        """Commit transactions with their input offsets."""
+        for key, positions in offsets.items():
+            self._log.commit(self._name(key))
             self.commits |= {p: CommittedOffset(offset, notes.get(p, "")) for p, offset in positions.items()}
-        return {identity.transactional_id: identity for identity in offsets}
+        return dict.fromkeys(offsets)
 
-    def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, ProducerIdentity]:
-        """Abort transactions; return the identities of the next ones."""
-        del group_id
-        for identity in identities:
-            self._log.abort(identity.transactional_id)
-        return {identity.transactional_id: identity for identity in identities}
+    def abort(self, keys: Collection[TransactionKey]) -> dict[TransactionKey, None]:
+        """Abort transactions."""
+        for key in keys:
+            self._log.abort(self._name(key))
+        return dict.fromkeys(keys)
+
+    def _name(self, key: TransactionKey) -> str:
+        return f"{key.subtopology}-{key.spark_partition}"
 
 
 class _FileOffsets:
@@ -164,8 +164,7 @@ class DriverTasks:
         ends = self._ends(partition for task in self._tasks for partition in task.changelogs.values())
         commands = []
         for task in self._tasks:
-            identity = self._transactions.init(f"{self._config.application_id}-{task.id}")
-            work = task.initialized(identity, ends, self._transactions.committed)
+            work = task.initialized(new_task_epoch(), ends, self._transactions.committed)
             if work is not None:
                 commands.append(
                     RestoreCommand(

@@ -1,9 +1,9 @@
-"""One micro-batch: commands out, one Spark job a wave, reports in, then commit or abort, task by task.
+"""One micro-batch: commands out, one Spark job a wave, reports in, then commit or abort.
 
 The driver is the one committer. Workers produce under lent producer ids; nothing they wrote is visible until the
 driver, having all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and
 offsets become visible together or not at all. Refused: workers that commit, because a transaction may
-end only once every leg and Spark partition that writes in it has reported, which none of them sees.
+end only once every leg that writes in it has reported, which none of them sees.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.batch.shown_rows import print_rows
+from sparkrelay.runtime.batch.thread_transactions import TransactionKey
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
@@ -72,26 +73,18 @@ _REPEATING_SECONDS = 0.6
 
 
 class Transactions(Protocol):
-    """Ends transactions: a ``TransactionCoordinator``, or what a test has in its place."""
+    """Lends and ends transactions: :class:`ThreadTransactions`, or what there is where no broker is."""
+
+    def lend(self, keys: Collection[TransactionKey], /) -> Mapping[TransactionKey, ProducerIdentity]:
+        """Return what workers are to write under."""
 
     def commit(
-        self,
-        offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
-        group_id: str,
-        /,
-        *,
-        notes: Mapping[TopicPartition, str],
-    ) -> Mapping[str, ProducerIdentity | SparkRelayError]:
-        """Commit transactions with their offsets, and what is noted of partitions.
+        self, offsets: Mapping[TransactionKey, Mapping[TopicPartition, int]], /, *, notes: Mapping[TopicPartition, str]
+    ) -> Mapping[TransactionKey, SparkRelayError | None]:
+        """Commit transactions with their offsets, and what is noted of partitions; return what went wrong."""
 
-        Returns:
-            By transactional id, the next one or what went wrong.
-        """
-
-    def abort(
-        self, identities: Collection[ProducerIdentity], group_id: str, /
-    ) -> Mapping[str, ProducerIdentity | SparkRelayError]:
-        """Abort transactions; returns what ``commit`` does."""
+    def abort(self, keys: Collection[TransactionKey], /) -> Mapping[TransactionKey, SparkRelayError | None]:
+        """Abort transactions; return what went wrong."""
 
 
 class AnotherTaskFailed(StreamsException):
@@ -136,7 +129,7 @@ class BatchRunner:
         self,
         jobs: Jobs,
         transactions: Transactions,
-        group_id: str,
+        application_id: str,
         *,
         retries: int,
         residency: Residency | None = None,
@@ -152,8 +145,8 @@ class BatchRunner:
 
         Args:
             jobs: runs what is run here.
-            transactions: ends the tasks' transactions.
-            group_id: the application's.
+            transactions: lends and ends those that the tasks are written for in.
+            application_id: the application's.
             retries: how often a batch that fails by something of its own is tried again.
             residency: without it every micro-batch has Spark jobs of its own.
             global_tables: the directory of the process's global tables, which its legs look into.
@@ -168,14 +161,13 @@ class BatchRunner:
         self._jobs = jobs
         self._residency = residency
         self._transactions = transactions
-        self._group_id = group_id
         self._retries = retries
         self._global_tables = global_tables
         self._functions = functions
         # No former process had a directory of this name.
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
         self._failing = failing
-        self._checks = checks or CommitChecks(group_id)
+        self._checks = checks or CommitChecks(application_id)
         self._passes_over_lost = passes_over_lost
         self._max_bytes = max_bytes
         self._number = 0
@@ -220,7 +212,7 @@ class BatchRunner:
         partitions: Mapping[str, int],
         sources: Mapping[str, int] = _NO_SOURCES,
     ) -> BatchOutcome:
-        """Run one batch for the given tasks and ranges, and end every task's transaction.
+        """Run one batch for the given tasks and ranges, and end its transactions.
 
         Args:
             plans: the prepared legs.
@@ -241,11 +233,12 @@ class BatchRunner:
         fault_points.reach("driver-before-job")
         failed: Exception | None = None
         broken: dict[TaskId, Exception] = {}
+        keys: dict[TaskId, TransactionKey] = {}
         try:
             if work:
                 self._checks.begin(sources)
-                self._run_waves(plans, work, partitions, outcome)
-                self._checks.require([task for task, _ in work.values()], sources)
+                by_name = self._run_waves(plans, work, partitions, outcome, keys)
+                self._checks.require([task for task, _ in work.values()], sources, by_name=by_name)
             if self._functions is not None and not any(report.error for report in outcome.reports):
                 for task, _ in work.values():
                     task.batch_fixed()
@@ -264,10 +257,10 @@ class BatchRunner:
             except SparkRelayError as error:
                 failed, broken = error, {}
         if failed is not None or broken:
-            self._abort(work, outcome, failed, broken)
+            self._abort(work, keys, outcome, failed, broken)
         elif work:
             fault_points.reach("driver-before-commit")
-            self._commit(work, outcome)
+            self._commit(work, keys, outcome)
             fault_points.reach("driver-after-commit")
             self._show(plans, outcome)
         if self._functions is not None:
@@ -297,22 +290,21 @@ class BatchRunner:
         if not new:
             return work
         clock_ms = int(time.time() * 1000)
-        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        keys = {task.id: TransactionKey(task.id.subtopology, 0) for task in new}
+        offsets: dict[TransactionKey, dict[TopicPartition, int]] = defaultdict(dict)
         notes: dict[TopicPartition, str] = {}
         for task in new:
-            assert task.producer is not None, f"task {task.id} runs without a transaction"
             own = task.intent_notes(clock_ms)
             notes |= own
             stands = task.position.offsets
-            offsets[task.producer] = {partition: stands[partition] for partition in (*own, *work[task.id][1])}
-        answers = self._transactions.commit(offsets, self._group_id, notes=notes)
+            offsets[keys[task.id]] |= {partition: stands[partition] for partition in (*own, *work[task.id][1])}
+        self._transactions.lend(offsets)
+        errors = self._transactions.commit(offsets, notes=notes)
         for task in new:
-            assert task.producer is not None
-            answer = answers[task.producer.transactional_id]
-            if isinstance(answer, Exception):
-                self._not_committed(task, answer, outcome)
+            if (error := errors[keys[task.id]]) is not None:
+                self._not_committed(task, error, outcome)
             else:
-                task.batch_intended(answer)
+                task.batch_intended()
         return {id_: some for id_, some in work.items() if id_ not in outcome.reinitialize}
 
     def _run_waves(
@@ -321,9 +313,14 @@ class BatchRunner:
         work: Mapping[TaskId, tuple[Task, Ranges]],
         partitions: Mapping[str, int],
         outcome: BatchOutcome,
-    ) -> None:
+        keys: dict[TaskId, TransactionKey],
+    ) -> bool:
+        """Run the jobs of a batch; ``keys`` gets the transaction of each task, as soon as it may be written in.
+
+        Returns:
+            True if records go to topics by their names: old transactions have partitions added by request.
+        """
         weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
-        sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
         inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
         topics = set().union(*inputs.values())
         residency = self._residency
@@ -338,9 +335,15 @@ class BatchRunner:
         job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
         outcome.resident = job is not None
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
+        places = {id_: TransactionKey(id_.subtopology, number) for number, share in enumerate(shares) for id_ in share}
+        lent = self._transactions.lend(set(places.values()))
+        keys |= places
+        sequences: dict[TransactionKey, dict[TopicPartition, int]] = defaultdict(dict)
         for wave in waves:
             max_bytes = self._max_bytes // max(_LEAST_READERS, _readers(wave, shares, inputs))
-            commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
+            commands = tuple(
+                tuple(work[id_][0].command(lent[keys[id_]], sequences[keys[id_]]) for id_ in share) for share in shares
+            )
             kept = None if self._functions is None else self._functions.directory(self._number)
             command = BatchCommand(commands, partitions, self._global_tables, kept, max_bytes=max_bytes)
             if self._skipped_records is not None:
@@ -359,34 +362,39 @@ class BatchRunner:
                 outcome.cpu_seconds += job.cpu_seconds - before
             outcome.reports += reports
             for report in reports:
-                sequences[report.task].update(report.next_sequences)
+                # Of what several tasks have written to, the last one's is the highest.
+                known = sequences[keys[report.task]]
+                known.update({p: max(next_, known.get(p, 0)) for p, next_ in report.next_sequences.items()})
             if any(report.error is not None for report in reports):
-                return
+                break
             _require_all(wave.reports(inputs), reports)
             fault_points.reach("driver-between-waves")
+        return any(identity.joins_by_request for identity in lent.values())
 
-    def _commit(self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
+    def _commit(
+        self,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        keys: Mapping[TaskId, TransactionKey],
+        outcome: BatchOutcome,
+    ) -> None:
         started = time.perf_counter()
-        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        offsets: dict[TransactionKey, dict[TopicPartition, int]] = defaultdict(dict)
         reports = defaultdict(list)
         for report in outcome.reports:
             reports[report.task].append(report)
         notes: dict[TopicPartition, str] = {}
         for task, ranges in work.values():
-            assert task.producer is not None, f"task {task.id} runs without a transaction"
             own = task.commit_notes(reports[task.id])
             stands = {partition: task.position.offsets[partition] for partition in own}
-            offsets[task.producer] = stands | {partition: end for partition, (_, end) in ranges.items()}
+            offsets[keys[task.id]] |= stands | {partition: end for partition, (_, end) in ranges.items()}
             notes |= own
-        answers = self._transactions.commit(offsets, self._group_id, notes=notes)
+        errors = self._transactions.commit(offsets, notes=notes)
         states = {id_: [one.state for one in some if one.state is not None] for id_, some in reports.items()}
         for id_, (task, _) in work.items():
-            assert task.producer is not None
-            answer = answers[task.producer.transactional_id]
-            if isinstance(answer, Exception):
-                self._not_committed(task, answer, outcome)
+            if (error := errors[keys[id_]]) is not None:
+                self._not_committed(task, error, outcome)
                 continue
-            task.batch_committed(answer, states.get(id_, ()))
+            task.batch_committed(states.get(id_, ()))
             outcome.committed.append(id_)
         if self._failing is not None:
             taken = {id_: sum(stop - start for start, stop in ranges.values()) for id_, (_, ranges) in work.items()}
@@ -417,20 +425,23 @@ class BatchRunner:
     def _abort(
         self,
         work: Mapping[TaskId, tuple[Task, Ranges]],
+        keys: Mapping[TaskId, TransactionKey],
         outcome: BatchOutcome,
         failed: Exception | None,
         broken: Mapping[TaskId, Exception],
     ) -> None:
-        """Abort every transaction of the batch, then decide for each task: initialize again, run again, or give up."""
-        producers = [task.producer for task, _ in work.values() if task.producer is not None]
-        answers = self._transactions.abort(producers, self._group_id)
+        """Abort every transaction of the batch, then decide for each task: initialize again, run again, or give up.
+
+        Tasks without one have written nothing yet.
+        """
+        errors = self._transactions.abort(sorted(set(keys.values())))
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next shows which.
         again: tuple[type[Exception], ...] = _NO_FAILURES
         if self._passes_over_lost and not _any_intended(work):
             again += (OffsetOutOfRangeException,)
         mends = failed is None or isinstance(failed, (ProducerFencedException, *again)) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
-        if not mends and any(isinstance(answer, Exception) for answer in answers.values()):
+        if not mends and any(errors.values()):
             # Nor is what a zombie meets: repartition records, say, are deleted once the new owner is done with them.
             # If it is about those that are still ours, it comes again.
             names = name_tasks(work)
@@ -438,13 +449,11 @@ class BatchRunner:
             failed, mends = bystander, True
         fatal = None if mends else failed
         for id_, (task, _) in work.items():
-            assert task.producer is not None
-            answer = answers[task.producer.transactional_id]
             reason = broken.get(id_) or failed or bystander
-            if isinstance(answer, Exception):
-                outcome.reinitialize[id_] = answer
+            if id_ in keys and (error := errors[keys[id_]]) is not None:
+                outcome.reinitialize[id_] = error
                 continue
-            task.batch_aborted(answer)
+            task.batch_aborted()
             if isinstance(reason, StoreCorruptedException):
                 if not task.copy_corrupt():
                     fatal = _rebuilt_in_vain(task, reason)

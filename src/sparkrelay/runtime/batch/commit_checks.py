@@ -57,16 +57,20 @@ class CommitChecks:
         if self._new_partitions is not None and sources:
             self._new_partitions.ask(sources)
 
-    def require(self, tasks: Collection[Task], sources: Mapping[str, int]) -> None:
+    def require(self, tasks: Collection[Task], sources: Mapping[str, int], *, by_name: bool = False) -> None:
         """Make sure, once the batch has written its records, that it may be committed.
+
+        Args:
+            tasks: that it is of.
+            sources: as for :meth:`begin`.
+            by_name: True if its records went to topics by their names, as they must with old transactions.
 
         Raises:
             StreamsException: a source topic has more partitions, or a changelog was deleted and created again.
             TimeoutException: no broker says whether that is so.
         """
         self._require_partitions(sources)
-        joined = any(task.producer is not None and task.producer.joins_by_request for task in tasks)
-        if joined or not self._writes_by_id():
+        if by_name or not self._writes_by_id():
             self.require_changelogs(tasks)
 
     def require_changelogs(self, tasks: Collection[Task]) -> None:

@@ -9,7 +9,6 @@ no changelog, as the topic has everything. A copy that cannot be used is therefo
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,7 +25,7 @@ from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import slice_of
-from sparkrelay.runtime.tasks.task import Task
+from sparkrelay.runtime.tasks.task import Task, new_task_epoch
 from sparkrelay.runtime.topics.partition_counts import missing
 from sparkrelay.state.header import replaced_topics
 from sparkrelay.state.obsolete import ABANDONED_SECONDS
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.batch.thread_transactions import TransactionKey
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.commands import RestoreReport
     from sparkrelay.runtime.spark.jobs import Jobs
@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 
 #: In a slot: the directory with a directory for each global table; ``global`` in Kafka Streams' ``state.dir``, too.
 GLOBAL_TABLES: Final = "global"
-#: A task epoch is made of it; two openings of one copy must not get the same one.
-_IDENTITY_BITS: Final = 40
 _CLOSE_SECONDS: Final = 60.0
 #: How long a job reads a copy that was not closed.
 _READING_SECONDS: Final = 1.0
@@ -69,21 +67,19 @@ class TopicOffsets(Protocol):
 
 
 class _NoTransactions:
-    """Ends batches that have nothing to commit but what their store has."""
+    """For batches that have nothing to commit but what their store has."""
+
+    def lend(self, keys: Collection[TransactionKey]) -> dict[TransactionKey, ProducerIdentity]:
+        return dict.fromkeys(keys, ProducerIdentity("", 0, 0))
 
     def commit(
-        self,
-        offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
-        group_id: str,
-        *,
-        notes: Mapping[TopicPartition, str],
-    ) -> dict[str, ProducerIdentity]:
-        del group_id, notes
-        return {identity.transactional_id: identity for identity in offsets}
+        self, offsets: Mapping[TransactionKey, Mapping[TopicPartition, int]], *, notes: Mapping[TopicPartition, str]
+    ) -> dict[TransactionKey, None]:
+        del notes
+        return dict.fromkeys(offsets)
 
-    def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, ProducerIdentity]:
-        del group_id
-        return {identity.transactional_id: identity for identity in identities}
+    def abort(self, keys: Collection[TransactionKey]) -> dict[TransactionKey, None]:
+        return dict.fromkeys(keys)
 
 
 class GlobalTables:
@@ -241,8 +237,7 @@ class GlobalTables:
         first = self._topics.offsets(dict.fromkeys(inputs, EARLIEST))
         ends = self._topics.offsets(dict.fromkeys(inputs, LATEST))
         task = Task(id_, inputs, {}, str(self._home / store), frozenset({topic}))
-        identity = ProducerIdentity(f"{self._config.application_id}-{store}", secrets.randbits(_IDENTITY_BITS), 0)
-        task.initialized(identity, {}, {})
+        task.initialized(new_task_epoch(), {}, {})
         topic_ids = self._topics.ids([topic])
         report = self._taken_over(task, topic_ids, wipe=wipe)
         gone = [

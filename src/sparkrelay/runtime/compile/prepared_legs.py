@@ -99,6 +99,11 @@ class PreparedLegs:
         self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
         self._building = threading.Lock()
 
+    @property
+    def subtopologies(self) -> frozenset[int]:
+        """Those of the legs."""
+        return frozenset(plan.leg.subtopology for plan in self._plans.values())
+
     def _may_speak(self) -> dict[Any, list[str]]:
         """Return, for each input topic, the legs that may speak for what is skipped of it: the first that runs does.
 

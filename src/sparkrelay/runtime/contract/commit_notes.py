@@ -5,6 +5,7 @@
 ``batch``, there too: which micro-batch of a task with ``foreachBatch`` it is (``tasks.batch_notes``).
 ``source_changelog``: that the topic is a table's changelog as well.
 ``tasks``, with it: over how many tasks the table was spread.
+``owner``, on a task's first input: who writes for the task (``contract.owners``).
 ``set_by_hand``: the id of the topic that ``sparkrelay offsets set`` set the offset for.
 
 It comes from a broker, where others can write, too: whatever does not fit is nothing.

@@ -20,11 +20,12 @@ from sparkrelay.client.admin import EARLIEST, LATEST, Admin, TopicSpec
 from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import ConfigException, LockException, StreamsException, UnknownTopicException
+from sparkrelay.runtime.contract.owners import writes_for
 from sparkrelay.runtime.instance.stopped_group import members_of, require_application_id, require_stopped
 from sparkrelay.runtime.topics.ownership import doubtful_topics
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.application_home import ApplicationHome, remove_state
-from sparkrelay.types import TaskId, TopicPartition
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sized
@@ -148,7 +149,7 @@ class Resetter:
             forgotten=frozenset(own),
             internal_topics=internal,
             doubtful=self._doubtful(internal, {at.topic for at in known}),
-            transactional_ids=tuple(filter(self._is_tasks, self._application.transactional_ids())),
+            transactional_ids=tuple(self._transactional_ids()),
             directories=tuple(self._home.state()) if self._home is not None else (),
             holders=self._home.holders() if self._home is not None else {},
             begun=self._names.reset_marker in topics,
@@ -306,12 +307,8 @@ class Resetter:
         groups = self._application.other_groups()
         return doubtful_topics(self._request.application_id, internal, groups=groups, proven=proven)
 
-    def _is_tasks(self, transactional_id: str) -> bool:
-        try:
-            TaskId.parse(transactional_id.removeprefix(f"{self._request.application_id}-"))
-        except ValueError:
-            return False
-        return True
+    def _transactional_ids(self) -> list[str]:
+        return [id_ for id_ in self._application.transactional_ids() if writes_for(self._request.application_id, id_)]
 
 
 def _count(things: Sized, one: str, many: str = "") -> str:

@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.messages import ProduceRequest
 from sparkrelay.client.new_partitions import NewPartitions
@@ -27,7 +28,9 @@ from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
+from sparkrelay.runtime.batch.thread_transactions import ThreadTransactions
 from sparkrelay.runtime.contract.client_settings import consumer_settings, worker_settings
+from sparkrelay.runtime.contract.owners import Owner
 from sparkrelay.runtime.group.assignment_log import AssignmentLog
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.in_service import InService
@@ -447,19 +450,28 @@ class ProcessThreads:
         state_updater = self._state_updater(number, name, jobs, restore_topics, progress)
         progress.copies = state_updater.copies
         in_service, stopping = InService(), threading.Event()
+        owner, longest = Owner(f"{self.process_id}-{number}", jobs.spark_partitions), longest_initialization(config)
         tasks = TaskSet(
             config=config,
             slot=self.slot,
             jobs=jobs,
             state_updater=state_updater,
             in_service=in_service,
-            transactions=TransactionCoordinator(own, timeout=longest_initialization(config)),
+            owner=owner,
+            transactions=TransactionCoordinator(own, timeout=longest),
+            application=ApplicationAdmin(own, config.application_id, timeout=longest),
             topics=topics,
             cleaner=self._cleaner,
             stopping=stopping,
         )
         failing = FailingRecords.of(config)
-        transactions = TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000)
+        transactions = ThreadTransactions(
+            TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000),
+            config.application_id,
+            owner,
+            in_service,
+            timeout_ms=config.transaction_timeout_ms,
+        )
         batches = BatchThread(
             name=name,
             config=config,
@@ -490,6 +502,8 @@ class ProcessThreads:
             plans=self._plans[number],
             topics=batch_topics,
             progress=progress,
+            transactions=transactions,
+            application=ApplicationAdmin(for_transactions, config.application_id, timeout=longest),
             prewarm=shared.prewarm,
             failing=failing,
         )

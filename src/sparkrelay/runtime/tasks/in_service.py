@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from sparkrelay.client.transaction_calls import GroupMember
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.types import TaskId
@@ -35,6 +36,10 @@ class InService:
         self._news = self._seen = 0
         self._ended = False
         self._paused = False
+        #: As whom the stream thread is in the group; None: it is not.
+        self._member: GroupMember | None = None
+        #: How often the group has expelled it, now and when the micro-batch under way began.
+        self._expulsions = self._expulsions_seen = 0
         #: Called at each news, under the lock and on any thread: it must neither wait nor call anything here.
         self.on_news: Callable[[], None] = _nothing
         #: Partition count of each topic that is written, as last seen by either thread.
@@ -56,6 +61,24 @@ class InService:
         """Note tasks that could not be taken into service: they are initialized again, as those that fell out are."""
         with self._changed:
             self._fallen_out.update(tasks)
+
+    def joined(self, member: GroupMember) -> None:
+        """Note as whom the stream thread is in the group from now on."""
+        with self._changed:
+            self._member = member
+            self._changed.notify_all()
+
+    def expelled(self) -> None:
+        """Note that it is not in the group any more, so that its tasks may be others' by now."""
+        with self._changed:
+            self._member = None
+            self._expulsions += 1
+            self._changed.notify_all()
+
+    @property
+    def present_member(self) -> GroupMember | None:
+        """As whom the stream thread is in the group now; None: it is not."""
+        return self._member
 
     def withdraw(self, ids: Collection[TaskId], *, timeout: float) -> frozenset[TaskId]:
         """Take tasks out of service and wait for the micro-batch that they are in.
@@ -159,7 +182,26 @@ class InService:
         """Begin a micro-batch of those tasks; return those that may: not withdrawn, not paused since the look."""
         with self._changed:
             self._under_way = frozenset() if self._paused else frozenset(self._looked_at.intersection(ids))
+            self._expulsions_seen = self._expulsions
             return self._under_way
+
+    def member(self, but: GroupMember | None = None, *, seconds: float = 0.0) -> GroupMember | None:
+        """Return as whom the offsets of the micro-batch under way may be committed (KIP-447).
+
+        Args:
+            but: another one than this is waited for: its generation is over.
+            seconds: for how long.
+
+        Returns:
+            None if the thread was expelled since the micro-batch began, or there is no other one yet.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._lost or self._member not in {None, but}, seconds)
+            return None if self._lost or self._member == but else self._member
+
+    @property
+    def _lost(self) -> bool:
+        return self._expulsions != self._expulsions_seen
 
     def done(self, fallen_out: Mapping[TaskId, Exception]) -> None:
         """End the micro-batch; ``fallen_out`` are tasks that must be initialized again before they can go on."""

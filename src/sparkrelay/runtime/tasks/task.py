@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import secrets
+from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.contract.commit_notes import CHANGELOGS, SOURCE_CHANGELOG, TASKS, note_text
+from sparkrelay.runtime.contract.owners import OWNER, RELEASED
 from sparkrelay.runtime.tasks.batch_attempt import BatchAttempt
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
@@ -34,9 +36,10 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Task"]
+__all__ = ["Task", "new_task_epoch"]
 
 Ranges = dict["TopicPartition", tuple[int, int]]
+_EPOCH_BITS: Final = 62
 
 
 class Task:
@@ -62,8 +65,8 @@ class Task:
     Attributes:
         cuts: where those may be cut.
         descriptions: when they are to say what their stores hold.
-        producer: that of the open transaction; None before the first one and for a standby.
-        task_epoch: number of this owner of the task; the store refuses batches of any other.
+        owner: who writes for it, as its commits are to say; empty: they need not.
+        task_epoch: number of this time that it is run here; the store refuses batches of any other.
         hindered: times in a row that the broker's silence kept it from being initialized or served.
         changelog_ids: changelog topic -> its id, as far as known, without tables' source topics.
     """
@@ -90,8 +93,8 @@ class Task:
         "input_ends",
         "inputs",
         "merged",
+        "owner",
         "position",
-        "producer",
         "state_topics",
         "table_topics",
         "task_epoch",
@@ -149,7 +152,7 @@ class Task:
         self.position = Position()
         self.attempt = BatchAttempt()
         self.copy = LocalCopy()
-        self.producer: ProducerIdentity | None = None
+        self.owner = ""
         self.task_epoch = 0
         self.hindered = 0
         self.changelog_ids: Mapping[str, str] = {}
@@ -219,7 +222,7 @@ class Task:
     def assigned_standby(self) -> RestoreWork | None:
         """Follow the changelog from now on; a task that ran here gives its transaction up."""
         self._on(TaskEvent.ASSIGNED_STANDBY)
-        self.producer, self.attempt, self.hindered = None, BatchAttempt(), 0
+        self.attempt, self.hindered = BatchAttempt(), 0
         self.copy.ends, self.copy.wiped_after = {}, None
         if self.directory is None:
             return None
@@ -245,23 +248,21 @@ class Task:
 
     def initialized(
         self,
-        producer: ProducerIdentity,
+        task_epoch: int,
         ends: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, int],
     ) -> RestoreWork | None:
-        """Take the transaction that was opened; return what is to be restored, None for a stateless task.
+        """Begin to run the task here; return what is to be restored, None for a stateless task.
 
         Args:
-            producer: of the transaction.
-            ends: the changelogs' ends, listed after it was opened.
+            task_epoch: a new one.
+            ends: the changelogs' ends, listed when no former owner could write any more.
             committed: the group's offsets, if the task has stores without changelog or tables that reuse their topic.
         """
         self._on(TaskEvent.INITIALIZED)
-        self.producer = producer
         # Others may have run it meanwhile.
         self._watch_idleness()
-        # A pair of producer id and epoch is given out once, so it numbers the owners of a task; 0 is nobody's.
-        self.task_epoch = (producer.producer_id << 16 | producer.epoch) + 1
+        self.task_epoch = task_epoch
         # Commits say what is intended: what was intended before may be in by now.
         self.attempt.ranges, self.attempt.intended = None, False
         if self.directory is None:
@@ -454,7 +455,8 @@ class Task:
         newest = {topic: time for report in reports for topic, time in report.newest_out.items()}
         limit = min(self.attempt.limits.values(), default=LATEST)
         self._times_said = self.written_times.note(newest, limit=limit)
-        return self._notes(None, {report.state.store for report in reports if report.state is not None})
+        written = {report.state.store for report in reports if report.state is not None}
+        return self._notes(None, written, owner=self.owner)
 
     def intent_notes(self, clock_ms: int) -> dict[TopicPartition, str]:
         """Return what the commit before the batch is to say: what it takes, and by what its rows go.
@@ -463,21 +465,28 @@ class Task:
             StreamsException: that is too long.
         """
         self.attempt.clock_ms = clock_ms
-        return self._notes(self.attempt.intent())
+        return self._notes(self.attempt.intent(), owner=self.owner)
 
-    def standing_notes(self) -> dict[TopicPartition, str]:
-        """Return what a commit between batches is to note, which takes the place of what was noted before."""
-        return self._notes(self.attempt.intent() if self.attempt.intended else None)
+    def standing_notes(self, *, released: bool = False) -> dict[TopicPartition, str]:
+        """Return what a commit between batches is to note, which takes the place of what was noted before.
 
-    def _notes(self, intent: BatchIntent | None, written: Collection[str] = ()) -> dict[TopicPartition, str]:
+        Args:
+            released: True if the task leaves, and nothing of it is under way.
+        """
+        intent = self.attempt.intent() if self.attempt.intended else None
+        return self._notes(intent, owner=RELEASED if released else self.owner)
+
+    def _notes(
+        self, intent: BatchIntent | None, written: Collection[str] = (), *, owner: str
+    ) -> dict[TopicPartition, str]:
         """Return the notes of a commit; ``written`` are the stores whose changelogs have records in it."""
         notes: dict[TopicPartition, dict[str, object]] = {
             p: {**SOURCE_CHANGELOG, TASKS: self.width} for p in self.source_changelogs
         }
         batch = BatchNote(self.id, self.position.batch, intent).as_json() if self.foreach_batch else None
         changelogs = self._changelogs_with_state(written)
-        if batch or self._times_said or changelogs:
-            said = {"batch": batch, "event_times": self._times_said, CHANGELOGS: changelogs}
+        if batch or self._times_said or changelogs or owner:
+            said = {OWNER: owner, "batch": batch, "event_times": self._times_said, CHANGELOGS: changelogs}
             notes.setdefault(self.inputs[0], {}).update(said)
         return {partition: note_text(self.id, parts) for partition, parts in notes.items()}
 
@@ -502,18 +511,21 @@ class Task:
         self.attempt.tries += 1
         self.attempt.describe = self.descriptions.due(self.copy.listed, self.cuts.before)
 
-    def batch_intended(self, producer: ProducerIdentity) -> None:
+    def batch_intended(self) -> None:
         """Take it that every owner of the task knows by now what the batch takes."""
-        self.producer = producer
         self.attempt.intended = True
 
     def batch_fixed(self) -> None:
         """Have the batch take the same records in every try from now on: a function is about to get its rows."""
         self.attempt.fixed = self.attempt.intended
 
-    def command(self, sequences: Mapping[TopicPartition, int]) -> TaskCommand:
-        """Return what a wave of the batch is to do; ``sequences`` are where its producer goes on."""
-        assert self.producer is not None, f"task {self.id} runs without a transaction"
+    def command(self, transaction: ProducerIdentity, sequences: Mapping[TopicPartition, int]) -> TaskCommand:
+        """Return what a wave of the batch is to do.
+
+        Args:
+            transaction: what to write under.
+            sequences: where that goes on.
+        """
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         seen = {p: offset for p, offset in self.position.offsets.items() if p.topic in self.state_topics}
         return TaskCommand(
@@ -522,7 +534,7 @@ class Task:
             committed=self.position.committed,
             task_epoch=self.task_epoch,
             directory=self.directory,
-            transaction=self.producer,
+            transaction=transaction,
             ranges=self.attempt.ranges,
             positions=seen,
             changelog_next=dict(self.copy.offsets),
@@ -543,11 +555,10 @@ class Task:
             fixed=self.attempt.fixed,
         )
 
-    def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:
+    def batch_committed(self, states: Iterable[StateReport] = ()) -> None:
         """Take it that everything that the batch wrote is in; ``states`` are what its stateful steps have reported."""
         self._on(TaskEvent.BATCH_COMMITTED)
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
-        self.producer = producer
         self.position.offsets.update({partition: end for partition, (_, end) in self.attempt.ranges.items()})
         for partition in self.attempt.ranges:
             self.position.skipped.pop(partition, None)
@@ -574,10 +585,9 @@ class Task:
         self.attempt.ranges = None
         self.attempt.failures = 0
 
-    def batch_aborted(self, producer: ProducerIdentity) -> None:
+    def batch_aborted(self) -> None:
         """Take it that nothing that the batch wrote counts."""
         self._on(TaskEvent.BATCH_ABORTED)
-        self.producer = producer
 
     def batch_narrowed(self, records: int) -> None:
         """Have the batch that has failed take so many of its records when it runs again; others come in later ones."""
@@ -644,3 +654,8 @@ class Task:
             self._machine.note(event.name)
         else:
             self._machine.move(target, event.name)
+
+
+def new_task_epoch() -> int:
+    """Return a number that nobody else has run the task under, in any process; 0 is nobody's."""
+    return secrets.randbits(_EPOCH_BITS) + 1

@@ -10,18 +10,20 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import (
-    CommitFailedException,
     KafkaException,
-    ProducerFencedException,
+    RebalanceInProgressException,
     StreamsException,
     TimeoutException,
     UnknownTopicException,
 )
 from sparkrelay.runtime.contract import fault_points
-from sparkrelay.runtime.contract.commit_notes import set_by_hand
-from sparkrelay.runtime.tasks.ranges import source_offsets
+from sparkrelay.runtime.contract.commit_notes import set_by_hand, set_by_hand_note
+from sparkrelay.runtime.contract.owners import RELEASED, Owner, noted_owner
+from sparkrelay.runtime.tasks.ranges import name_tasks, source_offsets
 from sparkrelay.runtime.tasks.replaced_topics import lost_changelogs, lost_state, replaced_topic
+from sparkrelay.runtime.tasks.task import new_task_epoch
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from sparkrelay.client.admin import CommittedOffset
-    from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.client.application_admin import ApplicationAdmin
+    from sparkrelay.client.transactions import TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.contract.commands import RestoreReport
     from sparkrelay.runtime.tasks.in_service import InService
@@ -41,7 +44,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.runtime.topics.topics import Topics
-    from sparkrelay.types import TaskId
 
 __all__ = ["TaskInitializer", "longest_initialization"]
 
@@ -51,6 +53,9 @@ log = logging.getLogger(__name__)
 #: A partition without a leader, or a coordinator, keeps one task from service; the thread has others, and the group.
 _LONGEST_SECONDS: Final = 10.0
 _SHARE_OF_REBALANCE: Final = 0.25
+#: Markers of a transaction that has ended take some milliseconds.
+_SHORTEST_LOOK: Final = 0.005
+_LONGEST_LOOK: Final = 0.2
 
 
 def longest_initialization(config: StreamsConfig) -> float:
@@ -66,13 +71,17 @@ class TaskInitializer:
         self,
         *,
         config: StreamsConfig,
+        owner: Owner,
         transactions: TransactionCoordinator,
+        application: ApplicationAdmin,
         topics: Topics,
         state_updater: StateUpdater,
         in_service: InService,
     ) -> None:
         self._config = config
+        self._owner = owner
         self._transactions = transactions
+        self._application = application
         self._topics = topics
         self._state_updater = state_updater
         self._in_service = in_service
@@ -92,19 +101,17 @@ class TaskInitializer:
             self._added |= {TopicPartition(topic, number) for number in range(before.get(topic, count), count)}
 
     def initialize(self, tasks: list[Task]) -> None:
-        """Open transactions first - that fences a former owner and ends its transaction - and only then list ends."""
-        names = {self._transactional_id(task.id): task for task in tasks}
-        identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
+        """End what former owners have left - they write no more under what they had - and only then list ends."""
+        self._transactions.init(self._left_open(tasks), transaction_timeout_ms=self._config.transaction_timeout_ms)
         fault_points.reach("initialize-after-epoch")
-        changelogs = {p for task in tasks for p in task.changelogs.values()}
-        ends = self._offsets(dict.fromkeys(changelogs, LATEST))
+        ends = self._decided_ends(tasks)
         try:
             # Nothing but the group's offsets says where stores without changelog must stand, and tables that reuse
             # their topic.
             wanted = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.state_topics]
             wanted += [p for task in tasks for p in task.source_changelogs]
             committed = self._topics.committed(wanted)
-            works = self._restores(names, identities, ends, committed)
+            works = self._restores(tasks, ends, committed)
         except KafkaException:
             self.start_over(tasks)
             raise
@@ -160,17 +167,31 @@ class TaskInitializer:
                     lost.number,
                 )
         self._require_intended([task for task in tasks if task.attempt.intended])
-        at_first = {p: o for p, o in first.items() if self._latest(p)}
         # Also that it is noted with them what they are, from now on.
-        at_first |= {p: positions[p] for task in tasks for p in task.source_changelogs}
-        fallen_out = self._commit_first(tasks, at_first)
-        self._in_service.fall_out(fallen_out)
-        served = [task for task in tasks if task.id not in fallen_out]
-        for task in served:
+        self._commit(tasks, [*first, *(p for task in tasks for p in task.source_changelogs)], moved)
+        for task in tasks:
             task.restored()
             at = ", ".join(f"{partition}@{offset}" for partition, offset in task.position.offsets.items())
             log.debug("task %s is in service at %s", task.id, at)
-        self._in_service.put(served)
+        self._in_service.put(tasks)
+
+    def release(self, tasks: Collection[Task], application: ApplicationAdmin | None = None) -> None:
+        """Note of tasks that leave that nothing of them is under way: their next owners need end nothing then.
+
+        Args:
+            tasks: in service.
+            application: asks instead of the thread's own client, which is interrupted once the thread is to end.
+        """
+        stands = ((task.inputs[0], task.position.offsets.get(task.inputs[0])) for task in tasks)
+        offsets = {first: offset for first, offset in stands if offset is not None}
+        notes = {p: note for task in tasks for p, note in task.standing_notes(released=True).items() if p in offsets}
+        member = self._in_service.present_member
+        if not offsets or member is None:
+            return
+        try:
+            (application or self._application).set_offsets(offsets, notes, member=member)
+        except KafkaException as error:
+            log.debug("that tasks %s were let go could not be noted: %s", name_tasks(t.id for t in tasks), error)
 
     def start_over(self, tasks: list[Task]) -> None:
         """Open those tasks anew that the broker's silence kept from service."""
@@ -180,16 +201,15 @@ class TaskInitializer:
 
     def _restores(
         self,
-        names: Mapping[str, Task],
-        identities: Mapping[str, ProducerIdentity],
+        tasks: Collection[Task],
         ends: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, int],
     ) -> list[RestoreWork]:
         """Take stateless tasks into service at once; return what is to be restored for the others."""
         works = []
         ready: list[tuple[Task, RestoreReport | None]] = []
-        for name, task in names.items():
-            work = task.initialized(identities[name], ends, committed)
+        for task in tasks:
+            work = task.initialized(new_task_epoch(), ends, committed)
             if work is None:
                 ready.append((task, None))
             else:
@@ -348,7 +368,51 @@ class TaskInitializer:
                 "they have of that batch; then set the group's offset of the partition to where the task is to go on"
             )
 
-    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    def _left_open(self, tasks: Collection[Task]) -> list[str]:
+        """Return the transactional ids under which former owners may still write for tasks, or have left something."""
+        application, found = self._config.application_id, set[str]()
+        by_first = {task.inputs[0]: task for task in tasks}
+        for first, commit in self._topics.commits(by_first).items():
+            task, noted = by_first[first], noted_owner(commit.metadata)
+            if noted is None:
+                # A release before this one wrote for each task under an id of its own.
+                found.add(f"{application}-{task.id}")
+            elif noted != RELEASED and (owner := Owner.parse(noted)) is not None:
+                found.update(owner.transactional_ids(application, task.id.subtopology))
+        # Its own ones the thread has opened when it began.
+        for subtopology in {task.id.subtopology for task in tasks}:
+            found.difference_update(self._owner.transactional_ids(application, subtopology))
+        return sorted(found)
+
+    def _decided_ends(self, tasks: Collection[Task]) -> Mapping[TopicPartition, int]:
+        """Return the ends of the tasks' changelogs, once no transaction is open in those that nobody else writes.
+
+        What a former owner committed just before it let go may not be visible yet.
+
+        Raises:
+            TimeoutException: one is open for longer than an initialization may take.
+        """
+        changelogs = {p for task in tasks for p in task.changelogs.values()}
+        own = changelogs - {p for task in tasks for p in task.source_changelogs}
+        written = self._offsets(dict.fromkeys(own, LATEST), read_committed=False)
+        backoff = Backoff(_SHORTEST_LOOK, _LONGEST_LOOK)
+        deadline = time.monotonic() + longest_initialization(self._config)
+        while True:
+            ends = self._offsets(dict.fromkeys(changelogs, LATEST))
+            undecided = sorted(partition for partition in own if ends[partition] < written[partition])
+            if not undecided:
+                return ends
+            if time.monotonic() >= deadline:
+                raise TimeoutException(
+                    f"a transaction is open in changelog {', '.join(map(str, undecided))}, of a former owner that the "
+                    "group's offsets do not name. It is waited for: brokers abort it after its "
+                    f"transaction.timeout.ms, which is {self._config.transaction_timeout_ms} here"
+                )
+            time.sleep(backoff.next())
+
+    def _offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = True
+    ) -> Mapping[TopicPartition, int]:
         """Ask for offsets.
 
         Raises:
@@ -363,7 +427,9 @@ class TaskInitializer:
             # Nobody has asked for just those in between: that was another trouble.
             since = began
         try:
-            return self._topics.offsets(wanted, timeout=longest_initialization(self._config))
+            return self._topics.offsets(
+                wanted, timeout=longest_initialization(self._config), read_committed=read_committed
+            )
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a while.
             now = time.monotonic()
@@ -378,41 +444,35 @@ class TaskInitializer:
         # What our own legs wrote was never read by anybody: the setting is about the user's topics.
         return self._config.auto_offset_reset == "latest" and partition.topic not in self.internal_topics
 
-    def _commit_first(
-        self, tasks: Collection[Task], ends: Mapping[TopicPartition, int]
-    ) -> dict[TaskId, tuple[Task, Exception]]:
-        """Commit the ends where tasks start, before anything is taken from there; return the tasks that must not.
+    def _commit(
+        self, tasks: Collection[Task], partitions: Collection[TopicPartition], moved: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit where tasks start, and who writes for them, before anything is taken from there.
 
-        An end is another one whenever it is asked for. Without this, what comes before the first commit of its
+        A topic's end is another one whenever it is asked for. Without this, what comes before the first commit of its
         partition would be lost with the next initialization, here or elsewhere.
 
-        Raises:
-            KafkaException: a commit is refused for a reason that does not pass, such as a missing permission.
-        """
-        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
-        for task in tasks:
-            if mine := {partition: ends[partition] for partition in task.inputs if partition in ends}:
-                assert task.producer is not None, f"task {task.id} is served without a transaction"
-                offsets[task.producer] = mine
-        if not offsets:
-            return {}
-        notes = {p: note for task in tasks for p, note in task.standing_notes().items()}
-        answers = self._transactions.commit(offsets, self._config.application_id, notes=notes)
-        fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
-        for task in tasks:
-            answer = answers.get(self._transactional_id(task.id), task.producer)
-            if isinstance(answer, ProducerFencedException | CommitFailedException) or (
-                isinstance(answer, KafkaException) and answer.retriable
-            ):
-                fallen_out[task.id] = task, answer
-            elif isinstance(answer, Exception):
-                raise answer
-            else:
-                task.producer = answer
-        return fallen_out
+        Args:
+            tasks: that begin.
+            partitions: that the group has no offset of, or nothing noted with it.
+            moved: where the group's offset wins over the state. An operator's mark stays until the state has it, too.
 
-    def _transactional_id(self, id_: TaskId) -> str:
-        return f"{self._config.application_id}-{id_}"
+        Raises:
+            KafkaException: it is refused; a rebalance that is under way passes.
+        """
+        member = self._in_service.present_member
+        if member is None:
+            raise RebalanceInProgressException("this member is not in the group at present")
+        offsets, notes = {}, {}
+        for task in tasks:
+            task.owner = str(self._owner)
+            said = task.standing_notes()
+            for partition in {task.inputs[0], *(p for p in task.inputs if p in partitions)}:
+                offsets[partition] = task.position.offsets[partition]
+                notes[partition] = said.get(partition, "")
+                if partition in moved and (topic_id := task.position.topic_ids.get(partition.topic)) is not None:
+                    notes[partition] = set_by_hand_note(topic_id, notes[partition])
+        self._application.set_offsets(offsets, notes, member=member)
 
 
 def _set_by_hand(

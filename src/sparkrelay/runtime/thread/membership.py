@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sparkrelay.client.transaction_calls import GroupMember
 from sparkrelay.consumer import Consumer
 from sparkrelay.errors import ApplicationShutdownException, KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.group.follow_up_rebalance import FollowUp
@@ -254,6 +255,7 @@ class StreamsMembership:
         self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
         self.member_id = metadata.member_id
+        self._tasks.joined(GroupMember(metadata.generation, metadata.member_id, metadata.group_instance_id))
         self.hosts = GroupHosts(info.partitions_by_host, info.standby_partitions_by_host, metadata.generation)
         self._follow_up.on_assignment(time.monotonic())
         self._scheduled_rebalance.on_assignment(info.next_rebalance_ms, int(time.time() * 1000))

@@ -269,6 +269,7 @@ class StreamThread:
         return None
 
     def _serve(self) -> None:
+        self._retrying(self._batches.open_transactions)
         self._batches.start()
         self.tasks.start()
         # A member is given tasks at once, of others too if it has their state: they would wait for our Python workers.
@@ -285,34 +286,38 @@ class StreamThread:
             pass
         self._membership.start(self.tasks)
         while not self._stopping.is_set():
-            self._turn()
+            self._retrying(self._turn)
 
     def _turn(self) -> None:
         """Serve the group once and bring tasks up."""
+        # Looked at first: what a heartbeat brought is acted on in the poll.
+        member = self._is_member()
+        if self._rebalance_expected.is_set():
+            self._rebalance_expected.clear()
+            self._membership.expect_rebalance()
+        self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
+        self._batches.check()
+        if self._global_tables is not None:
+            self._global_tables.check()
+        fenced = self._reinitialize()
+        if member and not fenced and self._membership.stable:
+            self.tasks.bring_up()
+        else:
+            self.tasks.require_target()
+        self._report_state()
+        self._membership.consider_follow_up(self.tasks)
+        self._consider_unread()
+        if self._membership.stable:
+            self._progress.has(self.tasks.active)
+        self._purge()
+        self.tasks.clean_up()
+
+    def _retrying(self, do: Callable[[], None]) -> None:
+        """Do something that brokers must answer for; where they do not just now, again and again until it is done."""
         backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         while not self._stopping.is_set():
             try:
-                # Looked at first: what a heartbeat brought is acted on in the poll.
-                member = self._is_member()
-                if self._rebalance_expected.is_set():
-                    self._rebalance_expected.clear()
-                    self._membership.expect_rebalance()
-                self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
-                self._batches.check()
-                if self._global_tables is not None:
-                    self._global_tables.check()
-                fenced = self._reinitialize()
-                if member and not fenced and self._membership.stable:
-                    self.tasks.bring_up()
-                else:
-                    self.tasks.require_target()
-                self._report_state()
-                self._membership.consider_follow_up(self.tasks)
-                self._consider_unread()
-                if self._membership.stable:
-                    self._progress.has(self.tasks.active)
-                self._purge()
-                self.tasks.clean_up()
+                do()
             except WakeupException:
                 return  # stop() calls: the broker may not answer for a while, and need not
             except KafkaException as error:

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Collection
 
+    from sparkrelay.client.application_admin import ApplicationAdmin
+    from sparkrelay.client.transaction_calls import GroupMember
     from sparkrelay.client.transactions import TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_thread import BatchThread
+    from sparkrelay.runtime.contract.owners import Owner
     from sparkrelay.runtime.slot.cleaner import Cleaner
     from sparkrelay.runtime.slot.process_slot import ProcessSlot
     from sparkrelay.runtime.spark.jobs import Jobs
@@ -57,7 +60,9 @@ class TaskSet:
         jobs: Jobs,
         state_updater: StateUpdater,
         in_service: InService,
+        owner: Owner,
         transactions: TransactionCoordinator,
+        application: ApplicationAdmin,
         topics: Topics,
         cleaner: Cleaner,
         stopping: threading.Event,
@@ -72,7 +77,13 @@ class TaskSet:
         #: Set once the thread is to end.
         self._stopping = stopping
         self._initializer = TaskInitializer(
-            config=config, transactions=transactions, topics=topics, state_updater=state_updater, in_service=in_service
+            config=config,
+            owner=owner,
+            transactions=transactions,
+            application=application,
+            topics=topics,
+            state_updater=state_updater,
+            in_service=in_service,
         )
         self._layout: TaskLayout | None = None
         self._tasks: dict[TaskId, Task] = {}
@@ -104,6 +115,7 @@ class TaskSet:
             self._state_updater.stop()
         batches.stop()
         if clean:
+            self._release(tasks, batches.application)
             self._drop_journals(tasks)
         for task in tasks:
             task.withdrawn()
@@ -116,6 +128,10 @@ class TaskSet:
         self._tasks = {}
 
     # -- what the group says ----------------------------------------------------------------------------------------
+
+    def joined(self, member: GroupMember) -> None:
+        """Note as whom the thread is in the group from now on."""
+        self._in_service.joined(member)
 
     def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> None:
         """Take a new assignment."""
@@ -154,6 +170,8 @@ class TaskSet:
 
     def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Drop the tasks of lost partitions: others may run them already, so their stores are left as they are."""
+        # No offsets of a batch that has begun are committed from here on, whichever generation comes next.
+        self._in_service.expelled()
         lost = self._running_on(partitions)
         for task in lost:
             log.warning("task %s is lost: this member was expired from the group", task.id)
@@ -322,6 +340,7 @@ class TaskSet:
         ids = [task.id for task in tasks]
         self._wait_for_batches(ids)
         self._state_updater.release(ids)
+        self._release(tasks)
         self._drop_journals([task for task in tasks if task.state is TaskState.RUNNING], close=False)
         self._stand_by(tasks)
 
@@ -332,6 +351,7 @@ class TaskSet:
         self._wait_for_batches(ids)
         self._note_restore_progress()
         self._state_updater.release(ids)
+        self._release(tasks)
         self._drop_journals(tasks)
         for task in tasks:
             task.withdrawn()
@@ -342,6 +362,9 @@ class TaskSet:
         """Remember what the copy of a task has that is no longer ours; until it was restored, what it had before."""
         if task.stateful and task.offset_sum:
             self._leftovers[task.id] = task.offset_sum
+
+    def _release(self, tasks: Collection[Task], application: ApplicationAdmin | None = None) -> None:
+        self._initializer.release([task for task in tasks if task.state is TaskState.RUNNING], application)
 
     def _wait_for_batches(self, ids: Collection[TaskId]) -> None:
         """Take tasks out of service and wait for the batch that they are in, no longer than a rebalance may take.

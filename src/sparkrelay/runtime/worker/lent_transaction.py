@@ -7,6 +7,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.client.produce import Flushed
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.encode import NO_TIMESTAMP, ProducerState, encode as encode_records, next_sequence
 from sparkrelay.runtime.contract import fault_points
@@ -30,12 +31,26 @@ _BATCH_BYTES: Final = 1_000_000
 
 
 class LentTransaction:
-    """Produces one task's records under its lent producer id, keeping count of sequences."""
+    """Produces one task's records under a lent producer id, keeping count of sequences.
 
-    def __init__(self, producer: Producer | FileProducer, command: TaskCommand, compression: str) -> None:
+    Args:
+        producer: of this process.
+        command: the task's.
+        compression: of the records.
+        sequences: next ones of the partitions that tasks of the same transaction have written to here.
+    """
+
+    def __init__(
+        self,
+        producer: Producer | FileProducer,
+        command: TaskCommand,
+        compression: str,
+        sequences: dict[TopicPartition, int],
+    ) -> None:
         self._producer = producer
         self._command = command
         self._compression = compression
+        self._sequences = sequences
         #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
         self.next_sequences: dict[TopicPartition, int] = {}
         #: Sink topic of the user's -> the oldest timestamp written to it.
@@ -72,7 +87,7 @@ class LentTransaction:
         lent = self._command.transaction
         changelog_id = self._command.changelog_ids.get(partition.topic)
         topic_id = None if changelog_id is None else uuid.UUID(changelog_id)
-        sequence = self.next_sequences.get(partition, self._command.sequences.get(partition, 0))
+        sequence = self._sequences.get(partition, self._command.sequences.get(partition, 0))
         for batch in encode_records(
             keys,
             values,
@@ -83,28 +98,38 @@ class LentTransaction:
             compression=self._compression,
             max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
         ):
-            self._producer.send(partition, batch.data, transactional_id=lent.transactional_id, topic_id=topic_id)
+            self._producer.send(
+                partition,
+                batch.data,
+                transactional_id=lent.transactional_id,
+                topic_id=topic_id,
+                sender=self._command.task,
+            )
             fault_points.reach("publish-after-send")
             sequence = next_sequence(sequence, batch.record_count)
-        self.next_sequences[partition] = sequence
+        self.next_sequences[partition] = self._sequences[partition] = sequence
 
 
 def await_answers(
-    producer: Producer | FileProducer, reports: list[LegReport], places: Mapping[str, int], seconds: float
+    producer: Producer | FileProducer, reports: list[LegReport], sent: Mapping[int, TaskCommand], seconds: float
 ) -> None:
     """Wait until all that was sent is answered; what was refused goes into the reports.
 
     Args:
         producer: that has sent it.
         reports: of the tasks; those that have an error keep it.
-        places: transactional id -> index of its report.
+        sent: index of a report -> the task that has sent something.
         seconds: how long the broker may take.
     """
     try:
-        failed = producer.flush_each(seconds).failed
+        flushed = producer.flush_each(seconds)
     except SparkRelayError as error:
-        failed = {transactional_id: error for transactional_id in places}  # noqa: C420 - typed so
-    for transactional_id, reason in failed.items():
-        index = places[str(transactional_id)]
-        if reports[index].error is None:
+        flushed = Flushed({}, dict.fromkeys((task.transaction.transactional_id for task in sent.values()), error))
+    if not flushed.failed:
+        return
+    for index, task in sent.items():
+        transactional_id = task.transaction.transactional_id
+        reason = flushed.failed.get(transactional_id)
+        blamed = flushed.blamed.get(transactional_id, task.task)
+        if reason is not None and blamed == task.task and reports[index].error is None:
             reports[index] = dataclasses.replace(reports[index], error=reason)

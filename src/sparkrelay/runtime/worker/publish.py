@@ -58,6 +58,8 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     freeze_loaded_objects()
     connections.close_unused()
     reports = {task.task: LegReport(spec.leg, task.task, task.batch) for task in tasks}
+    # A piece's records follow those of the one before it.
+    sequences: dict[TopicPartition, int] = {}
 
     def publish(task: TaskCommand, rows: list[tuple[_SinkRows, int, int]], transaction: LentTransaction) -> LegReport:
         sent = sum(some.send(transaction, task, first, number) for some, first, number in rows)
@@ -74,18 +76,13 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
 
     # Rows are only beaten by what they are looked at with.
     for piece in _pieces(batches) if spec.ranking is None else [batches]:
-        # A piece's records follow those of the one before it.
-        own = [
-            dataclasses.replace(task, sequences={**task.sequences, **reports[task.task].next_sequences})
-            for task in tasks
-        ]
         work = (
             (task, functools.partial(publish, task, rows))
-            for share in share_out(own, piece)
+            for share in share_out(tasks, piece)
             for task, rows in _by_task(spec, share)
             if reports[task.task].error is None
         )
-        for report in _publish(spec, work):
+        for report in _publish(spec, work, sequences):
             reports[report.task] = _of_both(reports[report.task], report)
         # They would live until the next ones are there.
         del work, piece
@@ -183,7 +180,7 @@ def state_and_publish_leg(
             for outcome in merged.outcomes:
                 yield outcome.command, functools.partial(publish, outcome, emitted)
 
-    yield report_row(_publish(spec, work()))
+    yield report_row(_publish(spec, work(), {}))
 
 
 def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -205,10 +202,10 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
         WorkerFailure: it could not be written.
     """
     try:
-        producer = connections.producer(state.client)
+        producer, sequences = connections.producer(state.client), dict[TopicPartition, int]()
         for command, applied in changed:
-            _send_changelog(LentTransaction(producer, command, state.compression), state, command, applied)
-            producer.send_gathered()
+            transaction = LentTransaction(producer, command, state.compression, sequences)
+            _send_changelog(transaction, state, command, applied)
         fault_points.reach("changelog-before-flush")
         failed = producer.flush_each(state.flush_seconds).failed
         if failed:
@@ -220,29 +217,29 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
 
 
 def _publish(
-    spec: PublishSpec, work: Iterable[tuple[TaskCommand, Callable[[LentTransaction], LegReport]]]
+    spec: PublishSpec,
+    work: Iterable[tuple[TaskCommand, Callable[[LentTransaction], LegReport]]],
+    sequences: dict[TopicPartition, int],
 ) -> list[LegReport]:
-    """Send every task's records, wait for all answers, and return all reports."""
+    """Send every task's records, wait for all answers, and return all reports; ``sequences`` go on."""
     reports: list[LegReport] = []
     started = time.perf_counter()
     try:
         producer = connections.producer(spec.client)
     except SparkRelayError as error:
         return [LegReport(spec.leg, task.task, task.batch, error=error) for task, _ in work]
-    transactional_ids: dict[str, int] = {}
+    sent: dict[int, TaskCommand] = {}
     for task, publish in work:
         try:
-            report = publish(LentTransaction(producer, task, spec.compression))
-            # On their way while the next task's turn has come.
-            producer.send_gathered()
+            report = publish(LentTransaction(producer, task, spec.compression, sequences))
         except SparkRelayError as error:
             report = LegReport(spec.leg, task.task, task.batch, error=error)
-        transactional_ids[task.transaction.transactional_id] = len(reports)
+        sent[len(reports)] = task
         reports.append(report)
         # What it holds is not needed while the next rows come.
         del publish
     fault_points.reach("publish-before-flush")
-    await_answers(producer, reports, transactional_ids, spec.flush_seconds)
+    await_answers(producer, reports, sent, spec.flush_seconds)
     fault_points.reach("publish-after-flush")
     if any(report.error is not None for report in reports):
         connections.forget_producer(spec.client)

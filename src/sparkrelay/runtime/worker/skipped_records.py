@@ -178,21 +178,23 @@ def reporting_skipped(
 
 def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) -> list[LegReport]:
     tasks = {task.task: task for task in leg_tasks(spec)}
-    made, places = list(reports), dict[str, int]()
+    made = list(reports)
+    sent: dict[int, TaskCommand] = {}
+    sequences: dict[TopicPartition, int] = {}
     for index, report in enumerate(reports):
         task = tasks[report.task]
         path = leg_file(home, spec.leg, task)
         if report.error is not None or not path.exists():
             continue
-        places[task.transaction.transactional_id] = index
+        sent[index] = task
         try:
-            made[index] = _sent(spec, task, report, path)
+            made[index] = _sent(spec, task, report, path, sequences)
         except SparkRelayError as error:
             made[index] = dataclasses.replace(report, error=error)
     # Without a connection each task has said so.
-    if spec.topic is not None and any(made[index].error is None for index in places.values()):
-        await_answers(connections.producer(spec.client), made, places, spec.flush_seconds)
-    for index in places.values():
+    if spec.topic is not None and any(made[index].error is None for index in sent):
+        await_answers(connections.producer(spec.client), made, sent, spec.flush_seconds)
+    for index in sent:
         # Else it would look like a record of the pipeline's own sinks.
         reason = made[index].error
         if isinstance(reason, RecordTooLargeException | RecordRefusedException):
@@ -202,12 +204,14 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
                 f"without a key and of their timestamps: {reason}"
             )
             made[index] = dataclasses.replace(made[index], error=refusal)
-    if any(made[index].error is not None for index in places.values()):
+    if any(made[index].error is not None for index in sent):
         connections.forget_producer(spec.client)
     return made
 
 
-def _sent(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path) -> LegReport:
+def _sent(
+    spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path, sequences: dict[TopicPartition, int]
+) -> LegReport:
     """Send a task's skipped records to the dead letter topic, if there is one, and count them."""
     try:
         with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
@@ -222,7 +226,7 @@ def _sent(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path) -
     if spec.topic is None:
         return dataclasses.replace(report, skipped=skipped)
     producer = connections.producer(spec.client)
-    transaction = LentTransaction(producer, task, spec.compression)
+    transaction = LentTransaction(producer, task, spec.compression, sequences)
     count = current_command(BatchCommand).partitions[spec.topic]
     records = records.combine_chunks()
     keys, values = (records.column(name).combine_chunks() for name in ("key", "value"))
@@ -235,7 +239,6 @@ def _sent(spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path) -
             transaction.send(
                 TopicPartition(spec.topic, number), *(c.take(chosen) for c in (keys, values, times, headers))
             )
-    producer.send_gathered()
     return dataclasses.replace(
         report, skipped=skipped, next_sequences={**report.next_sequences, **transaction.next_sequences}
     )

@@ -1,9 +1,10 @@
 """What a micro-batch makes of failures, without Spark and without a broker."""
 
 import contextlib
+from collections import Counter
 
 import pytest
-from tests.doubles.jobs import Jobs
+from tests.doubles.jobs import Jobs as OneByOne
 from tests.doubles.tasks import serve, task_in
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
@@ -26,6 +27,7 @@ from sparkrelay.runtime.batch import batch_runner
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.batch.failing_records import FailingRecords
+from sparkrelay.runtime.batch.thread_transactions import TransactionKey
 from sparkrelay.runtime.compile.prepared_legs import Wave
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.job_errors import JobError
@@ -53,26 +55,37 @@ class PreparedLegs:
         return [Wave(object(), {"leg": (0, frozenset({"orders"}))})]
 
 
+def Jobs(*answers, spark_partitions=2, **settings):
+    """Return jobs that give each of the two tasks a Spark partition, and so a transaction, of its own."""
+    return OneByOne(*answers, spark_partitions=spark_partitions, **settings)
+
+
 class Transactions:
     """Ends every transaction; an outcome may be set for the first task's."""
 
     def __init__(self, outcome=None):
         self.outcome = outcome
         self.aborted, self.committed = [], []
-        self.notes = []
+        self.notes, self.epochs = [], Counter()
 
-    def commit(self, offsets, group_id, *, notes):
+    def lend(self, keys):
+        return {key: ProducerIdentity(self._name(key), 1, self.epochs[key]) for key in keys}
+
+    def commit(self, offsets, *, notes):
         self.notes.append((dict(offsets), dict(notes)))
-        self.committed += [identity.transactional_id for identity in offsets]
-        return self._answers(offsets)
+        self.committed += [self._name(key) for key in offsets]
+        return self._ended(offsets)
 
-    def abort(self, identities, group_id):
-        self.aborted += [identity.transactional_id for identity in identities]
-        return self._answers(identities)
+    def abort(self, keys):
+        self.aborted += [self._name(key) for key in keys]
+        return self._ended(keys)
 
-    def _answers(self, identities):
-        following = {i.transactional_id: ProducerIdentity(i.transactional_id, 1, i.epoch + 1) for i in identities}
-        return {**following, **({"app-0_0": self.outcome} if self.outcome is not None else {})}
+    def _ended(self, keys):
+        self.epochs.update(list(keys))
+        return {key: self.outcome if key == TransactionKey(0, 0) else None for key in keys}
+
+    def _name(self, key):
+        return f"app-{key.subtopology}_{key.spark_partition}"
 
 
 def tasks():
@@ -150,7 +163,7 @@ def test_a_batch_is_sent_with_the_positions_that_the_state_sees():
     assert task.position.offsets[unseen] == 8
 
 
-def test_a_batch_that_works_moves_positions_and_epochs():
+def test_a_batch_that_works_moves_positions():
     work = tasks()
     outcome, transactions = run(Jobs(), work=work)
     assert outcome.committed == [ONE, OTHER]
@@ -158,7 +171,25 @@ def test_a_batch_that_works_moves_positions_and_epochs():
     for task, _ in work.values():
         assert list(task.position.offsets.values()) == [9]
         position = task.position
-        assert (position.batch, position.committed, task.attempt.ranges, task.producer.epoch) == (1, 1, None, 1)
+        assert (position.batch, position.committed, task.attempt.ranges) == (1, 1, None)
+
+
+def test_tasks_of_a_subtopology_in_one_spark_partition_share_a_transaction():
+    work, jobs, transactions = tasks(), Jobs(spark_partitions=1), Transactions()
+    partition = TopicPartition("returns", 0)
+    third = task_in(TaskState.RUNNING, TaskId(1, 0), (partition,), positions={partition: 5})
+    work[third.id] = third, {partition: (5, 9)}
+    runner = BatchRunner(jobs, transactions, "app", retries=2)
+    plans = PreparedLegs()
+    plans.renew = lambda subtopologies, collect: False
+    plans.waves = lambda subtopologies, topics: [Wave(object(), {"leg": (0, {"orders"}), "other": (1, {"returns"})})]
+    jobs.legs = {0: "leg", 1: "other"}
+    assert len(runner.run(plans, work, {}).committed) == 3
+    assert transactions.committed == ["app-0_0", "app-1_0"]
+    ((offsets, _),) = transactions.notes
+    assert [len(some) for some in offsets.values()] == [2, 1]
+    lent = {command.task: command.transaction for share in jobs.command.spark_partitions for command in share}
+    assert lent[ONE] == lent[OTHER] != lent[third.id]
 
 
 @pytest.mark.parametrize("error", [JobFailed("a worker died"), DisconnectException("gone")])
@@ -169,7 +200,7 @@ def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
     assert (set(outcome.again), outcome.committed, outcome.reinitialize) == ({ONE, OTHER}, [], {})
     assert transactions.aborted == ["app-0_0", "app-0_1"]
     task, ranges = work[ONE]
-    assert (task.attempt.ranges, task.position.batch, task.producer.epoch) == (ranges, 1, 1)
+    assert (task.attempt.ranges, task.position.batch) == (ranges, 1)
     run(Jobs(), work=work)
     assert (task.position.batch, task.position.committed, task.attempt.ranges) == (1, 1, None)
 
@@ -214,8 +245,9 @@ def test_a_commit_that_is_refused_again_and_again_ends_the_instance(with_functio
     refused = Transactions(broker_error(ErrorCode.OFFSET_METADATA_TOO_LARGE, "committing offsets"))
     for _ in range(2):
         outcome, _ = run(Jobs(), refused, work)
-        assert set(outcome.reinitialize) == {ONE}
-        initialize_again(work[ONE][0])
+        assert set(outcome.reinitialize) == ({ONE, OTHER} if with_functions else {ONE})
+        for id_ in outcome.reinitialize:
+            initialize_again(work[id_][0])
     with pytest.raises(BrokerResponseException, match=r"offset\.metadata\.max\.bytes"):
         run(Jobs(), refused, work)
 
@@ -401,7 +433,7 @@ def test_a_job_that_stays_gets_all_tasks_in_one_spark_partition():
 def test_what_fails_in_a_job_that_stays_is_what_fails_in_one_of_its_own(error):
     found = []
     for make in (lambda jobs: None, Resident):
-        jobs = Jobs(raised=error)
+        jobs = Jobs(raised=error, spark_partitions=1)
         resident = make(jobs)
         transactions = Transactions()
         runner = BatchRunner(jobs, transactions, "app", retries=2, residency=resident)
@@ -479,12 +511,11 @@ def test_what_a_batch_takes_is_committed_before_its_job():
     (intents, said), (offsets, done) = transactions.notes
     partition = TopicPartition("orders", 0)
     assert [read_batch(said[p]).intent.ranges for p in said] == [{p: (5, 9)} for p in said]
-    assert [*intents.values()] == [{p: 5} for p in said], "the offsets stay as they were"
+    assert [*intents.values()] == [dict.fromkeys(said, 5)], "the offsets stay as they were"
     assert [*offsets.values()] == [{p: 9} for p in said]
     assert read_batch(said[partition]).number == read_batch(done[partition]).number == 1
     assert read_batch(done[partition]).intent is None
-    assert {identity.epoch for identity in intents} == {0}
-    assert {command.transaction.epoch for share in jobs.command.spark_partitions for command in share} == {1}
+    assert [command.transaction.epoch for share in jobs.command.spark_partitions for command in share] == [1, 0]
     assert jobs.command.kept_rows == "/rows/1"
     assert functions.calls == [[(ONE, 1), (OTHER, 1)]]
 
@@ -507,12 +538,8 @@ def test_a_function_that_fails_has_the_batch_run_again_as_it_was():
 def test_nothing_is_run_of_a_batch_that_nobody_may_know_of(error):
     transactions, work, jobs, functions = Transactions(error), work_of_functions(), Jobs(), BatchFunctions()
     outcome = giving(transactions, functions, work, jobs)
-    assert (outcome.committed, outcome.reinitialize) == ([OTHER], {ONE: error})
-    assert functions.calls == [[(OTHER, 1)]]
-    work[OTHER][0].foreach_batch, alone = True, work_of_functions()
-    del alone[OTHER]
-    outcome = giving(Transactions(error), functions, alone)
-    assert (outcome.committed, outcome.reinitialize, len(functions.calls)) == ([], {ONE: error}, 2)
+    assert (outcome.committed, outcome.reinitialize) == ([], {ONE: error, OTHER: error})
+    assert functions.calls == [[]]
 
 
 def test_no_function_is_called_of_a_batch_that_failed():

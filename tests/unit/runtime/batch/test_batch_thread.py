@@ -125,7 +125,7 @@ class Batches:
         for id_, (task, ranges) in work.items():
             task.batch_begun(ranges)
             if id_ not in outcome.again and id_ not in outcome.reinitialize:
-                task.batch_committed(task.producer)
+                task.batch_committed()
         return outcome
 
 
@@ -148,6 +148,8 @@ class Bench:
             plans=None,
             topics=self.topics,
             progress=self.progress.thread(),
+            transactions=None,
+            application=None,
             prewarm=prewarm,
         )
 

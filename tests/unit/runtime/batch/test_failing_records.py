@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.doubles.tasks import task_in
 
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import RecordRefusedException, RecordTooLargeException, SerializationException, StreamsException
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.spark.job_errors import JobError
@@ -25,7 +24,7 @@ def tasks(count, inputs=1):
 
 
 def committed(task):
-    task.batch_committed(ProducerIdentity(f"app-{task.id}", 1, 0))
+    task.batch_committed()
 
 
 def records_in(ranges):
@@ -52,7 +51,7 @@ class Run:
             records = set().union(*(records_in(ranges) for _, ranges in work.values()))
             if (records - outs) & bad:
                 for task, _ in work.values():
-                    task.batch_aborted(ProducerIdentity(f"app-{task.id}", 1, 0))
+                    task.batch_aborted()
                 assert self.search.failed(error, [task for task, _ in work.values()], resident=False)
                 continue
             self.taken += records
@@ -124,11 +123,10 @@ def test_what_fails_without_the_record_as_well_ends_the_instance(error):
     [task] = tasks(1).values()
     search = FailingRecords(processing=True, production=True, most=10)
     [partition] = task.inputs
-    identity = ProducerIdentity("app-0_0", 1, 0)
 
     def fail():
         task.batch_begun(task.next_ranges({partition: 0}, {partition: 1}, search.limited(10), 0.0, 0))
-        task.batch_aborted(identity)
+        task.batch_aborted()
         assert search.failed(error, [task], resident=False)
 
     fail()

@@ -3,7 +3,8 @@
 Orders are written again by customer, then by country, then counted in windows: tasks 0_n, 1_n and 2_n. Tasks, looks at
 the writers upstream, and batch threads are the product's own; brokers, the group and what a micro-batch does with rows
 are modelled. A transaction is decided at one moment, and shows in each partition that it wrote, and in the group's
-offsets, at another. Between any two requests of a thread, other threads may work.
+offsets, at another; the next one of its task, which may be another producer's, need not wait for that. Between any two
+requests of a thread, other threads may work.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from sparkrelay.client.admin import EARLIEST, CommittedOffset
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ProducerFencedException, TimeoutException
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
@@ -57,9 +57,10 @@ def writers(timed):
 
 @dataclass
 class Transaction:
-    """One transaction of a task.
+    """One transaction, as far as it is of a task.
 
     Attributes:
+        number: among those of its task.
         committed: None while it is open.
         unmarked: partitions it wrote whose marker is missing.
         commit: the offset, the note and the state that come with it.
@@ -67,6 +68,7 @@ class Transaction:
     """
 
     task: TaskId
+    number: int
     committed: bool | None = None
     unmarked: set[TopicPartition] = field(default_factory=set)
     commit: tuple[int, str] | None = None
@@ -93,6 +95,8 @@ class Thread:
             plans=None,
             topics=self,
             progress=ProgressLog("app").thread(),
+            transactions=None,
+            application=None,
         )
         self.batches._upstream = Upstream(self, clock=model.monotonic)
         self.in_service.writers = writers(model.timed)
@@ -164,8 +168,11 @@ class Model:
         self.seconds = 1_000.0
         self.logs = {TopicPartition(topic, n): [] for topic in TOPICS for n in range(WIDTH)}
         self.group: dict[TopicPartition, CommittedOffset] = {}
+        #: The last one of each task, and those before it that do not show everywhere yet.
         self.transactions: dict[TaskId, Transaction] = {}
-        self.epochs: dict[TaskId, int] = {}
+        self.unfinished: list[Transaction] = []
+        #: Of each task, the last transaction whose offsets the group shows.
+        self.shown: dict[TaskId, int] = {}
         self.watermarks: dict[TaskId, int] = {}
         self.newest: dict[TaskId, int] = {}
         self.history: list[str] = []
@@ -211,14 +218,20 @@ class Model:
                 txn.unmarked.discard(partition)
                 self.logs[partition].append((None, None))
         if txn.committed and not txn.offsets_shown and (fully or self.rng.random() < 0.3):
-            txn.offsets_shown = True
+            self.show_offsets(txn)
+
+    def show_offsets(self, txn):
+        txn.offsets_shown = True
+        if txn.number > self.shown.get(txn.task, 0):
+            self.shown[txn.task] = txn.number
             partition = inputs_of(txn.task.subtopology)[txn.task.partition][0]
             self.group[partition] = CommittedOffset(*txn.commit)
 
     def between_requests(self, thread):
-        for txn in self.transactions.values():
+        for txn in [*self.unfinished, *self.transactions.values()]:
             if txn.committed is not None:
                 self.finish(txn)
+        self.unfinished = [txn for txn in self.unfinished if not txn.finished]
         if self.depth < 2 and self.rng.random() < 0.2:
             others = [one for one in self.threads if one is not thread and not one.busy]
             if others:
@@ -275,37 +288,33 @@ class Model:
         if fate < 0.16:
             outcome.reinitialize[task.id] = TimeoutException("the answer was lost")
             return
-        if txn.unmarked:
-            # The next transaction of the same id may begin only once this one is everywhere.
-            while not txn.finished:
-                self.finish(txn)
-        self.finish(txn, fully=self.rng.random() < 0.5)
-        self.transactions[task.id] = self._next(task.id, txn)
-        task.batch_committed(self._identity(task.id), state)
+        if self.rng.random() < 0.5:
+            # The next transaction of the same producer begins only once this one is everywhere.
+            self.finish(txn, fully=True)
+        self._next(task.id)
+        task.batch_committed(state)
         outcome.committed.append(task.id)
 
-    def _next(self, id_, txn):
-        while not txn.finished:
-            self.finish(txn)
-        self.epochs[id_] += 1
-        return Transaction(id_)
-
-    def _identity(self, id_):
-        return ProducerIdentity(f"app-{id_}", 1, self.epochs[id_])
+    def _next(self, id_):
+        last = self.transactions.get(id_)
+        if last is not None and not last.finished:
+            self.unfinished.append(last)
+        self.transactions[id_] = Transaction(id_, 1 if last is None else last.number + 1)
 
     # -- the group's threads -------------------------------------------------------------------------------------------
 
     def initialize(self, thread, task):
-        """Open the transaction of a task anew, and take it into service."""
+        """Have what was begun of a task decided, and take it into service where the group's offsets are."""
         id_ = task.id
-        if (txn := self.transactions.get(id_)) is not None:
-            if txn.committed is None:
-                txn.committed = False
-            self.finish(txn, fully=True)
-        self.epochs[id_] = self.epochs.get(id_, -1) + 1
-        self.transactions[id_] = Transaction(id_)
+        if (txn := self.transactions.get(id_)) is not None and txn.committed is None:
+            txn.committed = False
+        for txn in [*self.unfinished, *self.transactions.values()]:
+            # Offsets are waited for, and other partitions are not.
+            if txn.task == id_ and txn.committed and not txn.offsets_shown:
+                self.show_offsets(txn)
+        self._next(id_)
         ends = dict.fromkeys(task.changelogs.values(), 0)
-        task.initialized(self._identity(id_), ends, {})
+        task.initialized(1, ends, {})
         task.restore_begun()
         commits = {p: self.group[p] for p in task.inputs if p in self.group}
         task.positioned({p: commits[p].offset if p in commits else 0 for p in task.inputs}, {}, None)

@@ -1,10 +1,9 @@
 """A task with foreachBatch that is opened: which batch it runs first, and under which number."""
 
 import pytest
-from tests.doubles.tasks import initialize, task_in
+from tests.doubles.tasks import LENT, initialize, task_in
 
 from sparkrelay.client.admin import CommittedOffset
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, read_batch
 from sparkrelay.runtime.tasks.task_state import TaskState
@@ -39,7 +38,7 @@ def begin(task, ranges=None):
 
 def commit(task):
     (text,) = task.commit_notes([]).values()
-    task.batch_committed(ProducerIdentity("app-0_3", 1, 9))
+    task.batch_committed()
     return text
 
 
@@ -51,7 +50,7 @@ def test_a_batch_that_was_begun_is_run_as_it_was():
     assert lost is None
     assert begin(task) == {A: (5, 9)}
     assert (task.position.batch, task.attempt.intended, task.attempt.looked_at) == (41, True, 50.0)
-    command = task.command({})
+    command = task.command(LENT, {})
     assert command.fixed, "a function may have got its rows"
     assert (command.batch, command.tries, command.behind, command.awaited, command.event_time_limits) == (
         41,
@@ -63,14 +62,14 @@ def test_a_batch_that_was_begun_is_run_as_it_was():
     assert (command.clock_ms, command.now_ms) == (12, 13)
     assert read_batch(commit(task)) == BatchNote(TASK, 41)
     assert begin(task) == {A: (9, 100), B: (7, 100)}
-    assert (task.position.batch, task.attempt.intended, task.command({}).clock_ms) == (42, False, 0)
-    assert not task.command({}).fixed
+    assert (task.position.batch, task.attempt.intended, task.command(LENT, {}).clock_ms) == (42, False, 0)
+    assert not task.command(LENT, {}).fixed
 
 
 def test_a_batch_without_records_is_run_as_it_was_too():
     task, _ = opened({A: 5, B: 7}, BatchNote(TASK, 41, BatchIntent({A: (5, 5)}, silence_ms=300)))
     assert begin(task) == {A: (5, 5)}
-    assert task.command({}).silence_ms == 300
+    assert task.command(LENT, {}).silence_ms == 300
 
 
 def test_what_is_intended_is_what_another_owner_reads():
@@ -78,20 +77,19 @@ def test_what_is_intended_is_what_another_owner_reads():
     begin(task, {A: 9, B: 7})
     notes = task.intent_notes(12)
     assert '"event_times":{"rows":[4,3]}' in notes[A], "it stays until the batch is committed"
-    task.batch_intended(ProducerIdentity("app-0_3", 1, 5))
-    assert task.producer.epoch == 5
+    task.batch_intended()
     successor, _ = opened({A: 5, B: 7}, read_batch(notes[A]))
     assert begin(successor) == {A: (5, 9)}
-    assert (successor.position.batch, successor.command({}).clock_ms) == (42, 12)
-    assert successor.command({}).behind == task.command({}).behind
+    assert (successor.position.batch, successor.command(LENT, {}).clock_ms) == (42, 12)
+    assert successor.command(LENT, {}).behind == task.command(LENT, {}).behind
 
 
 def test_a_batch_of_too_many_bytes_is_intended_anew():
     task, _ = opened({A: 5, B: 7}, BatchNote(TASK, 41))
     begin(task)
     task.intent_notes(12)
-    task.batch_intended(task.producer)
-    task.batch_aborted(task.producer)
+    task.batch_intended()
+    task.batch_aborted()
     task.batch_narrowed(4)
     assert not task.attempt.intended
     assert begin(task) == {A: (5, 7), B: (7, 9)}
@@ -141,10 +139,10 @@ def test_a_batch_that_runs_again_here_keeps_all_of_it():
     task, _ = opened({A: 5, B: 7}, BatchNote(TASK, 41))
     ranges = begin(task, {A: 9, B: 7})
     task.intent_notes(12)
-    task.batch_intended(task.producer)
-    command = task.command({})
-    task.batch_aborted(task.producer)
+    task.batch_intended()
+    command = task.command(LENT, {})
+    task.batch_aborted()
     assert begin(task, {A: 200, B: 200}) == ranges
-    again = task.command({})
+    again = task.command(LENT, {})
     assert (again.batch, again.behind, again.clock_ms) == (command.batch, command.behind, 12)
     assert (again.tries, task.attempt.intended) == (2, True)

@@ -1,8 +1,7 @@
 """With which batches a task has its changelogs say what they hold."""
 
-from tests.doubles.tasks import initialize, serve
+from tests.doubles.tasks import LENT, initialize, serve
 
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.types import TaskId, TopicPartition
@@ -23,11 +22,11 @@ def batch(task, ends, *states, commits=True):
     start = task.position.offsets[ORDERS]
     ranges = task.next_ranges(task.position.offsets, {ORDERS: start + 1, USERS: 0, **ends}, 100, 0.0)
     task.batch_begun(ranges)
-    asked = task.command({}).describe
+    asked = task.command(LENT, {}).describe
     if commits:
-        task.batch_committed(task.producer, [StateReport(store, 1) for store in states])
+        task.batch_committed([StateReport(store, 1) for store in states])
     else:
-        task.batch_aborted(ProducerIdentity("app-0_0", 1, 1))
+        task.batch_aborted()
     return asked
 
 
@@ -61,8 +60,8 @@ def test_what_is_to_be_cut_is_said_again_first():
             0.0,
         )
         task.batch_begun(ranges)
-        asked = COUNTS.topic in task.command({}).describe
-        task.batch_committed(task.producer, [StateReport("counts", 1, expired=expired, last_end=last_end)])
+        asked = COUNTS.topic in task.command(LENT, {}).describe
+        task.batch_committed([StateReport("counts", 1, expired=expired, last_end=last_end)])
         return asked, task.descriptions.kept(task.cuts.before).get(COUNTS, 0)
 
     assert run(0, expired=0, last_end=10) == (True, 0)

@@ -2,7 +2,7 @@
 
 import math
 
-from tests.doubles.tasks import initialize
+from tests.doubles.tasks import LENT, initialize
 
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.tasks.event_times import Limit
@@ -42,8 +42,8 @@ def look(task, now, **more):
 
 def run(task, ranges):
     task.batch_begun(ranges)
-    silence_ms = task.command({}).silence_ms
-    task.batch_committed(task.producer, [OPEN])
+    silence_ms = task.command(LENT, {}).silence_ms
+    task.batch_committed([OPEN])
     return silence_ms
 
 
@@ -111,9 +111,9 @@ def merging_task(**more):
 
 def run_merging(task, ranges, *read, left_ms=0):
     task.batch_begun(ranges)
-    command = task.command({})
+    command = task.command(LENT, {})
     report = StateReport("counts", 1, expired=0, left_ms=left_ms, sources=frozenset(read))
-    task.batch_committed(task.producer, [report])
+    task.batch_committed([report])
     return command
 
 
@@ -210,25 +210,25 @@ def test_a_task_runs_when_something_is_due_by_the_clock():
     ranges = look_by_clock(task, 1000)
     assert ranges == {CLICKS: (5, 5)}, "a new owner looks"
     task.batch_begun(ranges)
-    assert task.command({}).now_ms == 1000
-    task.batch_aborted(task.producer)
+    assert task.command(LENT, {}).now_ms == 1000
+    task.batch_aborted()
     # Another try is of the same time.
     task.batch_begun(look_by_clock(task, 1700))
-    assert task.command({}).now_ms == 1000
-    task.batch_committed(task.producer, [StateReport("counts", 1, expired=1000, last_end=1 << 62, left_ms=500)])
+    assert task.command(LENT, {}).now_ms == 1000
+    task.batch_committed([StateReport("counts", 1, expired=1000, last_end=1 << 62, left_ms=500)])
     assert task.cuts.before == {}
     assert look_by_clock(task, 1499) == {}
     assert task.due_times.next_ms == 1500
     ranges = look_by_clock(task, 1500, users=7)
     assert ranges == {CLICKS: (5, 5), USERS: (5, 7)}
     task.batch_begun(ranges)
-    assert task.command({}).now_ms == 1500
-    task.batch_committed(task.producer, [StateReport("counts", 1, expired=1500, left_ms=None)])
+    assert task.command(LENT, {}).now_ms == 1500
+    task.batch_committed([StateReport("counts", 1, expired=1500, left_ms=None)])
     assert look_by_clock(task, 1 << 60, users=7) == {}
 
 
 def test_a_changelog_that_is_not_cut_stays_whole():
     task = clocked_task()
     task.batch_begun(look_by_clock(task, 1000))
-    task.batch_committed(task.producer, [StateReport("counts", 0, expired=1000, last_end=-(1 << 62))])
+    task.batch_committed([StateReport("counts", 0, expired=1000, last_end=-(1 << 62))])
     assert task.cuts.before == {}

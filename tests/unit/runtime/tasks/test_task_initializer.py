@@ -5,11 +5,11 @@ from tests.doubles.clock import Clock
 from tests.doubles.state_updater import StateUpdater
 
 from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
-from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.client.transactions import GroupMember, ProducerIdentity
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import (
     AuthorizationException,
-    ProducerFencedException,
+    RebalanceInProgressException,
     StreamsException,
     TimeoutException,
     UnknownTopicException,
@@ -22,6 +22,7 @@ from sparkrelay.runtime.contract.commit_notes import (
     note_text,
     set_by_hand_note,
 )
+from sparkrelay.runtime.contract.owners import OWNER, Owner
 from sparkrelay.runtime.tasks import task_initializer as module
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote
 from sparkrelay.runtime.tasks.in_service import InService
@@ -34,6 +35,7 @@ from sparkrelay.types import TaskId, TopicPartition
 ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
 A, B, INTERNAL = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("app-x-repartition", 0)
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
+MEMBER = GroupMember(3, "member")
 
 
 class Broker:
@@ -41,9 +43,11 @@ class Broker:
 
     def __init__(self):
         self.missing = set()
-        self.end, self.group, self.fails, self.epochs, self.ended = 100, {}, {}, 0, []
+        self.end, self.group, self.fails, self.opened, self.ended = 100, {}, [], [], []
         self.notes = {}
         self.topic_ids = {}
+        #: How far logs are decided, one look after another, then to their ends.
+        self.decided = []
 
     def ids(self, topics):
         return {topic: id_ for topic, id_ in self.topic_ids.items() if topic in topics}
@@ -51,32 +55,27 @@ class Broker:
     def committed(self, partitions):
         return {p: offset for p, offset in self.group.items() if p in partitions}
 
-    def commits(self, partitions, *, stable):
-        assert stable, "a former owner's commit may be on its way"
+    def commits(self, partitions, *, stable=False):
+        del stable
         return {p: CommittedOffset(offset, self.notes.get(p, "")) for p, offset in self.committed(partitions).items()}
 
-    def offsets(self, wanted, *, timeout):
+    def offsets(self, wanted, *, timeout, read_committed=True):
         assert timeout <= 10, "the thread has other tasks, and the group"
         if self.missing.intersection(p.topic for p in wanted):
             raise UnknownTopicException(f"{self.missing} did not exist within {timeout} s")
-        return {p: {EARLIEST: 3, LATEST: self.end}[where] for p, where in wanted.items()}
+        end = self.decided.pop(0) if self.decided and read_committed and wanted else self.end
+        return {p: {EARLIEST: 3, LATEST: end}[where] for p, where in wanted.items()}
 
     def init(self, names, *, transaction_timeout_ms):
-        self.epochs += 10
-        return {name: ProducerIdentity(name, 1, self.epochs) for name in names}
+        self.opened += names
 
-    def commit(self, offsets, group_id, *, notes):
-        assert group_id == "app"
-        answers = {}
-        for identity, positions in offsets.items():
-            name = identity.transactional_id
-            self.ended.append((name, identity.epoch, dict(positions)))
-            answers[name] = self.fails.pop(name, None)
-            if answers[name] is None:
-                self.group |= positions
-                self.notes |= {partition: notes.get(partition, "") for partition in positions}
-                answers[name] = ProducerIdentity(name, 1, identity.epoch + 1)
-        return answers
+    def set_offsets(self, offsets, notes, *, member):
+        assert member == MEMBER
+        if self.fails:
+            raise self.fails.pop(0)
+        self.ended.append(dict(offsets))
+        self.group |= offsets
+        self.notes |= notes
 
 
 @pytest.fixture
@@ -86,7 +85,9 @@ def broker():
 
 @pytest.fixture
 def service():
-    return InService()
+    service = InService()
+    service.joined(MEMBER)
+    return service
 
 
 @pytest.fixture
@@ -95,7 +96,9 @@ def made(broker, service):
         settings = {"application.id": "app", "bootstrap.servers": "h:1", "auto.offset.reset": reset}
         initializer = TaskInitializer(
             config=StreamsConfig.from_dict(settings),
+            owner=Owner("me-0", 2),
             transactions=broker,
+            application=broker,
             topics=broker,
             state_updater=StateUpdater(),
             in_service=service,
@@ -126,28 +129,94 @@ def test_where_the_log_ends_is_committed_before_a_task_is_in_service(made, broke
     task = stateless()
     made().initialize([task])
     assert broker.group == {A: 100}
-    assert broker.ended == [("app-0_0", 10, {A: 100})]
-    assert (task.position.offsets, task.state, task.producer.epoch) == ({A: 100}, TaskState.RUNNING, 11)
+    assert broker.ended == [{A: 100}]
+    assert note_parts(broker.notes[A]) == {OWNER: "me-0/2"}
+    assert (task.position.offsets, task.state) == ({A: 100}, TaskState.RUNNING)
     assert service.look() == [task]
     broker.end = 150
     elsewhere = stateless()
     made().initialize([elsewhere])
     assert elsewhere.position.offsets == {A: 100}
-    assert len(broker.ended) == 1, "once in the life of a group"
 
 
-def test_only_partitions_without_an_offset_are_committed(made, broker):
-    broker.group = {A: 40}
-    task = stateless(ONE, A, B, INTERNAL)
+def test_partitions_without_an_offset_are_committed_and_the_first_one_with_its_owner(made, broker):
+    broker.group = {A: 40, TopicPartition("orders", 2): 50}
+    task = stateless(ONE, A, B, TopicPartition("orders", 2), INTERNAL)
     made().initialize([task])
-    assert task.position.offsets == {A: 40, B: 100, INTERNAL: 3}
-    assert broker.ended == [("app-0_0", 10, {B: 100})], "what our own legs write starts where it begins"
+    assert broker.ended == [{A: 40, B: 100, INTERNAL: 3}], "what our own legs write starts where it begins"
+    assert {p: note_parts(text) for p, text in broker.notes.items() if text} == {A: {OWNER: "me-0/2"}}
 
 
-def test_nothing_is_committed_where_tasks_start_at_the_beginning(made, broker):
+def test_where_tasks_start_at_the_beginning_that_is_committed(made, broker):
+    """What expires before the first micro-batch is in would be passed over in silence."""
     task = stateless()
     made("earliest").initialize([task])
-    assert (task.position.offsets, task.producer.epoch, broker.ended) == ({A: 3}, 10, [])
+    assert (task.position.offsets, broker.ended) == ({A: 3}, [{A: 3}])
+
+
+@pytest.mark.parametrize(
+    ("note", "opened"),
+    [
+        (None, []),
+        ("", ["app-0_0"]),
+        (note_text(ONE, {OWNER: "none"}), []),
+        (note_text(ONE, {OWNER: "me-0/2"}), []),
+        (note_text(ONE, {OWNER: "me-0/3"}), ["app-me-0-0-2"]),
+        (note_text(ONE, {OWNER: "other-1/2"}), ["app-other-1-0-0", "app-other-1-0-1"]),
+        (note_text(ONE, {OWNER: "any thing/9"}), []),
+        (note_text(ONE, {OWNER: "other-1/99999"}), []),
+    ],
+    ids=["new", "an earlier release", "let go", "itself", "itself, with more", "another", "nonsense", "too many"],
+)
+def test_what_a_former_owner_has_left_is_ended(made, broker, note, opened):
+    if note is not None:
+        broker.group, broker.notes = {A: 40}, {A: note}
+    made().initialize([stateless()])
+    assert broker.opened == opened
+
+
+def test_ends_count_once_no_transaction_is_open(made, broker, counting, monkeypatch):
+    """What a former owner committed just before it let go is visible a moment later."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    broker.decided = [90, 95]
+    initializer = made()
+    initializer._state_updater.assign = (works := []).extend
+    initializer.initialize([counting])
+    assert [work.ends for work in works] == [{CHANGELOG: 100}]
+
+
+def test_a_transaction_of_an_unknown_writer_is_waited_for(made, broker, counting, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    broker.decided = [90] * 1000
+    with pytest.raises(
+        TimeoutException, match=r"a transaction is open in changelog app-counts-changelog-0, .* aborts? it"
+    ):
+        made().initialize([counting])
+    assert counting.state is TaskState.CREATED
+
+
+def test_who_lets_a_task_go_says_so(made, broker, service):
+    initializer, task = made(), stateless()
+    initializer.initialize([task])
+    task.position.offsets[A] = 120
+    initializer.release([task])
+    assert broker.ended[-1] == {A: 120}
+    assert note_parts(broker.notes[A]) == {OWNER: "none"}
+    broker.fails = [TimeoutException("no answer")]
+    initializer.release([task])
+    service.expelled()
+    initializer.release([task])
+    assert len(broker.ended) == 2, "the next owner ends what may be left"
+
+
+def test_who_is_in_no_group_serves_nothing(made, service):
+    service.expelled()
+    task = stateless()
+    with pytest.raises(RebalanceInProgressException):
+        made().initialize([task])
+    assert task.state is TaskState.CREATED
 
 
 def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made, broker, service):
@@ -156,17 +225,17 @@ def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made
     initializer.see(TaskLayout({}, {}, {}, {"orders": 2}))
     initializer.initialize([task])
     assert task.position.offsets == {A: 100, B: 3}
-    assert [positions for *_, positions in broker.ended] == [{A: 100, B: 3}], "the next owner would not know"
+    assert broker.ended == [{A: 100, B: 3}], "the next owner would not know"
 
 
-def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
+def test_a_state_that_has_seen_its_input_decides_the_offset(made, broker, service):
     task = Task(
         id=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=frozenset({A.topic})
     )
     initializer = made()
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, task_epoch=task.task_epoch))])
-    assert (task.position.offsets, broker.ended) == ({A: 70}, [])
+    assert (task.position.offsets, broker.ended) == ({A: 70}, [{A: 70}])
 
 
 @pytest.fixture
@@ -242,12 +311,13 @@ def test_an_empty_changelog_is_not_refused_where_nothing_says_that_it_had_state(
 def test_commits_name_the_changelogs_that_have_state(serve_restored, broker, counting, end):
     broker.group, broker.topic_ids = {A: 70}, {CHANGELOG.topic: "id"}
     serve_restored(5 if end else 0, end)
-    before = {A: {CHANGELOGS: {"counts": "id"}}} if end else {}
+    owner = {OWNER: "me-0/2"}
+    before = {A: {CHANGELOGS: {"counts": "id"}} | owner if end else owner}
     assert {p: note_parts(text) for p, text in counting.standing_notes().items()} == before
     counting.batch_begun({A: (70, 80)})
     assert {p: note_parts(text) for p, text in counting.commit_notes([]).items()} == before
     written = LegReport("leg", ONE, 1, state=StateReport("counts", 1))
-    assert note_parts(counting.commit_notes([written])[A]) == {CHANGELOGS: {"counts": "id"}}
+    assert note_parts(counting.commit_notes([written])[A]) == {CHANGELOGS: {"counts": "id"}} | owner
 
 
 @pytest.mark.parametrize("note", [None, "", set_by_hand_note("old"), '{"batch":1}'])
@@ -283,48 +353,37 @@ def test_an_offset_that_an_operator_sets_further_on_wins_over_the_state(serve, b
     assert serve(orders="same").offsets == {A: begins}
 
 
-@pytest.mark.parametrize("reason", [ProducerFencedException("another owner"), TimeoutException("no answer")])
+@pytest.mark.parametrize("reason", [RebalanceInProgressException("soon"), TimeoutException("no answer")])
 def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, service, reason):
-    broker.fails["app-0_0"] = reason
-    one, other = stateless(ONE), stateless(OTHER)
-    initializer = made()
-    initializer.initialize([one, other])
-    assert service.look() == [other]
-    assert service.take_fallen_out() == [(one, reason)]
-    assert one.state is not TaskState.RUNNING
+    broker.fails = [reason]
+    task, initializer = stateless(), made()
+    with pytest.raises(type(reason)):
+        initializer.initialize([task])
+    assert task.state is TaskState.CREATED
     # Opened again while the log has grown: it still begins where it did, unless another owner began elsewhere.
     broker.end = 150
-    one.fell_out()
-    initializer.initialize([one])
-    assert one.position.offsets == {A: 100}
-    assert broker.group == {A: 100, B: 100}
+    initializer.initialize([task])
+    assert (task.position.offsets, broker.group) == ({A: 100}, {A: 100})
+    assert service.look() == [task]
 
 
 def test_first_offsets_that_are_refused_for_good_are_reported(made, broker, service):
     """Initializing the task again and again would not change it."""
-    broker.fails["app-0_0"] = AuthorizationException("not authorized for topic 'orders'")
+    broker.fails = [AuthorizationException("not authorized for topic 'orders'")]
     task = stateless()
     with pytest.raises(AuthorizationException, match="orders"):
         made().initialize([task])
     assert task.state is not TaskState.RUNNING
-    assert service.take_fallen_out() == []
 
 
-def test_who_was_fenced_begins_where_the_next_owner_began(made, broker):
-    broker.fails["app-0_0"] = ProducerFencedException("another owner")
+def test_who_was_refused_begins_where_the_next_owner_began(made, broker):
+    broker.fails = [RebalanceInProgressException("soon")]
     task, initializer = stateless(), made()
-    initializer.initialize([task])
+    with pytest.raises(RebalanceInProgressException):
+        initializer.initialize([task])
     broker.group = {A: 120}
-    task.fell_out()
     initializer.initialize([task])
     assert task.position.offsets == {A: 120}
-
-
-def test_a_task_that_has_left_meanwhile_is_not_opened_again(made, broker, service):
-    broker.fails["app-0_0"] = TimeoutException("no answer")
-    made().initialize([stateless()])
-    service.withdraw([ONE], timeout=0)
-    assert service.take_fallen_out() == []
 
 
 @pytest.mark.parametrize("meanwhile", ["missing", "there", "not asked for"])
@@ -340,7 +399,7 @@ def test_a_topic_that_a_broker_does_not_know_is_waited_for_but_not_for_ever(made
         broker.missing = set()
         initializer.initialize([task])
         task.fell_out()
-        broker.missing = gone
+        broker.missing, broker.group = gone, {}
     clock.now = 9000.0 if meanwhile == "not asked for" else 1070.0
     with pytest.raises(UnknownTopicException if meanwhile == "missing" else TimeoutException, match="did not exist"):
         initializer.initialize([task])
@@ -366,9 +425,9 @@ def test_a_table_that_reuses_its_topic_is_restored_to_the_groups_offset_and_begi
     assert (work.ends, work.source_ends(), work.committed) == ({A: 40}, {"people": 40}, None)
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40}))])
     assert task.position.offsets == {A: 40}
-    assert broker.ended == [("app-0_0", 10, {A: 40})]
-    assert note_parts(broker.notes[A]) == SOURCE_CHANGELOG, "from now on it is noted what they are"
-    assert (task.state, task.command({}) if task.attempt.ranges else None) == (TaskState.RUNNING, None)
+    assert broker.ended == [{A: 40}]
+    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, OWNER: "me-0/2"}, "from now on it is noted what they are"
+    assert task.state is TaskState.RUNNING
 
 
 def test_a_table_that_reuses_its_topic_begins_where_that_does(made, broker):
@@ -403,8 +462,8 @@ def test_a_commit_takes_a_copy_of_a_topic_to_where_the_batch_ended(made, broker)
     task.restore_progressed({A: 40, CHANGELOG: 100})
     task.ends_listed({A: 70, CHANGELOG: 100})
     task.batch_begun({A: (40, 60)})
-    assert task.command({}).changelog_next == {A: 40, CHANGELOG: 100}
-    task.batch_committed(task.producer)
+    assert task.command(ProducerIdentity("id", 1, 0), {}).changelog_next == {A: 40, CHANGELOG: 100}
+    task.batch_committed()
     assert task.copy.offsets == {A: 60, CHANGELOG: 100}
     assert task.close_command().changelog_next == {A: 60, CHANGELOG: 100}
 
@@ -432,7 +491,8 @@ def test_a_batch_that_was_begun_is_noted_still_where_its_input_is_a_changelog_to
     task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 40, {A: 40}))])
-    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "batch": note, "event_times": {"rows": [7, 7]}}
+    said = {OWNER: "me-0/2", "batch": note, "event_times": {"rows": [7, 7]}}
+    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, **said}
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -460,7 +520,7 @@ def test_what_a_lost_batch_would_have_said_of_event_times_is_not_said(made, brok
         # It took longer than its transaction may, and the broker has aborted that.
         task.fell_out()
     opened(new() if moved else task)
-    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, "event_times": {"rows": [7, 7]}}
+    assert note_parts(broker.notes[A]) == {**SOURCE_CHANGELOG, OWNER: "me-0/2", "event_times": {"rows": [7, 7]}}
 
 
 @pytest.mark.parametrize(("newest_out", "says"), [({}, [7, 7]), ({"rows": 5}, [7, 7]), ({"rows": 9}, [9, 9])])
@@ -489,7 +549,7 @@ def test_a_task_that_is_opened_again_behind_a_batch_intends_none(made, broker):
     task.ends_listed({A: 60})
     task.batch_begun({A: (40, 60)})
     task.intent_notes(0)
-    task.batch_intended(task.producer)
+    task.batch_intended()
     broker.group, broker.notes = {A: 60}, task.commit_notes([])
     task.fell_out()
     initializer.initialize([task])

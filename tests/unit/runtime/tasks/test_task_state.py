@@ -8,7 +8,7 @@ from tests.doubles.tasks import initialize, task_in
 
 from sparkrelay.errors import IllegalTransitionException
 from sparkrelay.runtime.tasks import task_state
-from sparkrelay.runtime.tasks.task import Task
+from sparkrelay.runtime.tasks.task import Task, new_task_epoch
 from sparkrelay.runtime.tasks.task_state import TRANSITIONS, TaskEvent, TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -22,8 +22,8 @@ DO = {
     TaskEvent.HINDERED: lambda task: task.hindered_by_silence(),
     TaskEvent.FELL_OUT: lambda task: task.fell_out(),
     TaskEvent.BATCH_BEGUN: lambda task: task.batch_begun({INPUT: (0, 5)}),
-    TaskEvent.BATCH_COMMITTED: lambda task: task.batch_committed(task.producer),
-    TaskEvent.BATCH_ABORTED: lambda task: task.batch_aborted(task.producer),
+    TaskEvent.BATCH_COMMITTED: lambda task: task.batch_committed(),
+    TaskEvent.BATCH_ABORTED: lambda task: task.batch_aborted(),
     TaskEvent.WITHDRAWN: lambda task: task.withdrawn(),
 }
 
@@ -69,9 +69,9 @@ def test_a_batch_of_a_task_that_was_lost_ends_in_peace():
     task = a_task(TaskState.RUNNING)
     task.withdrawn()
     task.batch_begun({INPUT: (0, 5)})
-    task.batch_aborted(task.producer)
+    task.batch_aborted()
     task.batch_begun({INPUT: (0, 5)})
-    task.batch_committed(task.producer)
+    task.batch_committed()
     assert (task.state, task.position.batch, task.position.committed) == (TaskState.CLOSED, 1, 1)
     with pytest.raises(
         IllegalTransitionException, match="oldest first: .*WITHDRAWN: RUNNING -> CLOSED; BATCH_BEGUN in"
@@ -80,7 +80,7 @@ def test_a_batch_of_a_task_that_was_lost_ends_in_peace():
 
 
 @given(st.lists(st.sampled_from(list(TaskEvent)), max_size=60))
-def test_whatever_comes_a_task_has_a_batch_or_a_transaction_only_where_it_may(events):
+def test_whatever_comes_a_task_has_a_batch_only_where_it_may(events):
     task, under_way = a_task(), False
     for event in events:
         if event in {TaskEvent.BATCH_COMMITTED, TaskEvent.BATCH_ABORTED} and not under_way:
@@ -93,22 +93,19 @@ def test_whatever_comes_a_task_has_a_batch_or_a_transaction_only_where_it_may(ev
         under_way = event is TaskEvent.BATCH_BEGUN
         assert task.history[-1].startswith(event.name)
         if task.state is TaskState.STANDBY:
-            assert (task.producer, task.attempt.ranges, task.attempt.failures) == (None, None, 0)
+            assert (task.attempt.ranges, task.attempt.failures) == (None, 0)
         if task.state is TaskState.RUNNING:
-            assert task.producer is not None
+            assert task.task_epoch > 0
         if event in {TaskEvent.INITIALIZED, TaskEvent.FELL_OUT, TaskEvent.BATCH_COMMITTED}:
             assert task.attempt.ranges is None
         assert task.position.committed <= task.position.batch
 
 
-def test_each_owner_has_another_epoch():
-    task, seen = a_task(), set()
-    for _ in range(5):
-        initialize(task)
-        seen.add(task.task_epoch)
-        task.fell_out()
-    assert len(seen) == 5
-    assert 0 not in seen, "that is nobody's"
+def test_task_epochs_are_given_out_once():
+    seen = {new_task_epoch() for _ in range(1000)}
+    assert len(seen) == 1000
+    assert min(seen) > 0, "0 is nobody's"
+    assert max(seen) < 1 << 63, "the header keeps 64 bits, signed"
 
 
 def test_a_copy_that_is_rebuilt_counts_for_nothing_until_it_is():

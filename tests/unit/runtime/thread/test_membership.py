@@ -47,10 +47,14 @@ class Tasks:
     """Follows at once; an input partition for each task."""
 
     def __init__(self):
-        self.active, self.lost = [], []
+        self.active, self.lost, self.members = [], [], []
         self.while_following = lambda: None
 
+    def joined(self, member):
+        self.members.append(member)
+
     def follow(self, active, standby):
+        assert self.members, "batches under way are committed as that member"
         self.while_following()
         self.active = [
             types.SimpleNamespace(id=id_, inputs=(TopicPartition("flights", id_.partition),)) for id_ in active

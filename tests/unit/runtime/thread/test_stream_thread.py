@@ -119,6 +119,7 @@ class Tasks:
 class Bench:
     def __init__(self, *, beside=False):
         self.failures, self.replaced, self.failure = [], [], None
+        self.unopened = []
         self.prewarmed = threading.Event()
         self.prewarmed.set()
         self.membership, self.tasks, self.service = StreamsMembership(), Tasks(), InService()
@@ -129,7 +130,12 @@ class Bench:
             membership=self.membership,
             tasks=self.tasks,
             in_service=self.service,
-            batches=SimpleNamespace(check=self.check, start=lambda: None, wait_prewarmed=self.prewarmed.wait),
+            batches=SimpleNamespace(
+                check=self.check,
+                open_transactions=self.open,
+                start=lambda: None,
+                wait_prewarmed=self.prewarmed.wait,
+            ),
             progress=ProgressLog("app").thread(),
             stopping=threading.Event(),
             beside=beside,
@@ -143,6 +149,10 @@ class Bench:
             ),
         )
 
+    def open(self):
+        if self.unopened:
+            raise self.unopened.pop(0)
+
     def check(self):
         if self.failure is not None:
             raise self.failure
@@ -153,7 +163,7 @@ class Bench:
         self.service.done({TASK: reason})
 
     def turn(self):
-        self.thread._turn()
+        self.thread._retrying(self.thread._turn)
         return self.tasks.initialized
 
 

@@ -17,6 +17,7 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException, TimeoutException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.contract.commands import RestoreReport
+from sparkrelay.runtime.contract.owners import Owner
 from sparkrelay.runtime.slot.cleaner import Cleaner
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
@@ -59,7 +60,9 @@ def unstarted(state_updater, jobs, stopping, tmp_path):
         jobs=jobs,
         state_updater=state_updater,
         in_service=InService(),
+        owner=Owner("me-0", 1),
         transactions=None,
+        application=None,
         topics=SimpleNamespace(layout=lambda: layout),
         cleaner=Cleaner(tmp_path, delay_seconds=600, now=0.0),
         stopping=stopping,
@@ -202,6 +205,7 @@ class TaskInitializer:
     """Opens tasks at once; but not those that the test names. Notes what was tried."""
 
     def __init__(self):
+        self.released = []
         self.without_leader, self.tried = {"open": set(), "serve": set()}, []
 
     def see(self, layout):
@@ -221,6 +225,9 @@ class TaskInitializer:
         for task in tasks:
             if task.state is TaskState.RESTORING:
                 task.hindered_by_silence()
+
+    def release(self, tasks, application=None):
+        self.released += [task.id for task in tasks]
 
     def _do(self, what, tasks):
         ids = [task.id for task in tasks]
