@@ -3,7 +3,7 @@
 1,000 records a second, or as many as asked for, with 10,000 keys, after a warm-up at the same rate. Every record that
 the query keeps is measured, whichever row it came out with: rows of one user that share a micro-batch share a row. So
 do those that share a commit of Kafka Streams, unless it has no cache. A lookup writes a row for each record; its table
-is loaded before, and has more rows than users come.
+is loaded before, and has more rows than users come. The part ``tasks`` is the same with ever more partitions.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from bench.systems import (
     Variant,
 )
 from bench.topics import run_topics
+from bench.workload import PARTITIONS
 from sparkrelay.devkafka.topics import delete_topic
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from bench.feed import Sent
     from bench.systems import System
 
-__all__ = ["QUERIES", "latency"]
+__all__ = ["MANY_PARTITIONS", "OF_TASKS", "QUERIES", "latency"]
 
 QUERIES = ("totals", "lookup")
 _KEYS = 10_000
@@ -64,6 +65,9 @@ _VARIANTS = (
     Variant(STREAMS, summary="exactly once, linger 5 ms", settings=EXACTLY_ONCE + SHORT_LINGER),
     Variant(STREAMS, summary="at least once, linger 5 ms, no cache", settings=AT_LEAST_ONCE + SHORT_LINGER + NO_CACHE),
 )
+#: What the part ``tasks`` compares, as both come, and with how many partitions.
+OF_TASKS = (Variant(RELAY), STREAMS_EXACTLY_ONCE)
+MANY_PARTITIONS = (4, 16, 64, 256)
 
 
 def latency(
@@ -77,6 +81,9 @@ def latency(
     on_figures: Callable[[dict[str, Any]], None],
     queries: Sequence[str] = QUERIES[:1],
     table: int = 0,
+    name: str = "latency",
+    variants: Sequence[Variant] = _VARIANTS,
+    partitions: Sequence[int] = (PARTITIONS,),
 ) -> list[dict[str, Any]]:
     """Measure each variant in turn, ``repeats`` times at each rate.
 
@@ -90,9 +97,12 @@ def latency(
         on_figures: called with each run's figures.
         queries: of :data:`QUERIES`; the first is what the others are compared with.
         table: rows of the table of lookups.
+        name: the part's.
+        variants: to measure.
+        partitions: how many the topics have.
 
     Returns:
-        A line of medians for each rate, variant and query.
+        A line of medians for each rate, number of partitions, variant and query.
 
     Raises:
         BenchError: an instance failed, a record never came out, or the output is not exact.
@@ -100,22 +110,25 @@ def latency(
     if "lookup" in queries:
         load_table(bootstrap_servers, _TABLE, LookupWorkload(keys=table).users())
     results = []
-    for rate, variant in itertools.product(rates, _VARIANTS):
+    for rate, count, variant in itertools.product(rates, partitions, variants):
         # A table that is read as a whole has no place among tasks that stay.
         asked = [query for query in queries if query == "totals" or not variant.real_time]
         if variant.system not in systems or not asked:
             continue
         runs: dict[str, list[dict[str, Any]]] = {query: [] for query in asked}
         for number, query in itertools.product(range(1, repeats + 1), asked):
-            figures = _run(bootstrap_servers, variant, query, rate=rate, seconds=seconds, warm_up=warm_up)
+            figures = _run(
+                bootstrap_servers, variant, query, rate=rate, partitions=count, seconds=seconds, warm_up=warm_up
+            )
             runs[query].append(figures)
-            on_figures({"bench": "latency", "variant": variant.name, "query": query, "run": number, **figures})
+            on_figures({"bench": name, "variant": variant.name, "query": query, "run": number, **figures})
         results += [
             {
-                "bench": "latency",
+                "bench": name,
                 "variant": variant.name,
                 "query": query,
                 "rate": rate,
+                "partitions": count,
                 "runs": repeats,
                 **_medians(runs[query]),
                 **(above(runs[query], runs[asked[0]]) if query != asked[0] else {}),
@@ -146,12 +159,19 @@ def above(runs: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) 
 
 
 def _run(
-    bootstrap_servers: str, variant: Variant, query: str, *, rate: int, seconds: float, warm_up: float
+    bootstrap_servers: str,
+    variant: Variant,
+    query: str,
+    *,
+    rate: int,
+    partitions: int,
+    seconds: float,
+    warm_up: float,
 ) -> dict[str, Any]:
     load_before = load_average()
     lookup = query == "lookup"
     with (
-        run_topics(bootstrap_servers, "latency", "latency-out") as (source, sink),
+        run_topics(bootstrap_servers, "latency", "latency-out", partitions=partitions) as (source, sink),
         tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
     ):
         orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder))
@@ -177,6 +197,7 @@ def _run(
     took = [batch["millis"]["triggerExecution"] for batch in batches if batch["millis"]]
     return {
         "rate": rate,
+        "partitions": partitions,
         "p50_ms": p50,
         "p99_ms": p99,
         "max_ms": worst,

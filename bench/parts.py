@@ -11,7 +11,7 @@ from bench.expiry import expiry
 from bench.flat import flat
 from bench.formats import FormatWorkload, formats
 from bench.joins import JoinWorkload
-from bench.latency import QUERIES as LATENCY_QUERIES, latency
+from bench.latency import MANY_PARTITIONS, OF_TASKS, QUERIES as LATENCY_QUERIES, latency
 from bench.letters import LetterWorkload, letters
 from bench.lookups import LookupWorkload
 from bench.nexmark.drains import drains
@@ -165,6 +165,22 @@ def _latency(servers: str, run: Run) -> Lines:
     )
 
 
+def _tasks(servers: str, run: Run) -> Lines:
+    seconds = 5.0 if run.quick else 30.0
+    return latency(
+        servers,
+        name="tasks",
+        systems=run.systems,
+        variants=OF_TASKS,
+        partitions=run.options.partitions or MANY_PARTITIONS,
+        seconds=seconds,
+        warm_up=seconds,
+        repeats=run.repeats,
+        rates=run.options.rate or [1000],
+        on_figures=run.on_figures,
+    )
+
+
 def _start(servers: str, run: Run) -> Lines:
     return start(servers, systems=run.systems, repeats=run.repeats, on_figures=run.on_figures)
 
@@ -206,6 +222,7 @@ def _nexmark(servers: str, run: Run) -> Lines:
 PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "drain": _drain,
     "latency": _latency,
+    "tasks": _tasks,
     "start": _start,
     "steady": _steady,
     "state": _state,

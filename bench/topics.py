@@ -24,7 +24,7 @@ _TIMEOUT_S = 60.0
 
 @contextmanager
 def run_topics(
-    bootstrap_servers: str, *kinds: str, config: Mapping[str, str] | None = None
+    bootstrap_servers: str, *kinds: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, ...]]:
     """Make a topic of each kind with a name that no run had before, and so no group has offsets or state of.
 
@@ -34,7 +34,7 @@ def run_topics(
     number = next(_numbers)
     names = tuple(f"{kind}-{number}" for kind in kinds)
     for name in names:
-        create_topic(bootstrap_servers, name, partitions=PARTITIONS, config=config)
+        create_topic(bootstrap_servers, name, partitions=partitions, config=config)
     try:
         yield names
     finally:

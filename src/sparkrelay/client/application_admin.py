@@ -18,7 +18,7 @@ from sparkrelay.client.messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from sparkrelay.client.transaction_calls import GroupMember
+from sparkrelay.client.transaction_calls import GroupMember, offsets_by_request
 from sparkrelay.errors import BrokerResponseException, RebalanceInProgressException
 from sparkrelay.types import TopicPartition
 
@@ -88,11 +88,11 @@ class ApplicationAdmin:
             BrokerResponseException: it has some (UNKNOWN_MEMBER_ID).
             RebalanceInProgressException: ``member`` is none, or the group is between two generations.
         """
-        if not offsets:
-            return
-        request = _commit_request(self._group, offsets, notes or {}, member)
+        said = notes or {}
+        requests = [_commit_request(self._group, some, said, member) for some in offsets_by_request(offsets, said)]
         try:
-            self._run("setting offsets", request, _topic_codes, final=(ErrorCode.REBALANCE_IN_PROGRESS,))
+            for request in requests:
+                self._run("setting offsets", request, _topic_codes, final=(ErrorCode.REBALANCE_IN_PROGRESS,))
         except BrokerResponseException as error:
             if member is _NOBODY or error.code not in _BETWEEN_GENERATIONS:
                 raise

@@ -22,7 +22,7 @@ from sparkrelay.client.messages import (
 from sparkrelay.errors import CommitFailedException, ProducerFencedException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.exchanges import Exchange
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 
-__all__ = ["GroupMember", "ProducerIdentity", "TransactionCalls"]
+__all__ = ["GroupMember", "ProducerIdentity", "TransactionCalls", "offsets_by_request"]
 
 #: From this version of a cluster's transactions on, writing adds to a transaction and ending it renews the epoch.
 _IMPLICIT: Final = 2
@@ -81,6 +81,12 @@ class GroupMember:
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+#: What an offset takes beside its topic's name and its note, about; and all of a request. Kafka's own topic for them
+#: takes batches of 1 MiB.
+_OFFSET_BYTES: Final = 100
+_REQUEST_BYTES: Final = 500_000
 
 
 class TransactionCalls:
@@ -193,6 +199,19 @@ class TransactionCalls:
         lane: str,
     ) -> Exchange[None]:
         """Make offsets part of the transaction, with what is noted of their partitions."""
+        for some in offsets_by_request(offsets, notes):
+            yield from self._commit_some(identity, some, group_id, member=member, notes=notes, lane=lane)
+
+    def _commit_some(
+        self,
+        identity: ProducerIdentity,
+        offsets: Mapping[TopicPartition, int],
+        group_id: str,
+        *,
+        member: GroupMember,
+        notes: Mapping[TopicPartition, str],
+        lane: str,
+    ) -> Exchange[None]:
         backoff = self._client.config.retry_backoff()
         what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
         while True:
@@ -289,6 +308,23 @@ class TransactionCalls:
             yield Pause(backoff.next(first=_CONCURRENT_FIRST_S, longest=_CONCURRENT_LONGEST_S), error)
         else:
             yield Pause(backoff.next(), error)
+
+
+def offsets_by_request(
+    offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]
+) -> Iterator[Mapping[TopicPartition, int]]:
+    """Yield offsets by the request that they fit into: a broker writes those of one together, as one batch."""
+    some: dict[TopicPartition, int] = {}
+    size = 0
+    for partition, offset in offsets.items():
+        takes = _OFFSET_BYTES + len(partition.topic) + len(notes.get(partition, ""))
+        if some and size + takes > _REQUEST_BYTES:
+            yield some
+            some, size = {}, 0
+        some[partition] = offset
+        size += takes
+    if some:
+        yield some
 
 
 def _worst(codes: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int], int]:

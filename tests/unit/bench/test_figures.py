@@ -82,7 +82,15 @@ def test_tables_show_each_part_that_ran(ratio):
         "cold_ratio": ratio, "warm_ratio": ratio, "warm_to_cold_ratio": ratio, "to_first_batch_s": 4.2,
         "warm_records_per_cpu_s": 512_000, "to_exactly_once": ratio, "to_at_least_once": ratio,
     }  # fmt: skip
-    late = {"bench": "latency", "variant": "SparkRelay", "query": "totals", "rate": 1000, "runs": 1, "busy_cores": 0.5}
+    late = {
+        "bench": "latency",
+        "variant": "SparkRelay",
+        "query": "totals",
+        "rate": 1000,
+        "runs": 1,
+        "busy_cores": 0.5,
+        "partitions": 4,
+    }
     late |= {"p50_ms": 40.0, "p99_ms": 80.0, "max_ms": 91.0, "batch_p50_ms": 30.0}
     unbatched = {**late, "variant": "Kafka Streams", "p99_ms": 77.0}
     del unbatched["batch_p50_ms"]

@@ -9,6 +9,7 @@ from tests.waiting import LONG
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind
 from sparkrelay.client.exchanges import run_exchange
+from sparkrelay.client.transaction_calls import offsets_by_request
 from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
 from sparkrelay.errors import (
     AuthorizationException,
@@ -324,3 +325,14 @@ def test_a_coordinator_missing_from_the_metadata_is_looked_up_until_it_is_there(
     run_exchange(client, "finding", cache.locate(CoordinatorKind.GROUP, ["g"]), 5)
     assert cache.get(CoordinatorKind.GROUP, "g") == 1
     assert len(client.metadata_requests) == 2
+
+
+def test_offsets_that_a_broker_cannot_write_together_go_out_in_several_requests():
+    offsets = {TopicPartition("in", number): number for number in range(300)}
+    notes = dict.fromkeys(offsets, "x" * 4000)
+    parts = list(offsets_by_request(offsets, notes))
+    assert len(parts) == 3
+    assert {p: offset for part in parts for p, offset in part.items()} == offsets
+    assert max(sum(len(notes[p]) for p in part) for part in parts) < 1 << 19
+    assert list(offsets_by_request(offsets, {})) == [offsets]
+    assert list(offsets_by_request({}, {})) == []

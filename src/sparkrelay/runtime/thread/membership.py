@@ -157,6 +157,7 @@ class StreamsMembership:
             raise
         self._check_leading()
         self._lose_if_expelled()
+        self._note_generation(self._consumer.group_metadata())
         self._follow()
         if self._scheduled_rebalance.due(int(time.time() * 1000)):
             self.ask("the follow-up rebalance is due")
@@ -228,6 +229,11 @@ class StreamsMembership:
         self._assignor.asked = reason
         self._consumer.enforce_rebalance(reason)
 
+    def _note_generation(self, place: GroupMetadata) -> None:
+        """Have offsets committed under the newest generation from now on: tasks are ours until they are given up."""
+        if self._tasks is not None and place.generation >= 0:
+            self._tasks.joined(GroupMember(place.generation, place.member_id, place.group_instance_id))
+
     def _lose_if_expelled(self) -> None:
         """Drop also what we were given while we were expelled: ``on_lost`` is not called for that."""
         assert self._tasks is not None, "subscribe() comes after start()"
@@ -255,7 +261,7 @@ class StreamsMembership:
         self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
         self.member_id = metadata.member_id
-        self._tasks.joined(GroupMember(metadata.generation, metadata.member_id, metadata.group_instance_id))
+        self._note_generation(metadata)
         self.hosts = GroupHosts(info.partitions_by_host, info.standby_partitions_by_host, metadata.generation)
         self._follow_up.on_assignment(time.monotonic())
         self._scheduled_rebalance.on_assignment(info.next_rebalance_ms, int(time.time() * 1000))

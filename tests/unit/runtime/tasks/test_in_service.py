@@ -7,6 +7,7 @@ import time
 import pytest
 from tests.waiting import AVOIDED, LONG, within
 
+from sparkrelay.client.transactions import GroupMember
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.types import TaskId
@@ -169,3 +170,48 @@ def test_what_cancels_a_batch_cannot_hit_the_next(service):
     assert service._under_way == {B}
     service.while_under_way([A], lambda: cancelled.append("late"))
     assert cancelled == ["ours"]
+
+
+ONE, MEMBER, LATER = TaskId(0, 0), GroupMember(1, "me"), GroupMember(2, "me")
+
+
+@pytest.fixture
+def under_way():
+    """A micro-batch is under way, of a task of a member of the group."""
+    service = InService()
+    service.joined(MEMBER)
+    service.put([Task(ONE, (), {}, None)])
+    service.look()
+    service.begin([ONE])
+    return service
+
+
+def test_offsets_are_committed_as_the_member_of_now(under_way):
+    assert under_way.member() == MEMBER
+    assert under_way.member(but=MEMBER) is None
+    under_way.joined(LATER)
+    assert under_way.member(but=MEMBER) == under_way.member() == LATER
+
+
+def test_a_generation_that_is_about_to_begin_is_waited_for(under_way):
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(under_way.member(but=MEMBER, seconds=LONG)))
+    waiting.start()
+    under_way.joined(LATER)
+    waiting.join(LONG)
+    assert found == [LATER]
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["gone", "in the group again"])
+def test_who_was_expelled_since_the_batch_began_commits_nothing_of_it(under_way, back):
+    """Its tasks may be others' by now, though it is in the group."""
+    under_way.expelled()
+    if back:
+        under_way.joined(LATER)
+    assert under_way.member() is None
+    assert under_way.member(but=MEMBER, seconds=LONG) is None, "nothing is waited for"
+    assert under_way.present_member == (LATER if back else None)
+    under_way.done({})
+    under_way.look()
+    under_way.begin([ONE])
+    assert under_way.member() == (LATER if back else None)
