@@ -1,14 +1,15 @@
 """Encode Arrow columns as record batches of format v2, ready for a Produce request.
 
 A compiled loop sizes and writes each record in one go, until the batch is full. Batches of one call carry consecutive
-sequences, so a transaction's producer id can be lent to a worker with nothing but an epoch and a next sequence.
+sequences, so a transaction's producer id can be lent to a worker with nothing but an epoch and a next sequence. To look
+at a column costs more than to write some records of it: those of many partitions are encoded in one call.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import crc32c
 import numpy as np
@@ -21,9 +22,9 @@ from sparkrelay.records.codecs import codec_id, compress
 from sparkrelay.records.write_loop import write_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["NO_TIMESTAMP", "EncodedBatch", "ProducerState", "encode", "next_sequence"]
+__all__ = ["NO_TIMESTAMP", "EncodedBatch", "Part", "ProducerState", "encode", "encode_parts", "next_sequence"]
 
 NO_TIMESTAMP: Final = -1
 _NO_PRODUCER: Final = -1
@@ -49,6 +50,9 @@ class EncodedBatch:
     data: bytes | bytearray | memoryview
     record_count: int
     base_sequence: int
+
+
+Part: TypeAlias = "tuple[int, int, ProducerState | None]"
 
 
 def next_sequence(sequence: int, records: int) -> int:
@@ -85,12 +89,52 @@ def encode(
         SerializationException: a column has a type that cannot be written, or a record is larger than 2 GiB.
         ConfigException: the compression is unknown.
     """
-    codec = codec_id(compression)
-    if transactional and producer is None:
-        raise ValueError("transactional=True needs producer=ProducerState(...): a transaction belongs to a producer id")
     rows = len(keys) if keys is not None else len(values) if values is not None else -1
     if rows < 0:
         raise ValueError("keys and values are both None: the number of records is unknown")
+    (batches,) = encode_parts(
+        keys,
+        values,
+        [(0, rows, producer)],
+        timestamps=timestamps,
+        headers=headers,
+        transactional=transactional,
+        compression=compression,
+        max_batch_bytes=max_batch_bytes,
+    )
+    return batches
+
+
+def encode_parts(
+    keys: pa.Array | None,
+    values: pa.Array | None,
+    parts: Sequence[Part],
+    *,
+    timestamps: pa.Array | int,
+    headers: pa.Array | None = None,
+    transactional: bool = False,
+    compression: str = "none",
+    max_batch_bytes: int = 1_000_000,
+) -> list[Iterator[EncodedBatch]]:
+    """Encode some of the rows for each of several partitions, as :func:`encode` does.
+
+    Args:
+        keys: of all rows.
+        values: likewise.
+        parts: of each partition: its rows ``[start, stop)``, and its producer.
+        timestamps: of all rows.
+        headers: likewise.
+        transactional: as there.
+        compression: as there.
+        max_batch_bytes: as there.
+
+    Returns:
+        The batches of each part.
+    """
+    codec = codec_id(compression)
+    if transactional and any(producer is None for *_, producer in parts):
+        raise ValueError("transactional=True needs producer=ProducerState(...): a transaction belongs to a producer id")
+    rows = len(keys) if keys is not None else len(values) if values is not None else 0
     for name, column in (("values", values), ("timestamps", timestamps), ("headers", headers)):
         if column is not None and not isinstance(column, int) and len(column) != rows:
             raise ValueError(f"keys has {rows} rows and {name} {len(column)}; columns must be of one length")
@@ -99,28 +143,28 @@ def encode(
     times = _milliseconds(timestamps)
     header_columns = _headers(headers, rows)
     attributes = codec | (TRANSACTIONAL if transactional else 0)
-    return _batches(rows, key, value, times, header_columns, producer, attributes, codec, max_batch_bytes)
+    return [_batches(part, key, value, times, header_columns, attributes, codec, max_batch_bytes) for part in parts]
 
 
 def _batches(  # noqa: PLR0917 - the second half of encode(), split off so that bad arguments fail before iteration
-    rows: int,
+    part: Part,
     key: BinaryColumn,
     value: BinaryColumn,
     times: np.ndarray[Any, Any],
     headers: tuple[np.ndarray[Any, Any], BinaryColumn, BinaryColumn],
-    producer: ProducerState | None,
     attributes: int,
     codec: int,
     max_batch_bytes: int,
 ) -> Iterator[EncodedBatch]:
     header_offsets, header_keys, header_values = headers
+    first, stop, producer = part
     state = np.zeros(2, np.int64)
-    first, capacity = 0, _capacity(rows, key, value, header_keys, header_values, max_batch_bytes)
+    capacity = _capacity(first, stop, key, value, headers, max_batch_bytes)
     sequence = producer.base_sequence if producer else _NO_PRODUCER
-    while first < rows:
+    while first < stop:
         buffer = np.empty(capacity, np.uint8)
         after = write_records(
-            first, rows, key.address, key.offsets, key.valid, value.address, value.offsets, value.valid, times,
+            first, stop, key.address, key.offsets, key.valid, value.address, value.offsets, value.valid, times,
             header_offsets, header_keys.address, header_keys.offsets,
             header_values.address, header_values.offsets, header_values.valid,
             buffer.ctypes.data + HEADER_SIZE, capacity - HEADER_SIZE, state,
@@ -150,12 +194,24 @@ def _batches(  # noqa: PLR0917 - the second half of encode(), split off so that 
         first, capacity = after, min(capacity, max(max_batch_bytes, HEADER_SIZE + 64))
 
 
-def _capacity(rows: int, key: BinaryColumn, value: BinaryColumn, *rest: Any) -> int:
-    """Return how large a buffer a batch needs: the limit, or less if all records together cannot reach it."""
-    header_keys, header_values, limit = rest
-    content = sum(int(column.offsets[-1] - column.offsets[0]) for column in (key, value, header_keys, header_values))
+def _capacity(  # noqa: PLR0917 - all of a part
+    first: int,
+    stop: int,
+    key: BinaryColumn,
+    value: BinaryColumn,
+    headers: tuple[np.ndarray[Any, Any], BinaryColumn, BinaryColumn],
+    limit: int,
+) -> int:
+    """Return how large a buffer a batch needs: the limit, or less if all records of the part cannot reach it."""
+    header_offsets, header_keys, header_values = headers
+    content = sum(int(column.offsets[stop] - column.offsets[first]) for column in (key, value))
+    entries = 0
+    if len(header_offsets):
+        start, end = int(header_offsets[first]), int(header_offsets[stop])
+        content += sum(int(column.offsets[end] - column.offsets[start]) for column in (header_keys, header_values))
+        entries = end - start
     # Per record: length, attributes, deltas, key and value lengths, header count; per header: two lengths.
-    bound = HEADER_SIZE + content + rows * 32 + (len(header_keys.offsets) - 1) * 10
+    bound = HEADER_SIZE + content + (stop - first) * 32 + entries * 10
     return int(min(bound, max(limit, HEADER_SIZE + 64)))
 
 

@@ -1,43 +1,65 @@
-"""A task's open transaction, lent to the worker that writes its records in a micro-batch."""
+"""An open transaction, lent to the worker that writes records in it: those of all tasks of a Spark partition."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 import uuid
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
 
 from sparkrelay.client.produce import Flushed
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.records.encode import NO_TIMESTAMP, ProducerState, encode as encode_records, next_sequence
+from sparkrelay.records.encode import ProducerState, encode_parts, next_sequence
 from sparkrelay.runtime.contract import fault_points
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from sparkrelay.client.file_log import FileProducer
     from sparkrelay.client.produce import Producer
     from sparkrelay.runtime.contract.commands import LegReport, TaskCommand
-    from sparkrelay.types import TopicPartition
+    from sparkrelay.types import TaskId
 
-__all__ = ["LentTransaction", "await_answers"]
+__all__ = ["LentTransaction", "Part", "await_answers"]
 
 #: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB by default.
 _BATCH_BYTES: Final = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that go to one partition.
+
+    Attributes:
+        partition: where to.
+        start: the first of them.
+        stop: the first one behind them.
+        task: whose they are; None where they are several tasks'.
+        topic_id: of the topic that is meant, if it must not be another one of that name.
+    """
+
+    partition: TopicPartition
+    start: int
+    stop: int
+    task: TaskId | None = None
+    topic_id: str | None = None
+
+
 class LentTransaction:
-    """Produces one task's records under a lent producer id, keeping count of sequences.
+    """Produces records under a lent producer id, keeping count of sequences.
 
     Args:
         producer: of this process.
-        command: the task's.
+        command: of any of the tasks that write in it here.
         compression: of the records.
-        sequences: next ones of the partitions that tasks of the same transaction have written to here.
+        written: the next sequences of what was written in it here before.
     """
 
     def __init__(
@@ -45,69 +67,97 @@ class LentTransaction:
         producer: Producer | FileProducer,
         command: TaskCommand,
         compression: str,
-        sequences: dict[TopicPartition, int],
+        written: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
         self._producer = producer
-        self._command = command
+        self._lent = command.transaction
+        self._known = command.sequences
         self._compression = compression
-        self._sequences = sequences
+        self._topic_ids: dict[str, uuid.UUID] = {}
         #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
-        self.next_sequences: dict[TopicPartition, int] = {}
-        #: Sink topic of the user's -> the oldest timestamp written to it.
-        self.oldest: dict[str, int] = {}
-        #: Repartition topic -> the newest event time written to it, where that is gone by behind it.
-        self.newest: dict[str, int] = {}
+        self.next_sequences: dict[TopicPartition, int] = dict(written)
+        #: Whose records were refused by the last ``send`` that failed, if they were one task's.
+        self.blamed: TaskId | None = None
         producer.begin(command.transaction)
-
-    def note_times(self, topic: str, timestamps: pa.Array) -> None:
-        """Remember the oldest of the times that a sink topic of the user's gets."""
-        numbers = timestamps.drop_null().to_numpy()
-        # Without a timestamp, a record is as old as its segment's file.
-        known = numbers[numbers != NO_TIMESTAMP]
-        if known.size:
-            oldest = int(known.min())
-            self.oldest[topic] = min(oldest, self.oldest.get(topic, oldest))
-
-    def note_event_times(self, topic: str, times: NDArray[np.int64], ahead_ms: int) -> None:
-        """Remember the newest event time that a repartition topic gets; those far ahead of the clock do not count."""
-        times = times[times <= int(time.time() * 1000) + ahead_ms]
-        if times.size:
-            newest = int(times.max())
-            self.newest[topic] = max(newest, self.newest.get(topic, newest))
 
     def send(
         self,
-        partition: TopicPartition,
+        parts: Sequence[Part],
         keys: pa.Array,
         values: pa.Array,
         timestamps: pa.Array | int,
         headers: pa.Array | None = None,
     ) -> None:
-        """Write records to a partition, behind what was written to it before."""
-        lent = self._command.transaction
-        changelog_id = self._command.changelog_ids.get(partition.topic)
-        topic_id = None if changelog_id is None else uuid.UUID(changelog_id)
-        sequence = self._sequences.get(partition, self._command.sequences.get(partition, 0))
-        for batch in encode_records(
+        """Write rows to their partitions, behind what was written to them before; at most one part for each."""
+        sequences = [self.next_sequences.get(part.partition, self._known.get(part.partition, 0)) for part in parts]
+        encoded = encode_parts(
             keys,
             values,
+            [
+                (part.start, part.stop, ProducerState(self._lent.producer_id, self._lent.epoch, sequence))
+                for part, sequence in zip(parts, sequences, strict=True)
+            ],
             timestamps=timestamps,
             headers=headers,
-            producer=ProducerState(lent.producer_id, lent.epoch, sequence),
             transactional=True,
             compression=self._compression,
             max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
-        ):
-            self._producer.send(
-                partition,
-                batch.data,
-                transactional_id=lent.transactional_id,
-                topic_id=topic_id,
-                sender=self._command.task,
-            )
-            fault_points.reach("publish-after-send")
-            sequence = next_sequence(sequence, batch.record_count)
-        self.next_sequences[partition] = self._sequences[partition] = sequence
+        )
+        for part, sequence, batches in zip(parts, sequences, encoded, strict=True):
+            topic_id = None if part.topic_id is None else self._topic_id(part.topic_id)
+            self.blamed = part.task
+            for batch in batches:
+                self._producer.send(
+                    part.partition,
+                    batch.data,
+                    transactional_id=self._lent.transactional_id,
+                    topic_id=topic_id,
+                    sender=part.task,
+                )
+                fault_points.reach("publish-after-send")
+            self.next_sequences[part.partition] = next_sequence(sequence, part.stop - part.start)
+        self.blamed = None
+
+    def send_by_partition(  # noqa: PLR0917 - all of a record
+        self,
+        topic: str,
+        targets: NDArray[np.int32],
+        task: TaskId | None,
+        keys: pa.Array,
+        values: pa.Array,
+        timestamps: pa.Array,
+        headers: pa.Array | None = None,
+    ) -> None:
+        """Write rows to a topic, each to its own partition, in their order.
+
+        Args:
+            topic: where to.
+            targets: number of each row's partition; at least one row.
+            task: whose they all are, if it is one's.
+            keys: the records'.
+            values: likewise.
+            timestamps: likewise.
+            headers: likewise.
+        """
+        stops = [len(targets)]
+        # All one: usual where the sink is keyed and partitioned as the source is.
+        if (targets != targets[0]).any():
+            order = np.argsort(targets, kind="stable")
+            targets, chosen = targets[order], pa.array(order)
+            keys, values, timestamps = (column.take(chosen) for column in (keys, values, timestamps))
+            headers = None if headers is None else headers.take(chosen)
+            stops = [*(np.flatnonzero(np.diff(targets)) + 1).tolist(), *stops]
+        parts = [
+            Part(TopicPartition(topic, int(targets[start])), start, stop, task)
+            for start, stop in zip([0, *stops[:-1]], stops, strict=True)
+        ]
+        self.send(parts, keys, values, timestamps, headers)
+
+    def _topic_id(self, text: str) -> uuid.UUID:
+        found = self._topic_ids.get(text)
+        if found is None:
+            found = self._topic_ids[text] = uuid.UUID(text)
+        return found
 
 
 def await_answers(

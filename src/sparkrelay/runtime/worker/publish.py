@@ -1,4 +1,6 @@
-"""The last step of a leg: outputs, repartition records and changelog, produced under the task's lent transaction.
+"""The last step of a leg: outputs, repartition records and changelogs, produced under a lent transaction.
+
+What several tasks of a small micro-batch write is looked at, encoded and sent together.
 
 Every response is awaited before the report is written. Whether the records become visible is the driver's to decide:
 it ends the transaction once all legs of the batch are back.
@@ -9,13 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.records.partition import murmur2_partitions, split_by_partition
+from sparkrelay.records.encode import NO_TIMESTAMP
+from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
@@ -23,11 +27,11 @@ from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, pieces, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
-from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
+from sparkrelay.runtime.worker.lent_transaction import LentTransaction, Part, await_answers
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.operators.beaten_rows import without_beaten
 from sparkrelay.runtime.worker.operators.state import (
-    TaskOutcome,
+    Merged,
     apply_leg,
     next_in_changelog,
     state_before,
@@ -40,7 +44,9 @@ from sparkrelay.state.space import disk_bytes
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.specs import PublishSpec, StateSpec, StoreSpec
     from sparkrelay.state import Applied
@@ -50,6 +56,8 @@ __all__ = ["publish_leg", "state_and_publish_leg", "state_leg", "write_changelog
 #: Bytes of rows that are written together. All of a micro-batch need not fit into memory: a hot key of a join makes
 #: millions.
 _PIECE_BYTES: Final = 32 << 20
+#: Bytes of changed state that are written together.
+_CHANGED_BYTES: Final = 1 << 20
 
 
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -58,35 +66,32 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     freeze_loaded_objects()
     connections.close_unused()
     reports = {task.task: LegReport(spec.leg, task.task, task.batch) for task in tasks}
-    # A piece's records follow those of the one before it.
-    sequences: dict[TopicPartition, int] = {}
+    written: dict[TopicPartition, int] = {}
 
-    def publish(task: TaskCommand, rows: list[tuple[_SinkRows, int, int]], transaction: LentTransaction) -> LegReport:
-        sent = sum(some.send(transaction, task, first, number) for some, first, number in rows)
-        return LegReport(
-            spec.leg,
-            task.task,
-            task.batch,
-            rows_in=sum(number for *_, number in rows),
-            rows_out=sent,
-            oldest_out=transaction.oldest,
-            newest_out=transaction.newest,
-            next_sequences=transaction.next_sequences,
-        )
+    def publish(share: Share, transaction: LentTransaction) -> list[LegReport]:
+        sent = _send_share(spec, transaction, share)
+        return [
+            LegReport(
+                spec.leg,
+                task.task,
+                task.batch,
+                rows_in=share.rows_in(task),
+                rows_out=its.rows,
+                oldest_out=its.oldest,
+                newest_out=its.newest,
+            )
+            for task, its in zip(share.tasks, sent, strict=True)
+        ]
 
     # Rows are only beaten by what they are looked at with.
     for piece in _pieces(batches) if spec.ranking is None else [batches]:
-        work = (
-            (task, functools.partial(publish, task, rows))
-            for share in share_out(tasks, piece)
-            for task, rows in _by_task(spec, share)
-            if reports[task.task].error is None
-        )
-        for report in _publish(spec, work, sequences):
+        work = ((share.tasks, functools.partial(publish, share)) for share in share_out(tasks, piece))
+        # A piece's records follow those of the one before it.
+        for report in _publish(spec, work, written):
             reports[report.task] = _of_both(reports[report.task], report)
         # They would live until the next ones are there.
         del work, piece
-        if all(report.error is not None for report in reports.values()):
+        if any(report.error is not None for report in reports.values()):
             drain(batches)
             break
     yield report_row([_with_state(spec, task, reports[task.task]) for task in tasks])
@@ -136,51 +141,46 @@ def _with_state(spec: PublishSpec, task: TaskCommand, report: LegReport) -> LegR
     return dataclasses.replace(report, state=state, next_sequences=sequences)
 
 
-def _by_task(spec: PublishSpec, share: Share) -> Iterator[tuple[TaskCommand, list[tuple[_SinkRows, int, int]]]]:
-    """Yield each task of a share with its rows: some, the index of its first one among them, and how many they are."""
-    if len(share.tasks) == 1:
-        # Rows are only beaten by what they are looked at with.
-        batches = [pa.concat_batches(share.batches)] if spec.ranking and share.batches else share.batches
-        yield share.tasks[0], [(_SinkRows(spec, rows), 0, rows.num_rows) for rows in batches]
-    elif not share.batches:
-        yield from ((task, []) for task in share.tasks)
-    else:
-        rows = pa.concat_batches(share.batches)
-        together, first = _SinkRows(spec, rows.take(pa.array(np.argsort(partitions_of(rows), kind="stable")))), 0
-        for task in share.tasks:
-            yield task, [(together, first, share.rows_in(task))]
-            first += share.rows_in(task)
-
-
 def state_and_publish_leg(
     state: StateSpec, spec: PublishSpec, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Aggregate, then write changelog and updates in one Python stage; yield one report a task."""
 
-    def publish(outcome: TaskOutcome, emitted: _SinkRows, transaction: LentTransaction) -> LegReport:
-        _send_changelog(transaction, state, outcome.command, outcome.result())
-        sent = emitted.send(transaction, outcome.command, outcome.first, outcome.rows_out)
-        assert outcome.command.directory is not None, "a stateful task has a directory"
-        return LegReport(
-            spec.leg,
-            outcome.command.task,
-            outcome.command.batch,
-            rows_in=outcome.rows_in,
-            rows_out=sent,
-            oldest_out=transaction.oldest,
-            newest_out=transaction.newest,
-            state=state_report(outcome.result().entry, disk_bytes(outcome.command.directory)),
-            next_sequences=transaction.next_sequences,
-            seconds={"state": outcome.seconds},
-        )
+    def publish(merged: Merged, transaction: LentTransaction) -> list[LegReport]:
+        if any(outcome.error is not None for outcome in merged.outcomes):
+            # The driver takes all back.
+            return [
+                LegReport(spec.leg, outcome.command.task, outcome.command.batch, error=outcome.error)
+                for outcome in merged.outcomes
+            ]
+        results = [outcome.result() for outcome in merged.outcomes]
+        tasks = [outcome.command for outcome in merged.outcomes]
+        _send_changelogs(transaction, state, list(zip(tasks, results, strict=True)))
+        sent = _send_rows(spec, transaction, merged.emitted, tasks, [outcome.rows_out for outcome in merged.outcomes])
+        reports = []
+        for outcome, applied, its in zip(merged.outcomes, results, sent, strict=True):
+            command = outcome.command
+            assert command.directory is not None, "a stateful task has a directory"
+            reports.append(
+                LegReport(
+                    spec.leg,
+                    command.task,
+                    command.batch,
+                    rows_in=outcome.rows_in,
+                    rows_out=its.rows,
+                    oldest_out=its.oldest,
+                    newest_out=its.newest,
+                    state=state_report(applied.entry, disk_bytes(command.directory)),
+                    seconds={"state": outcome.seconds},
+                )
+            )
+        return reports
 
-    def work() -> Iterator[tuple[TaskCommand, Callable[[LentTransaction], LegReport]]]:
-        for merged in apply_leg(state, batches):
-            emitted = _SinkRows(spec, merged.emitted)
-            for outcome in merged.outcomes:
-                yield outcome.command, functools.partial(publish, outcome, emitted)
-
-    yield report_row(_publish(spec, work(), {}))
+    work = (
+        ([outcome.command for outcome in merged.outcomes], functools.partial(publish, merged))
+        for merged in apply_leg(state, batches)
+    )
+    yield report_row(_publish(spec, work, {}))
 
 
 def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -202,10 +202,11 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
         WorkerFailure: it could not be written.
     """
     try:
-        producer, sequences = connections.producer(state.client), dict[TopicPartition, int]()
-        for command, applied in changed:
-            transaction = LentTransaction(producer, command, state.compression, sequences)
-            _send_changelog(transaction, state, command, applied)
+        producer = connections.producer(state.client)
+        transaction: LentTransaction | None = None
+        for some in _gathered(changed):
+            transaction = transaction or LentTransaction(producer, some[0][0], state.compression)
+            _send_changelogs(transaction, state, some)
         fault_points.reach("changelog-before-flush")
         failed = producer.flush_each(state.flush_seconds).failed
         if failed:
@@ -216,26 +217,60 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
         raise WorkerFailure(error, state.failure_key) from None
 
 
+def _gathered(changed: Iterable[tuple[TaskCommand, Applied]]) -> Iterator[list[tuple[TaskCommand, Applied]]]:
+    """Yield tasks with little to write together; all of what many have to write need not be in memory twice."""
+    some: list[tuple[TaskCommand, Applied]] = []
+    size = 0
+    for task, applied in changed:
+        takes = applied.keys.nbytes + applied.values.nbytes
+        if some and size + takes > _CHANGED_BYTES:
+            yield some
+            some, size = [], 0
+        some.append((task, applied))
+        size += takes
+    if some:
+        yield some
+
+
 def _publish(
     spec: PublishSpec,
-    work: Iterable[tuple[TaskCommand, Callable[[LentTransaction], LegReport]]],
-    sequences: dict[TopicPartition, int],
+    work: Iterable[tuple[Sequence[TaskCommand], Callable[[LentTransaction], list[LegReport]]]],
+    written: dict[TopicPartition, int],
 ) -> list[LegReport]:
-    """Send every task's records, wait for all answers, and return all reports; ``sequences`` go on."""
+    """Send the records of tasks that are worked on together, one lot after the other; wait for all answers.
+
+    Args:
+        spec: the step.
+        work: tasks, and what sends their records and returns a report for each.
+        written: next sequences of what was written before; they go on.
+
+    Returns:
+        The reports of all. The first one also has what the next leg's sequences are.
+    """
     reports: list[LegReport] = []
     started = time.perf_counter()
     try:
         producer = connections.producer(spec.client)
     except SparkRelayError as error:
-        return [LegReport(spec.leg, task.task, task.batch, error=error) for task, _ in work]
+        return [LegReport(spec.leg, task.task, task.batch, error=error) for tasks, _ in work for task in tasks]
     sent: dict[int, TaskCommand] = {}
-    for task, publish in work:
+    transaction: LentTransaction | None = None
+    for tasks, publish in work:
+        transaction = transaction or LentTransaction(producer, tasks[0], spec.compression, written)
         try:
-            report = publish(LentTransaction(producer, task, spec.compression, sequences))
+            made = publish(transaction)
         except SparkRelayError as error:
-            report = LegReport(spec.leg, task.task, task.batch, error=error)
-        sent[len(reports)] = task
-        reports.append(report)
+            made = [
+                LegReport(
+                    spec.leg,
+                    task.task,
+                    task.batch,
+                    error=error if transaction.blamed in {None, task.task} else None,
+                )
+                for task in tasks
+            ]
+        sent |= dict(enumerate(tasks, len(reports)))
+        reports += made
         # What it holds is not needed while the next rows come.
         del publish
     fault_points.reach("publish-before-flush")
@@ -243,19 +278,47 @@ def _publish(
     fault_points.reach("publish-after-flush")
     if any(report.error is not None for report in reports):
         connections.forget_producer(spec.client)
+    if transaction is not None:
+        written |= transaction.next_sequences
+        reports[0] = dataclasses.replace(reports[0], next_sequences=dict(written))
     seconds = time.perf_counter() - started
     return [dataclasses.replace(report, seconds={**report.seconds, "publish": seconds}) for report in reports]
 
 
-def _send_changelog(transaction: LentTransaction, state: StoreSpec, command: TaskCommand, applied: Applied) -> None:
-    """Send the changed state, closed by a marker that says which input it has seen.
+def _send_changelogs(
+    transaction: LentTransaction, state: StoreSpec, changed: Sequence[tuple[TaskCommand, Applied]]
+) -> None:
+    """Send the changed state of tasks, each closed by a marker that says which input it has seen.
 
-    Where the command says so, what the store holds stands in front of that.
+    Where a task's command says so, what the store holds stands in front of that.
     """
     if state.changelog is None:
         return
-    partition = TopicPartition(state.changelog, command.task.partition)
-    now_ms = int(time.time() * 1000)
+    ends = [_ends(state, command, applied) for command, applied in changed]
+    keys, values = encode_changelog(
+        pa.concat_arrays([applied.keys for _, applied in changed]),
+        pa.concat_arrays([applied.values for _, applied in changed]),
+    )
+    rows = len(keys)
+    keys, values = (
+        pa.concat_arrays([column, pa.array([end[place] for some in ends for end in some], pa.binary())])
+        for place, column in enumerate((keys, values))
+    )
+    parts, order, row, end, stop = [], [], 0, rows, 0
+    for (command, applied), its_ends in zip(changed, ends, strict=True):
+        order += [np.arange(row, row + len(applied.keys)), np.arange(end, end + len(its_ends))]
+        row, end = row + len(applied.keys), end + len(its_ends)
+        start, stop = stop, stop + len(applied.keys) + len(its_ends)
+        partition = TopicPartition(state.changelog, command.task.partition)
+        parts.append(Part(partition, start, stop, command.task, command.changelog_ids.get(state.changelog)))
+    if len(changed) > 1:
+        chosen = pa.array(np.concatenate(order))
+        keys, values = keys.take(chosen), values.take(chosen)
+    transaction.send(parts, keys, values, int(time.time() * 1000))
+
+
+def _ends(state: StoreSpec, command: TaskCommand, applied: Applied) -> list[tuple[bytes, bytes]]:
+    """Return the records that stand behind a task's rows in its changelog."""
     entry = applied.entry
     marker = encode_marker(
         Marker(
@@ -263,69 +326,116 @@ def _send_changelog(transaction: LentTransaction, state: StoreSpec, command: Tas
             topics=command.topic_ids_of(command.positions),
         )
     )
-    ends = [(SCHEMA_KEY, describe_store(state)), marker] if state.changelog in command.describe else [marker]
-    keys, values = (
-        pa.concat_arrays([column, pa.array(end, pa.binary())])
-        for column, end in zip(encode_changelog(applied.keys, applied.values), zip(*ends, strict=True), strict=True)
-    )
-    transaction.send(partition, keys, values, now_ms)
+    return [(SCHEMA_KEY, describe_store(state)), marker] if state.changelog in command.describe else [marker]
 
 
-class _SinkRows:
-    """Rows of one or several tasks that go to the sink topic; made into records when the first of them is sent."""
+@dataclass(slots=True)
+class _Sent:
+    """What a task has sent to the sink topic.
 
-    def __init__(self, spec: PublishSpec, rows: pa.RecordBatch) -> None:
-        self._spec = spec
-        self._rows = rows
+    Attributes:
+        rows: how many.
+        oldest: sink topic of the user's -> the oldest timestamp written to it.
+        newest: repartition topic -> the newest event time written to it, where that is gone by behind it.
+    """
 
-    @functools.cached_property
-    def _columns(self) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """Keys, values and timestamps."""
-        keys, values = sink_keys(self._spec, self._rows), sink_values(self._spec, self._rows)
-        return keys, values, self._rows.column(hidden_columns.TIMESTAMP)
+    rows: int = 0
+    oldest: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
 
-    @functools.cached_property
-    def _targets(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Number of the sink's partition that each row goes to; -1 where there is no key."""
-        return murmur2_partitions(self._columns[0], self._count)
+    def add(self, more: _Sent) -> None:
+        """Add what it has sent behind that."""
+        self.rows += more.rows
+        for topic, time_ms in more.oldest.items():
+            self.oldest[topic] = min(time_ms, self.oldest.get(topic, time_ms))
+        for topic, time_ms in more.newest.items():
+            self.newest[topic] = max(time_ms, self.newest.get(topic, time_ms))
 
-    @property
-    def _count(self) -> int:
-        assert self._spec.topic is not None
-        return current_command(BatchCommand).partitions[self._spec.topic]
 
-    def send(self, transaction: LentTransaction, task: TaskCommand, first: int, count: int) -> int:
-        """Send a task's rows, ``count`` from the one at ``first``; return how many records that is."""
-        topic = self._spec.topic
-        if topic is None or not count:
-            return 0
-        if self._spec.event_time is not None:
-            times = event_times_ms(self._rows.column(self._spec.event_time).slice(first, count))
-            transaction.note_event_times(topic, times, self._spec.ahead_ms)
-        if self._spec.ranking is not None:
-            best = without_beaten(self._spec, self._rows.slice(first, count))
-            spec = dataclasses.replace(self._spec, ranking=None, event_time=None)
-            return _SinkRows(spec, best).send(transaction, task, 0, best.num_rows)
-        keys, values, timestamps = (column.slice(first, count) for column in self._columns)
-        named = self._spec.headers
-        headers = None if named is None else self._rows.column(named).slice(first, count)
-        if self._spec.value is not None:
-            transaction.note_times(topic, timestamps)
-        targets = self._targets[first : first + count]
+def _send_share(spec: PublishSpec, transaction: LentTransaction, share: Share) -> list[_Sent]:
+    """Send the rows of tasks that are worked on together; those of one alone batch by batch, however many there are."""
+    if len(share.tasks) > 1:
+        if not share.batches:
+            return [_Sent() for _ in share.tasks]
+        rows = pa.concat_batches(share.batches)
+        by_task = rows.take(pa.array(np.argsort(partitions_of(rows), kind="stable")))
+        return _send_rows(spec, transaction, by_task, share.tasks, [share.rows_in(task) for task in share.tasks])
+    sent = _Sent()
+    # Rows are only beaten by what they are looked at with.
+    for rows in [pa.concat_batches(share.batches)] if spec.ranking and share.batches else share.batches:
+        (some,) = _send_rows(spec, transaction, rows, share.tasks, [rows.num_rows])
+        sent.add(some)
+    return [sent]
+
+
+def _send_rows(
+    spec: PublishSpec,
+    transaction: LentTransaction,
+    rows: pa.RecordBatch,
+    tasks: Sequence[TaskCommand],
+    counts: Sequence[int],
+) -> list[_Sent]:
+    """Send rows to the sink topic.
+
+    Args:
+        spec: the step.
+        transaction: to write in.
+        rows: task by task.
+        tasks: whose they are.
+        counts: how many each has.
+    """
+    topic, sent = spec.topic, [_Sent() for _ in tasks]
+    if topic is None or not rows.num_rows:
+        return sent
+    if spec.event_time is not None:
+        column = rows.column(spec.event_time)
+        times, whose = event_times_ms(column), _whose(counts, column)
+        # Those far ahead of the clock do not count.
+        on_time = times <= int(time.time() * 1000) + spec.ahead_ms
+        for index, newest in _of_each(np.maximum, times[on_time], whose[on_time], len(tasks)):
+            sent[index].newest[topic] = newest
+    if spec.ranking is not None:
+        firsts = np.cumsum([0, *counts[:-1]]).tolist()
+        best = [without_beaten(spec, rows.slice(*span)) for span in zip(firsts, counts, strict=True)]
+        rows, counts = pa.concat_batches(best), [some.num_rows for some in best]
+    keys, values, timestamps = (
+        sink_keys(spec, rows), sink_values(spec, rows), rows.column(hidden_columns.TIMESTAMP)
+    )  # fmt: skip
+    if spec.value is not None:
+        numbers, whose = timestamps.drop_null().to_numpy(), _whose(counts, timestamps)
+        # Without a timestamp, a record is as old as its segment's file.
+        known = numbers != NO_TIMESTAMP
+        for index, oldest in _of_each(np.minimum, numbers[known], whose[known], len(tasks)):
+            sent[index].oldest[topic] = oldest
+    count = current_command(BatchCommand).partitions[topic]
+    targets = murmur2_partitions(keys, count)
+    if (targets < 0).any():
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
-        targets = np.where(targets < 0, task.task.partition % self._count, targets).astype(np.int32)
-        if (targets == targets[0]).all():
-            # Usual where the sink is keyed and partitioned as the source is.
-            transaction.send(TopicPartition(topic, int(targets[0])), keys, values, timestamps, headers)
-            return count
-        for number, indices in enumerate(split_by_partition(targets, self._count)):
-            if len(indices):
-                chosen = pa.array(indices)
-                transaction.send(
-                    TopicPartition(topic, number),
-                    keys.take(chosen),
-                    values.take(chosen),
-                    timestamps.take(chosen),
-                    None if headers is None else headers.take(chosen),
-                )
-        return count
+        own = np.repeat(np.array([task.task.partition % count for task in tasks], np.int32), counts)
+        targets = np.where(targets < 0, own, targets)
+    headers = None if spec.headers is None else rows.column(spec.headers)
+    task = tasks[0].task if len(tasks) == 1 else None
+    transaction.send_by_partition(topic, targets, task, keys, values, timestamps, headers)
+    for its, number in zip(sent, counts, strict=True):
+        its.rows = number
+    return sent
+
+
+def _whose(counts: Sequence[int], column: pa.Array) -> NDArray[np.int64]:
+    """Return whose each row is that has a value in a column: the index of the task."""
+    whose = np.repeat(np.arange(len(counts)), counts)
+    return whose[column.is_valid().to_numpy(zero_copy_only=False)] if column.null_count else whose
+
+
+def _of_each(
+    best: np.ufunc, numbers: NDArray[np.int64], whose: NDArray[np.int64], tasks: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the largest or smallest number of each task that has one."""
+    if not len(numbers):
+        return
+    if tasks == 1:
+        yield 0, int(best.reduce(numbers))
+        return
+    # Rows stand task by task.
+    firsts = np.flatnonzero(np.diff(whose, prepend=-1))
+    yield from zip(whose[firsts].tolist(), best.reduceat(numbers, firsts).tolist(), strict=True)

@@ -28,19 +28,19 @@ from sparkrelay.errors import (
     StreamsException,
 )
 from sparkrelay.records.columns import HEADERS_TYPE
-from sparkrelay.records.partition import murmur2_partitions, split_by_partition
+from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, earlier_than, leg_file, leg_tasks, report_row
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
-from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sparkrelay.runtime.contract.commands import LegReport, TaskCommand
     from sparkrelay.runtime.contract.specs import SkippedSpec, StepSpec
+    from sparkrelay.types import TopicPartition
 
 __all__ = ["SkippedRecords", "reporting_skipped"]
 
@@ -180,7 +180,7 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
     tasks = {task.task: task for task in leg_tasks(spec)}
     made = list(reports)
     sent: dict[int, TaskCommand] = {}
-    sequences: dict[TopicPartition, int] = {}
+    written: dict[TopicPartition, int] = {}
     for index, report in enumerate(reports):
         task = tasks[report.task]
         path = leg_file(home, spec.leg, task)
@@ -188,7 +188,7 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
             continue
         sent[index] = task
         try:
-            made[index] = _sent(spec, task, report, path, sequences)
+            made[index] = _sent(spec, task, report, path, written)
         except SparkRelayError as error:
             made[index] = dataclasses.replace(report, error=error)
     # Without a connection each task has said so.
@@ -210,7 +210,7 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
 
 
 def _sent(
-    spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path, sequences: dict[TopicPartition, int]
+    spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path, written: dict[TopicPartition, int]
 ) -> LegReport:
     """Send a task's skipped records to the dead letter topic, if there is one, and count them."""
     try:
@@ -226,19 +226,15 @@ def _sent(
     if spec.topic is None:
         return dataclasses.replace(report, skipped=skipped)
     producer = connections.producer(spec.client)
-    transaction = LentTransaction(producer, task, spec.compression, sequences)
+    transaction = LentTransaction(producer, task, spec.compression, written)
     count = current_command(BatchCommand).partitions[spec.topic]
     records = records.combine_chunks()
     keys, values = (records.column(name).combine_chunks() for name in ("key", "value"))
     headers, times = _headers(records), records.column("timestamp").combine_chunks()
     targets = murmur2_partitions(keys, count)
     targets = np.where(targets < 0, task.task.partition % count, targets).astype(np.int32)
-    for number, indices in enumerate(split_by_partition(targets, count)):
-        if len(indices):
-            chosen = pa.array(indices)
-            transaction.send(
-                TopicPartition(spec.topic, number), *(c.take(chosen) for c in (keys, values, times, headers))
-            )
+    transaction.send_by_partition(spec.topic, targets, task.task, keys, values, times, headers)
+    written |= transaction.next_sequences
     return dataclasses.replace(
         report, skipped=skipped, next_sequences={**report.next_sequences, **transaction.next_sequences}
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import itertools
 import weakref
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from sparkrelay.records.formats import Json
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.contract.specs import PublishSpec
-from sparkrelay.runtime.worker import publish
+from sparkrelay.runtime.worker import publish, shares
 from sparkrelay.runtime.worker.context import commanded
 from sparkrelay.runtime.worker.publish import publish_leg
 from sparkrelay.types import TaskId, TopicPartition
@@ -80,7 +81,7 @@ def test_rows_are_written_and_reported_in_one_piece_or_many(spec, tmp_path, monk
     first, second = reports[TaskId(0, 0)], reports[TaskId(0, 1)]
     assert (first.rows_in, first.rows_out, first.oldest_out) == (3, 3, {"out": 3})
     assert (second.rows_in, second.rows_out, second.oldest_out) == (3, 3, {"out": 7})
-    assert max(first.next_sequences[OUT], second.next_sequences[OUT]) == 6, "they write in one transaction"
+    assert {**first.next_sequences, **second.next_sequences} == {OUT: 6}, "they write in one transaction"
     assert set(first.seconds) == {"publish"}
     found = written(tmp_path)
     for numbers in ((5, 6, 3), (7, 9, 8)):
@@ -104,21 +105,25 @@ def test_rows_that_are_written_are_let_go_before_the_next_ones_come(spec, monkey
     assert published(spec, batches(), TASKS[:1])[TaskId(0, 0)].rows_out == 200
 
 
-def test_a_task_whose_records_are_refused_says_so_and_the_others_go_on(spec, tmp_path, monkeypatch):
+@pytest.mark.parametrize("alone", [False, True])
+def test_records_that_are_refused_are_those_of_the_tasks_that_may_have_written_them(spec, monkeypatch, alone):
     monkeypatch.setattr(publish, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(shares, "_SMALL", 0 if alone else 100)
     send = FileProducer.send
 
-    def refusing(self, tp, batch, *, transactional_id, topic_id, sender):
-        if sender == TaskId(0, 0):
+    def refusing(self, tp, batch, **what):
+        if b'"n":6' in bytes(batch):
             raise RecordTooLargeException("too large")
-        send(self, tp, batch, transactional_id=transactional_id)
+        send(self, tp, batch, **what)
 
     monkeypatch.setattr(FileProducer, "send", refusing)
-    reports = published(spec, iter([rows(0, 1), rows(1, 2), rows(0, 3), rows(1, 4)]))
-    assert isinstance(reports[TaskId(0, 0)].error, RecordTooLargeException)
-    assert reports[TaskId(0, 1)].error is None
-    assert reports[TaskId(0, 1)].rows_out == 2
-    assert written(tmp_path, TASKS[1:]) == [b'{"n":2}', b'{"n":4}']
+    read = []
+    batches = (read.append(n) or rows(n % 2, n) for n in range(20))
+    together = pa.concat_batches([rows(0, 6), rows(1, 7)])
+    reports = published(spec, itertools.chain([rows(0, 5), together], batches))
+    errors = [type(reports[TaskId(0, number)].error) for number in (0, 1)]
+    assert errors == [RecordTooLargeException, type(None) if alone else RecordTooLargeException]
+    assert len(read) == 20, "Python workers of Spark's die of input that nobody reads"
 
 
 def test_workers_wait_as_long_as_settings_say(spec, monkeypatch):
