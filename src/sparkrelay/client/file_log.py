@@ -189,9 +189,6 @@ class FileProducer:
         require_sendable(tp, len(data), self.max_request_size)
         self._log.write(tp, data, transactional_id)
 
-    def send_gathered(self) -> None:
-        """Do nothing: what was sent is written."""
-
     def flush_each(self, timeout: float) -> Flushed:
         """Return at once: what was sent is written."""
         del timeout

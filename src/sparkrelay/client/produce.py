@@ -184,7 +184,7 @@ class Producer:
     ) -> None:
         """Queue one record batch. The buffer must not change before ``flush`` has returned.
 
-        It goes out with the next ones, at the latest with ``send_gathered`` or ``flush``. Blocks, sending, while more
+        It goes out with the next ones, at the latest with ``flush``. Blocks, sending, while more
         than 32 MB are queued.
 
         Args:
@@ -225,11 +225,6 @@ class Producer:
                     f"{sorted({str(p.last_error) for p in this.partitions.values() if p.last_error is not None})}"
                 )
             self._turn(this, give_up)
-
-    def send_gathered(self) -> None:
-        """Send what has gathered, as far as it may go out now; nothing is waited for."""
-        if self._round.gathered_bytes:
-            self._dispatch(self._round)
 
     def flush(self, timeout: float) -> dict[TopicPartition, Acknowledged]:
         """Wait until every batch is written.

@@ -50,7 +50,6 @@ def test_a_transaction_is_seen_when_it_is_committed_and_never_if_it_is_aborted(t
         data = batches(value, producer=ProducerState(7, 0, 0), transactional=True)
         producer.send(ORDERS, data, transactional_id=transaction)
     producer.send(OTHER, batches(b"beside"), transactional_id="app-0_0")
-    producer.send_gathered()
     assert not producer.flush_each(1.0).failed
     assert values(log) == []
     log.commit("app-0_0")

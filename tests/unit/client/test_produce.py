@@ -159,7 +159,7 @@ def test_at_most_five_requests_are_under_way(scripted):
     for sequence in range(20):
         producer.send(A, batch(sequence), transactional_id="x")
     assert not client.sent, "what comes next may share a request with them"
-    producer.send_gathered()
+    producer.flush_each(0.01)
     assert len(client.sent) == 5
 
 
@@ -171,8 +171,6 @@ def test_what_gathers_goes_out_by_itself_before_it_is_much(scripted, monkeypatch
     assert not client.sent
     producer.send(C, batch(0, size=500), transactional_id="x")
     assert [sorted(request._topics["t"]) for request in client.sent] == [[0, 1, 2]]
-    producer.send_gathered()
-    assert len(client.sent) == 1, "nothing has gathered since"
 
 
 def test_an_epoch_that_is_over_is_fenced_and_the_rest_is_not_sent(scripted):
@@ -416,3 +414,14 @@ def test_what_needs_no_request_sends_none(scripted):
     producer.send(A, batch(0), transactional_id="tx")
     assert producer.flush(5) == {A: Acknowledged(0, 0, 1)}
     assert leader.asked == []
+
+
+def test_whose_batch_was_refused_is_known(scripted):
+    """Several tasks may write in one transaction."""
+    leader = Leader(lambda kind: 10 if kind == "batch" else None)
+    client, producer = make(scripted, leader)
+    producer.send(A, batch(0), transactional_id="x", sender="one")
+    client.leaders.update({A: 1})
+    flushed = producer.flush_each(5)
+    assert set(flushed.failed) == {"x"}
+    assert flushed.blamed == {"x": "one"}

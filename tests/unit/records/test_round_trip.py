@@ -11,7 +11,7 @@ from sparkrelay.errors import ConfigException, CorruptRecordException, Serializa
 from sparkrelay.records import decode as decode_module
 from sparkrelay.records.codecs import CODEC_NAMES
 from sparkrelay.records.decode import HEADERS_TYPE, KAFKA_SCHEMA, decode
-from sparkrelay.records.encode import ProducerState, encode, next_sequence
+from sparkrelay.records.encode import ProducerState, encode, encode_parts, next_sequence
 
 texts = st.one_of(st.none(), st.binary(max_size=40), st.binary(min_size=60, max_size=300))
 headers = st.one_of(
@@ -55,6 +55,31 @@ def test_what_is_encoded_is_decoded(new_log, items, codec, size):
     assert got.batch.column("timestamp").view(pa.int64()).equals(timestamps)
     assert got.batch.column("offset").to_pylist() == list(range(len(items)))
     assert got.batch.column("headers").to_pylist() == [item[3] or None for item in items]
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), items=rows, size=st.sampled_from([100, 700, 1_000_000]))
+def test_parts_are_encoded_as_if_each_were_alone(data, items, size):
+    """Many partitions of small micro-batches are; whether rows have headers, or none of them has."""
+    cuts = data.draw(st.lists(st.integers(0, len(items)), max_size=5).map(sorted))
+    spans = list(zip([0, *cuts], [*cuts, len(items)], strict=True))
+    keys, values, timestamps, header_column = columns(items)
+    producers = [ProducerState(7, 3, 10 * number) for number in range(len(spans))]
+    parts = [(*span, producer) for span, producer in zip(spans, producers, strict=True)]
+    what = {"transactional": True, "max_batch_bytes": size}
+    found = encode_parts(keys, values, parts, timestamps=timestamps, headers=header_column, **what)
+    for (start, stop), producer, batches in zip(spans, producers, found, strict=True):
+        alone = encode(
+            keys[start:stop],
+            values[start:stop],
+            timestamps=timestamps[start:stop],
+            headers=header_column[start:stop],
+            producer=producer,
+            **what,
+        )
+        assert [(bytes(one.data), one.record_count, one.base_sequence) for one in batches] == [
+            (bytes(one.data), one.record_count, one.base_sequence) for one in alone
+        ]
 
 
 @settings(deadline=None, max_examples=100)
