@@ -221,7 +221,12 @@ def test_the_doctor_finds_each_that_is_missing(application, tmp_path, capsys):
     ("kind", "name", "operation", "words"),
     [
         ("group", "{id}", "READ", r"group '?{id}'?: GROUP_AUTHORIZATION_FAILED.*\(ACL\) READ on that group"),
-        ("transactional-id", "{id}-", "WRITE", r"transactional\.id {id}-[0-9a-f-]+: .*\(ACL\) WRITE on that transactional id"),
+        (
+            "transactional-id",
+            "{id}-",
+            "WRITE",
+            r"transactional\.id {id}-[0-9a-f-]+: .*\(ACL\) WRITE on that transactional id",
+        ),
         ("topic", "{id}-", "CREATE", r"creating topic {id}-sums-.*\(ACL\) CREATE on that topic"),
         ("topic", "{id}-", "READ", r"fetching {id}-sums-repartition-0.*\(ACL\) READ on that topic"),
         ("topic", "{id}-", "WRITE", r"{id}-sums-repartition-0.*\(ACL\) WRITE on that topic"),
