@@ -19,7 +19,7 @@ from sparkrelay.client.messages import (
     OffsetFetchRequest,
 )
 from sparkrelay.client.transaction_calls import GroupMember, offsets_by_request
-from sparkrelay.errors import BrokerResponseException, RebalanceInProgressException
+from sparkrelay.errors import AuthorizationException, BrokerResponseException, RebalanceInProgressException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -90,9 +90,18 @@ class ApplicationAdmin:
         """
         said = notes or {}
         requests = [_commit_request(self._group, some, said, member) for some in offsets_by_request(offsets, said)]
+        refused: list[str] = []
+
+        def codes(answer: Any) -> Iterable[int]:
+            for topic in answer.topics:
+                refused.extend(topic.name for part in topic.partitions if part.error_code)
+            return _topic_codes(answer)
+
         try:
             for request in requests:
-                self._run("setting offsets", request, _topic_codes, final=(ErrorCode.REBALANCE_IN_PROGRESS,))
+                self._run("setting offsets", request, codes, final=(ErrorCode.REBALANCE_IN_PROGRESS,))
+        except AuthorizationException as error:
+            raise AuthorizationException(f"topic {refused[-1]!r}: {error}" if refused else str(error)) from error
         except BrokerResponseException as error:
             if member is _NOBODY or error.code not in _BETWEEN_GENERATIONS:
                 raise

@@ -89,7 +89,7 @@ class Flushed:
     Attributes:
         acknowledged: partitions whose every batch is written (acks=all).
         failed: for each transactional id (None: no transaction) that failed, why. Its transaction must be aborted.
-        blamed: whose batch it was that failed, as ``send`` was told; the ids of which that is not known are left out.
+        blamed: whose batch it was that failed, as its ``sender``; ids of which that is not known are left out.
     """
 
     acknowledged: dict[TopicPartition, Acknowledged]

@@ -41,7 +41,6 @@ class Application:
             topics, local = driver._folder / "topics", driver._folder / "state"
             if self._transactions is not None:
                 tasks._transactions.commits = self._transactions.commits
-                tasks._transactions._numbers = self._transactions._numbers
             self._transactions = tasks._transactions
             _replace(topics, self._topics)
             _replace(local, kept)

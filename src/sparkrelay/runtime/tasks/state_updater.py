@@ -161,7 +161,8 @@ class StateUpdater:
         self._interrupt()
         with self._wake:
             self._leave(self._touched)
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def assign(self, works: list[RestoreWork]) -> None:
         """Add or replace work."""

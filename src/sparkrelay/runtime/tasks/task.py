@@ -74,6 +74,7 @@ class Task:
     __slots__ = (
         "_machine",
         "_times_said",
+        "_written",
         "attempt",
         "changelog_ids",
         "changelogs",
@@ -156,6 +157,8 @@ class Task:
         self.task_epoch = 0
         self.hindered = 0
         self.changelog_ids: Mapping[str, str] = {}
+        #: Stores whose changelogs have had records since the task was positioned.
+        self._written: set[str] = set()
         self._machine = StateMachine(f"task {id}", TaskState.CREATED, FOLLOWING)
 
     @classmethod
@@ -320,6 +323,7 @@ class Task:
         """
         own = {p.topic for p in self.changelogs.values() if p not in self.source_changelogs}
         self.changelog_ids = {topic: id_ for topic, id_ in (changelog_ids or {}).items() if topic in own}
+        self._written.clear()
         self.position.offsets, self.position.skipped = dict(offsets), dict(skipped)
         self.position.topic_ids = topic_ids or {}
         # What the store knows: batches of ours that came to nothing must not count as committed.
@@ -495,7 +499,8 @@ class Task:
         return {
             store: self.changelog_ids[p.topic]
             for store, p in sorted(self.changelogs.items())
-            if p.topic in self.changelog_ids and (store in written or self.copy.offsets.get(p, 0) > 0)
+            if p.topic in self.changelog_ids
+            and (store in written or store in self._written or self.copy.offsets.get(p, 0) > 0)
         }
 
     def batch_begun(self, ranges: Ranges) -> None:
@@ -573,6 +578,7 @@ class Task:
         topics = {partition.topic for partition in self.attempt.ranges}
         self.event_time_limits.committed(states, self.attempt.limits, topics)
         for state in states:
+            self._written.add(state.store)
             self.copy.disk_bytes = state.disk_bytes
             changelog = self.changelogs.get(state.store)
             if changelog is None:

@@ -3,7 +3,6 @@
 import pytest
 from tests.doubles.tasks import task_in
 
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import StreamsException, TimeoutException
 from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.tasks.task_state import TaskState
@@ -45,12 +44,12 @@ def test_a_changelog_that_is_missing_is_waited_for():
         CommitChecks("app", topic_ids=Brokers()).require([counting_task()], {})
 
 
-@pytest.mark.parametrize(("version", "asked"), [(2, []), (1, [[COUNTS.topic]])])
-def test_brokers_that_refuse_what_is_for_another_topic_are_asked_only_for_old_transactions(version, asked):
+@pytest.mark.parametrize(("by_name", "asked"), [(False, []), (True, [[COUNTS.topic]])])
+def test_brokers_that_refuse_what_is_for_another_topic_are_asked_only_for_old_transactions(by_name, asked):
     """Produce requests of old transactions go by names."""
-    brokers, task = Brokers("old"), counting_task()
-    task.producer = ProducerIdentity("app-0_0", 1, 0, version=version)
-    CommitChecks("app", topic_ids=brokers, writes_by_id=lambda: True).require([task], {})
+    brokers = Brokers("old")
+    checks = CommitChecks("app", topic_ids=brokers, writes_by_id=lambda: True)
+    checks.require([counting_task()], {}, by_name=by_name)
     assert brokers.asked == asked
 
 

@@ -573,3 +573,14 @@ def test_a_batch_that_is_given_up_is_said(made, broker, service, caplog):
     made().initialize([task])
     assert task.next_ranges(task.position.offsets, {A: 100}, 1000, 0.0) == {A: (50, 100)}
     assert "task 0_0: batch 41 was begun and is not run again as it was" in caplog.text
+
+
+def test_who_lets_a_task_go_names_the_changelogs_of_its_first_batch_too(serve_restored, broker, counting, made):
+    """They are found again by what is noted, where no local state is left."""
+    broker.group, broker.topic_ids = {A: 70}, {CHANGELOG.topic: "id"}
+    serve_restored(0, 0)
+    counting.ends_listed({A: 80, CHANGELOG: 0})
+    counting.batch_begun({A: (70, 80)})
+    counting.batch_committed([StateReport("counts", 1)])
+    made().release([counting])
+    assert note_parts(broker.notes[A]) == {OWNER: "none", CHANGELOGS: {"counts": "id"}}

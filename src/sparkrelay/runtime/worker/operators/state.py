@@ -241,8 +241,8 @@ def _merge_together(
 
     What has come of a task is in its outcome then. None, and nothing in any, where they are to be merged one by one.
     """
-    tells_more = spec.changes or spec.joined or spec.kept is not None or groups.versions is not None
-    if len(outcomes) == 1 or has_distinct(spec) or tells_more:
+    says_more = spec.changes or spec.joined or spec.kept is not None or groups.versions is not None
+    if len(outcomes) == 1 or has_distinct(spec) or says_more:
         return None
     codec, emitted = codec_of(spec), []
 
@@ -344,7 +344,7 @@ class _Groups:
     collected: Sequence[CollectedRows] = ()
 
     def of_all(self) -> TaskGroups:
-        """Return the groups of all tasks, with what is told of each group alone."""
+        """Return the groups of all tasks, with what stands in no order between them."""
         return TaskGroups(self.partitions, self.partial, self.keys, self.encoded, self.stored, None)
 
     def keys_of(self, partition: int) -> pa.Array:
