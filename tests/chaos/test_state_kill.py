@@ -16,7 +16,17 @@ import pyarrow as pa
 import pytest
 from tests.marks import first_of, marked
 
-from sparkrelay.state import BatchStamp, MergeResult, TaskStore, checks, cleanliness, environment, journal, rows
+from sparkrelay.state import (
+    BatchStamp,
+    MergeResult,
+    TaskStore,
+    checks,
+    cleanliness,
+    environment,
+    journal,
+    rows,
+    store as stores,
+)
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.chaos
@@ -30,6 +40,17 @@ def rows_of(number, leg):
     chance = random.Random(f"{number} {leg}")
     keys = chance.sample(range(3000), chance.choice([0, 1, 40, 400]))
     return {b"key-%d" % key: None if chance.random() < 0.1 else chance.randbytes(chance.randint(0, 60)) for key in keys}
+
+
+#: So that the changes of a leg of the fourth batch are put in two parts and a rest.
+PART = 2 * len(rows_of(4, "first")) // 5
+
+
+def after_parts(state, number, leg, parts):
+    """The model's state after some parts of what a batch changes in a leg."""
+    changed = sorted(rows_of(number, leg).items())[: parts * PART]
+    held = {**state[LEGS[leg][0]], **dict(changed)}
+    return {**state, LEGS[leg][0]: {key: value for key, value in held.items() if value is not None}}
 
 
 def after(state, number, legs=tuple(LEGS)):
@@ -155,6 +176,7 @@ def prepare(path, batches):
 CHANGES = {
     # What the child does to a store with batches 1 to 3 in it, 3 of them known as committed once it says so.
     "apply": lambda store: apply(store, 4, "first"),
+    "apply in parts": lambda store: apply(store, 4, "first"),
     "apply the second leg": lambda store: (apply(store, 4, "first"), apply(store, 4, "second")),
     "apply again": lambda store: (apply(store, 3, "first", tries=2), apply(store, 3, "second", tries=2)),
     "undo": lambda store: store.take_over(2),
@@ -172,6 +194,7 @@ def allowed(state2, state3):
     restored = {**state3, "one": {**state3["one"], b"key-1": b"restored"}}
     return {
         "apply": [state3, after(state3, 4, ["first"])],
+        "apply in parts": [after_parts(state3, 4, "first", parts) for parts in range(4)],
         "apply the second leg": [state3, after(state3, 4, ["first"]), after(state3, 4)],
         "apply again": [state3, after(state2, 3, ["first"])],
         "undo": [state3, state2],
@@ -182,9 +205,11 @@ def allowed(state2, state3):
 
 
 @pytest.mark.parametrize("clean", marked([False, True], {False}), ids=["dirty", "clean"])
-@pytest.mark.parametrize("change", marked(CHANGES, {"apply", "undo", "restore"}))
+@pytest.mark.parametrize("change", marked(CHANGES, {"apply in parts", "undo", "restore"}))
 def test_killed_between_any_two_steps(tmp_path, change, clean, monkeypatch):
     monkeypatch.setattr(environment, "_FIRST_MAP", 1 << 18)
+    if change == "apply in parts":
+        monkeypatch.setattr(stores, "_KEYS_AT_ONCE", PART)
     origin = tmp_path / "origin"
     store, state3 = prepare(origin, 3)
     store.close(clean=clean)

@@ -20,6 +20,8 @@ __all__ = ["HEADER_VERSION", "JournalEntry", "TaskHeader", "replaced_topics"]
 
 #: Of the record, its first byte.
 HEADER_VERSION: Final = 7
+#: In an entry's count of pieces: there will be more.
+_INCOMPLETE: Final = 1 << 31
 
 
 def replaced_topics(known: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
@@ -48,6 +50,7 @@ class JournalEntry:
         expired: of the store with the batch: windows that end by then are removed, in milliseconds since 1970.
         sources: source topic -> the watermark of its rows alone, with the batch, where that is kept.
         sources_read: which of those topics the batch had rows of.
+        complete: False while more changes of the share are to come.
     """
 
     number: int
@@ -66,6 +69,7 @@ class JournalEntry:
     expired: int = NO_TIME
     sources: Mapping[str, int] = field(default_factory=dict)
     sources_read: frozenset[str] = frozenset()
+    complete: bool = True
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -81,7 +85,7 @@ class JournalEntry:
         record.text(self.store)
         record.text(self.contents)
         record.u32(self.keys)
-        record.u32(self.pieces)
+        record.u32(self.pieces if self.complete else self.pieces | _INCOMPLETE)
         record.i64(self.watermark)
         record.u32(self.rows_late)
         record.i64(self.last_end)
@@ -315,7 +319,7 @@ def _entry(record: Unpacker) -> JournalEntry:
         contents,
         ranges,
         keys,
-        pieces,
+        pieces & ~_INCOMPLETE,
         watermark,
         rows_late,
         last_end,
@@ -323,4 +327,5 @@ def _entry(record: Unpacker) -> JournalEntry:
         expired,
         sources,
         sources_read,
+        complete=not pieces & _INCOMPLETE,
     )

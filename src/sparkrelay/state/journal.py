@@ -37,8 +37,10 @@ def write(
     number: int,
     changes: Iterable[pa.RecordBatch],
     beside: Mapping[str, pa.RecordBatch] = MappingProxyType({}),
+    *,
+    pieces: int = 0,
 ) -> int:
-    """Store the changes of journal ``number``; return the count of their pieces.
+    """Store changes in journal ``number``; return how many pieces it has with them.
 
     Args:
         transaction: of the environment.
@@ -46,8 +48,9 @@ def write(
         number: the journal's.
         changes: ``key, old``, some at a time: with them the batch is taken back.
         beside: by name, rows for other legs of the batch; they stand behind the changes.
+        pieces: how many it has so far.
     """
-    pieces, rest = 0, b""
+    rest = b""
     for batch in itertools.chain(changes, (_named(batch, name) for name, batch in beside.items())):
         sink = pa.BufferOutputStream()
         sink.write(rest)
@@ -151,15 +154,22 @@ class _Pieces(io.RawIOBase):
     def rest(self) -> memoryview:
         """What is left of the piece in which the next byte stands; nothing at the end."""
         number, behind = divmod(self.at, _PIECE_BYTES)
-        if number >= self._entry.pieces:
-            return memoryview(b"")
+        while number < self._entry.pieces:
+            if rest := self._piece_at(number)[behind:]:
+                return rest
+            # What a part of the changes ends with need not fill its piece.
+            number, behind = number + 1, 0
+            self.at = number * _PIECE_BYTES
+        return memoryview(b"")
+
+    def _piece_at(self, number: int) -> memoryview:
         if number != self._number:
             key = _KEY.pack(self._entry.number, number)
             sealed = self._transaction.get(key, db=self._table.handle)
             if sealed is None:
                 raise pa.ArrowInvalid(f"piece {number} of {self._entry.pieces} is missing")
             self._piece, self._number = memoryview(self._table.unseal(key, sealed)), number
-        return self._piece[behind:]
+        return self._piece
 
     def readable(self) -> bool:
         """Return that it can be read."""

@@ -75,7 +75,8 @@ class RestorableStore(StoreFile):
             if header.task_epoch == task_epoch != 0:
                 return header, False
             after = {p: offset for entry in header.journals for p, offset in entry.positions_after.items()}
-            if after and all(committed.get(p) == offset for p, offset in after.items()):
+            complete = all(entry.complete for entry in header.journals)
+            if after and complete and all(committed.get(p) == offset for p, offset in after.items()):
                 header = self._drop_journals(transaction, header, header.journals[-1].batch, {})
             header = replace(self._take_back(transaction, header), task_epoch=task_epoch)
             if {p: header.positions.get(p) for p in committed} == committed:

@@ -24,7 +24,7 @@ from sparkrelay.state.view import Changes, StoreView, merging
 from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
     import pyarrow as pa
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskStore", "Turn"]
 
+#: What one transaction changes: each key may touch a page, LMDB keeps those in memory and writes them anew. The pages
+#: that it leaves free serve a later transaction, so with few at a time the file stays small.
+_KEYS_AT_ONCE: Final = 16_384
+_BYTES_AT_ONCE: Final = 64 << 20
 #: Of so many changes one compares some rows with what was written, and so many for each of them.
 _SCRUB_EVERY: Final = 8
 _SCRUBBED: Final = 512
@@ -55,6 +59,48 @@ class Turn:
     begun: Begun
     passed: bytes
     finish: Callable[[Changes, Callable[[Any], Change]], Applied]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A leg's share of a batch, from the begin of its first transaction to the end of its last one.
+
+    Attributes:
+        changes: all that it does.
+        parts: those changes that are not in the store yet, as many as one transaction takes each.
+        entry: the journal's, as far as it has come.
+        watermark: of the store before the batch.
+    """
+
+    changes: Changes
+    parts: Sequence[Changes]
+    entry: JournalEntry
+    watermark: int
+
+    @classmethod
+    def of(
+        cls, header: TaskHeader, leg: str, store: str, batch: BatchStamp, changes: Changes, *, whole: bool = False
+    ) -> _Share:
+        late = changes.rows_late if changes.watermark is None else changes.watermark.rows_late
+        entry = JournalEntry(
+            *(header.next_journal, leg, batch.number, batch.tries, store, batch.contents, dict(batch.ranges), 0),
+            rows_late=late,
+            complete=False,
+        )
+        parts = [changes] if whole else changes.parts(_KEYS_AT_ONCE, _BYTES_AT_ONCE)
+        return cls(changes, parts, entry, header.watermarks.get(store, NO_TIME))
+
+    def begun(self, header: TaskHeader) -> TaskHeader:
+        """Return the header once the share has begun."""
+        number = (self.entry.number + 1) & 0xFFFFFFFF
+        return replace(header, journals=(*header.journals, self.entry), next_journal=number)
+
+    def applied(self) -> Applied:
+        """Return what it has done."""
+        changes = self.changes
+        final = changes.watermark is not None and changes.watermark.final
+        span = (self.watermark, self.entry.watermark) if final else None
+        return Applied(changes.emitted, changes.keys, changes.new, self.entry, span)
 
 
 class TaskStore(RestorableStore):
@@ -97,8 +143,9 @@ class TaskStore(RestorableStore):
     ) -> Applied:
         """Merge a leg's share of a batch into a store.
 
-        All in one transaction: the stamp is checked, journals of committed batches are dropped, what an earlier try of
-        the batch did is taken back, old values are read, merged and replaced, and the leg's journal is written.
+        In one transaction the stamp is checked, journals of committed batches are dropped, what an earlier try of
+        the batch did is taken back, old values are read, merged and replaced, and the leg's journal is written. Many
+        changes are put into the store in several transactions, of which each extends the journal.
 
         An earlier try is never taken for the batch: to a worker, a Spark task that failed looks like the end of its
         input, so what that try applied may be a part.
@@ -115,7 +162,7 @@ class TaskStore(RestorableStore):
 
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
-            StoreFullException: the disk or the map is full; nothing changed.
+            StoreFullException: the disk or the map is full; what changed is taken back by the next try.
             IncompatibleTopologyException: the store holds something else than the pipeline wants.
         """
         return self.change_batch(leg, store, batch=batch, operate=merging(store, keys, merge, watermark))
@@ -133,25 +180,35 @@ class TaskStore(RestorableStore):
 
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
-            StoreFullException: the disk or the map is full; nothing changed.
+            StoreFullException: the disk or the map is full; what changed is taken back by the next try.
             IncompatibleTopologyException: the store holds something else than the pipeline wants.
         """
         table = self._table(store)
         if batch.tries > 1:
             self._open_tables_of_journals()
 
-        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
+        def begin(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, _Share]:
             header = self._fitting(transaction, header, leg, store, batch)
             changes = operate(StoreView(transaction, table, header, store))
-            ordered = changes.ordered
-            old = None if changes.old is None else ordered.as_stored(changes.old)
+            share = _Share.of(header, leg, store, batch, changes)
+            return put(transaction, share.begun(header), share)
+
+        def go_on(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, _Share]:
+            checks.require_applied(self.path, header, batch.task_epoch, share.entry)
+            return put(transaction, header, share)
+
+        def put(transaction: Any, header: TaskHeader, share: _Share) -> tuple[TaskHeader, _Share]:
+            part = share.parts[0]
 
             def put(header: TaskHeader) -> TaskHeader:
-                return self._put(transaction, header, store, ordered.keys, ordered.as_stored(changes.new), old)
+                return self._put(transaction, header, store, part.keys, part.new, part.old)
 
-            return self._changed(transaction, header, leg, store, batch, changes, put)
+            return self._put_part(transaction, header, share, put)
 
-        return self._change(change)
+        share = self._change(begin)
+        while share.parts:
+            share = self._change(go_on)
+        return share.applied()
 
     def turn(self, open_: ExitStack, leg: str, store: str, batch: BatchStamp) -> Turn | None:
         """Begin a leg's share of a batch beside those of other tasks (``together``).
@@ -178,19 +235,17 @@ class TaskStore(RestorableStore):
             header = self._fitting(transaction, header, leg, store, batch)
 
         def finish(changes: Changes, put: Callable[[Any], Change]) -> Applied:
+            share = _Share.of(header, leg, store, batch, changes, whole=True)
             with begun:
-                after, applied = self._changed(
+                after, share = self._put_part(
                     transaction,
-                    header,
-                    leg,
-                    store,
-                    batch,
-                    changes,
+                    share.begun(header),
+                    share,
                     lambda before: self._counted(before, store, put(transaction)),
                 )
                 self._save(transaction, after)
             begun.commit()
-            return applied
+            return share.applied()
 
         return Turn(table, begun, header.sums.get(store, RunningSum()).scrubbed_to, finish)
 
@@ -203,55 +258,43 @@ class TaskStore(RestorableStore):
         self._require_rows(transaction, header, store)
         return header
 
-    def _changed(  # noqa: PLR0917 - a change has these
-        self,
-        transaction: Any,
-        header: TaskHeader,
-        leg: str,
-        store: str,
-        batch: BatchStamp,
-        changes: Changes,
-        put: Callable[[TaskHeader], TaskHeader],
-    ) -> tuple[TaskHeader, Applied]:
-        """Journal a leg's share of a batch, and have it ``put`` into the store."""
-        table = self._opened(store)
-        before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
-        number, undo = header.next_journal, changes.undo(transaction, table)
-        pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
-        header = self._drop_expired(transaction, put(header), store, expired, len(changes.keys))
-        if number % _SCRUB_EVERY == 0:
-            header = self._scrub(transaction, header, store, _SCRUBBED + len(changes.keys) // 8)
-        entry = JournalEntry(
-            *(
-                number,
-                leg,
-                batch.number,
-                batch.tries,
-                store,
-                batch.contents,
-                dict(batch.ranges),
-                len(changes.keys),
-                pieces,
-            ),
-            rows_late=changes.rows_late,
+    def _put_part(
+        self, transaction: Any, header: TaskHeader, share: _Share, put: Callable[[TaskHeader], TaskHeader]
+    ) -> tuple[TaskHeader, _Share]:
+        """Journal the next part of a share's changes, and have it ``put`` into the store; the last one completes it."""
+        part, *parts = share.parts
+        entry, table = share.entry, self._opened(share.entry.store)
+        undo = part.undo(transaction, table)
+        pieces = journal.write(transaction, self._journal, entry.number, undo, part.beside, pieces=entry.pieces)
+        entry = replace(entry, pieces=pieces, keys=entry.keys + len(part.keys), complete=not parts)
+        header = put(header)
+        if not parts:
+            header, entry = self._complete(transaction, header, entry, share)
+        journals = tuple(entry if other.number == entry.number else other for other in header.journals)
+        return replace(header, journals=journals), replace(share, entry=entry, parts=parts)
+
+    def _complete(
+        self, transaction: Any, header: TaskHeader, entry: JournalEntry, share: _Share
+    ) -> tuple[TaskHeader, JournalEntry]:
+        """Remove what has expired, compare some rows, and note event times, once all changes are in the store."""
+        store, table = entry.store, self._opened(entry.store)
+        expired = header.expired.get(store, NO_TIME)
+        header = self._drop_expired(transaction, header, store, expired, entry.keys)
+        if entry.number % _SCRUB_EVERY == 0:
+            header = self._scrub(transaction, header, store, _SCRUBBED + entry.keys // 8)
+        if (watermark := share.changes.watermark) is None:
+            return header, entry
+        now, last = max(watermark.ms, share.watermark), ranges.last_key(transaction, table, ENDLESS)
+        following = ranges.first_key(transaction, table, over(now))
+        return header, replace(
+            entry,
+            watermark=now,
+            last_end=NO_TIME if last is None else end_of(last),
+            next_end=NO_TIME if following is None or following >= ENDLESS else end_of(following),
+            expired=expired_with(now, watermark.retention_ms, expired),
+            sources=watermark.sources,
+            sources_read=watermark.sources_read,
         )
-        span = None
-        if (watermark := changes.watermark) is not None:
-            now, last = max(watermark.ms, before), ranges.last_key(transaction, table, ENDLESS)
-            following = ranges.first_key(transaction, table, over(now))
-            entry = replace(
-                entry,
-                watermark=now,
-                rows_late=watermark.rows_late,
-                last_end=NO_TIME if last is None else end_of(last),
-                next_end=NO_TIME if following is None or following >= ENDLESS else end_of(following),
-                expired=expired_with(now, watermark.retention_ms, expired),
-                sources=watermark.sources,
-                sources_read=watermark.sources_read,
-            )
-            span = (before, now) if watermark.final else None
-        header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
-        return header, Applied(changes.emitted, changes.keys, changes.new, entry, span)
 
     def after(self, applied: Applied, *, task_epoch: int) -> StoreAfter:
         """Return a store as a leg's share of a batch has left it.
@@ -285,8 +328,8 @@ class TaskStore(RestorableStore):
 
     def journal_of(self, leg: str, *, number: int, tries: int) -> JournalEntry | None:
         """Return what the journal says of a leg's share of a batch; None if that try has left none."""
-        wanted = (leg, number, tries)
-        return next((e for e in self.header.journals if (e.leg, e.batch, e.tries) == wanted), None)
+        wanted = (leg, number, tries, True)
+        return next((e for e in self.header.journals if (e.leg, e.batch, e.tries, e.complete) == wanted), None)
 
     def look_up(
         self,

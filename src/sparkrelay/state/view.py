@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -122,6 +122,25 @@ class Changes:
             some = rows.get_some(transaction, table, keys[start:], _UNDO_BYTES) if old is None else old
             yield pa.record_batch([keys[start : start + len(some)], some], ["key", "old"])
             start += max(1, len(some))
+
+    def parts(self, most_keys: int, most_bytes: int) -> list[Changes]:
+        """Return the changes in the order of the store, in parts; all that is beside them is with the last one."""
+        ordered, size = self.ordered, self.new.nbytes + (0 if self.old is None else self.old.nbytes)
+        step = max(1, min(most_keys, most_bytes * len(self.keys) // (size + 1)))
+        keys, new = ordered.keys, ordered.as_stored(self.new)
+        old = None if self.old is None else ordered.as_stored(self.old)
+        parts = [
+            Changes(
+                some := keys[start : start + step],
+                None if old is None else old[start : start + step],
+                new[start : start + step],
+                None,
+                ordered=SortedKeys(some),
+            )
+            for start in range(0, max(1, len(keys)), step)
+        ]
+        parts[-1] = replace(parts[-1], beside=self.beside)
+        return parts
 
     @classmethod
     def of(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:

@@ -17,8 +17,9 @@ from sparkrelay.errors import (
     StoreFullException,
     StoreOutOfStepException,
 )
-from sparkrelay.state import Marker, MergeResult, TaskStore, environment, restorable, view
+from sparkrelay.state import Marker, MergeResult, TaskStore, environment, restorable, store, view
 from sparkrelay.state.changelog import MARKER_KEY
+from sparkrelay.state.reader import StoreReader
 from sparkrelay.state.removal import wipe
 from sparkrelay.state.watermarks import end_bytes
 from sparkrelay.types import TopicPartition
@@ -592,6 +593,81 @@ def test_what_a_batch_has_left_is_read_until_it_is_taken_back(driver, read_all, 
     driver.store.take_over(1)
     with pytest.raises(StoreOutOfStepException, match="batch 2 of leg 'leg', try 1, was taken back"):
         left.get(kept)
+
+
+def test_many_changes_are_put_in_several_parts(path, driver, read_all, monkeypatch):
+    monkeypatch.setattr(store, "_KEYS_AT_ONCE", 10)
+    begun = []
+    monkeypatch.setattr(driver.store, "_change", noted(driver.store._change, begun))
+    held = {b"%d" % number: b"first" for number in range(35)}
+    driver.apply(held)
+    assert len(begun) == 4
+    assert read_all(driver.store) == held
+    changed = dict.fromkeys(held, b"second")
+    applied = driver.apply(changed, commit=False)
+    assert applied.entry == driver.store.header.journals[-1]
+    assert (applied.entry.keys, applied.entry.complete) == (35, True)
+    assert dict(zip(applied.keys.to_pylist(), applied.values.to_pylist(), strict=True)) == dict.fromkeys(
+        held, b"second"
+    )
+    reader = StoreReader.of(driver.store)
+    found = reader.read("s", lambda seen: seen.between(), committed=1)
+    assert dict(zip(*found.to_pydict().values(), strict=True)) == held
+    driver.store.take_over(2)
+    assert read_all(driver.store) == held
+    driver.store.close(clean=True)
+    after = TaskStore.open(path)
+    assert after.header.batch == 1
+    after.close(clean=True)
+
+
+def test_an_owner_who_is_replaced_between_two_parts_puts_no_more(driver, read_all, monkeypatch):
+    monkeypatch.setattr(store, "_KEYS_AT_ONCE", 1)
+    driver.apply({b"a": b"1", b"b": b"1"})
+    replaced = iter([False, True])
+    change = driver.store._change
+
+    def change_after_a_take_over(changed):
+        if next(replaced):
+            driver.store._change = change
+            driver.store.take_over(2)
+        return change(changed)
+
+    driver.store._change = change_after_a_take_over
+    with pytest.raises(StoreOutOfStepException, match="task epoch 1 comes late"):
+        driver.apply({b"a": b"2", b"b": b"2"}, commit=False)
+    assert read_all(driver.store) == {b"a": b"1", b"b": b"1"}
+    assert driver.store.header.journals == ()
+
+
+def test_a_share_that_is_not_complete_counts_as_none(driver, monkeypatch):
+    """Though it ends at the group's offsets, as one does that has read nothing."""
+    monkeypatch.setattr(store, "_KEYS_AT_ONCE", 1)
+    driver.apply({b"a": b"1", b"b": b"1"})
+    last = iter([False, True])
+    change = driver.store._change
+
+    def change_once(changed):
+        if next(last):
+            raise KeyboardInterrupt
+        return change(changed)
+
+    driver.store._change = change_once
+    ranges = {INPUT: (10, 10)}
+    with pytest.raises(KeyboardInterrupt):
+        driver.apply({b"a": b"2", b"b": b"2"}, commit=False, ranges=ranges)
+    driver.store._change = change
+    assert driver.store.journal_of("leg", number=2, tries=1) is None
+    assert not driver.store.take_over_at(2, {INPUT: 10})
+    assert driver.store.read("s", pa.array([b"a", b"b"])).to_pylist() == [b"1", b"1"]
+
+
+def noted(function, calls):
+    def called(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return called
 
 
 def fill(store, name="s", rows=300):

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.examples import examples
 
 from sparkrelay.errors import StoreOutOfStepException
-from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore
+from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore, store
 from sparkrelay.state.changelog import MARKER_KEY
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.types import TopicPartition
@@ -26,9 +26,15 @@ KEYS = [b"", b"\x00", b"k", b"l", MARKER_KEY, b"x" * 510, b"x" * 511, b"x" * 600
 ROWS = st.dictionaries(st.sampled_from(KEYS), st.none() | st.binary(max_size=3), max_size=5)
 
 
+class BrokenOffError(Exception):
+    """Stands for the death of a worker."""
+
+
 class StoreMachine(RuleBasedStateMachine):
-    @initialize()
-    def start(self):
+    @initialize(keys_at_once=st.sampled_from([1, 2, 16_384]))
+    def start(self, keys_at_once):
+        self.keys_at_once, self.patched = keys_at_once, pytest.MonkeyPatch()
+        self.patched.setattr(store, "_KEYS_AT_ONCE", keys_at_once)
         self.home = Path(tempfile.mkdtemp(prefix="sparkrelay-store-"))
         self.path = self.home / "0_0"
         self.store = TaskStore.open(self.path)
@@ -52,6 +58,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "store"):
+            self.patched.undo()
             self.store.close(clean=False)
             shutil.rmtree(self.home)
 
@@ -75,16 +82,20 @@ class StoreMachine(RuleBasedStateMachine):
             self.positions.update(self.known)
             self.base = self.saved
 
-    @precondition(lambda self: len(self.pending) < len(LEGS) or self.pending_try < self.tries)
-    @rule(data=st.data(), rows=ROWS)
-    def apply(self, data, rows):
+    def begin(self, data):
+        """Begin a leg of the batch: what an earlier try did is taken back."""
         if not self.pending:
             self.learn_committed()
         if self.pending_try < self.tries:
             self.now = {store: dict(held) for store, held in self.base.items()}
             self.pending, self.pending_try = {}, self.tries
         leg = data.draw(st.sampled_from([leg for leg in LEGS if leg not in self.pending]))
-        name = LEGS[leg][0]
+        return leg, LEGS[leg][0]
+
+    @precondition(lambda self: len(self.pending) < len(LEGS) or self.pending_try < self.tries)
+    @rule(data=st.data(), rows=ROWS)
+    def apply(self, data, rows):
+        leg, name = self.begin(data)
         before = dict(self.now[name])
         seen = []
 
@@ -100,6 +111,33 @@ class StoreMachine(RuleBasedStateMachine):
         for key, value in rows.items():
             self.now[name].pop(key, None) if value is None else self.now[name].__setitem__(key, value)
         self.pending[leg] = self.tries
+
+    @precondition(lambda self: len(self.pending) < len(LEGS) or self.pending_try < self.tries)
+    @rule(data=st.data(), rows=ROWS, parts=st.integers(1, 3))
+    def break_off(self, data, rows, parts):
+        """A leg dies between two parts of its changes, of which it has put some into the store."""
+        if parts * self.keys_at_once >= len(rows):
+            return
+        leg, name = self.begin(data)
+        left, put = iter(range(parts)), self.store._put_part
+
+        def put_some(*arguments):
+            if next(left, None) is None:
+                raise BrokenOffError
+            return put(*arguments)
+
+        self.store._put_part = put_some
+        new = MergeResult(pa.array(list(rows.values()), pa.binary()), None)
+        with pytest.raises(BrokenOffError):
+            self.store.apply_batch(
+                leg, name, pa.array(list(rows), pa.binary()), batch=self.stamp(leg), merge=lambda _: new
+            )
+        del self.store._put_part
+        for key, value in sorted(rows.items())[: parts * self.keys_at_once]:
+            self.now[name].pop(key, None) if value is None else self.now[name].__setitem__(key, value)
+        self.pending[leg] = self.tries
+        # It cannot be committed.
+        self.tries += 1
 
     @precondition(lambda self: self.pending)
     @rule()
