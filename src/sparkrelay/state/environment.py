@@ -19,7 +19,7 @@ import lmdb
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException, StoreOutOfStepException
 from sparkrelay.state.faults import FaultNotes, require_no_fault
-from sparkrelay.state.space import full_disk, full_map
+from sparkrelay.state.space import DATA_FILE, full_disk, full_map
 from sparkrelay.state.table import Table
 
 if TYPE_CHECKING:
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-__all__ = ["DATA_FILE", "Begun", "Environment", "UnfinishedError"]
+__all__ = ["Begun", "Environment", "UnfinishedError"]
 
 T = TypeVar("T")
-
-DATA_FILE: Final = "data.mdb"
 
 #: A slice whose transaction finds the map full is applied again, so a restore should seldom meet that.
 _FIRST_MAP: Final = 64 << 20

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state import cleanliness, journal, ranges, rows
-from sparkrelay.state.environment import DATA_FILE, Environment
+from sparkrelay.state.environment import Environment
 from sparkrelay.state.header import TaskHeader
 from sparkrelay.state.header_record import HeaderRecord
 from sparkrelay.state.long_keys import PREFIX_BYTES, spell
+from sparkrelay.state.space import DATA_FILE
 from sparkrelay.state.store_file import JOURNAL, META, STORE_PREFIX
 from sparkrelay.state.watermarks import LATEST, NO_TIME
 

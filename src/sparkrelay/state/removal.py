@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.environment import DATA_FILE
+from sparkrelay.state.space import DATA_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

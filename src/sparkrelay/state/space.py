@@ -12,8 +12,10 @@ from sparkrelay.errors import StoreFullException
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FULL_DISK", "disk_bytes", "full_disk", "full_map"]
+__all__ = ["DATA_FILE", "FULL_DISK", "disk_bytes", "full_disk", "full_map"]
 
+#: LMDB's name for the file of a task's state. What stands beside it is small.
+DATA_FILE: Final = "data.mdb"
 #: Error numbers of a disk, a quota or a file that takes no more.
 FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -21,7 +23,8 @@ FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def disk_bytes(path: str | Path) -> int:
     """Return the bytes that a task's state takes on the disk; 0 if it is not there."""
     try:
-        return sum(entry.stat().st_blocks * 512 for entry in os.scandir(path) if entry.is_file())
+        # With each micro-batch, so not by a Path, which takes as long again.
+        return os.stat(os.path.join(path, DATA_FILE)).st_blocks * 512  # noqa: PTH116, PTH118
     except OSError:
         return 0
 

@@ -12,11 +12,11 @@ from sparkrelay.errors import (
 )
 from sparkrelay.own_files import make_directory
 from sparkrelay.state import cleanliness, journal, ranges, rows
-from sparkrelay.state.environment import DATA_FILE, Environment
+from sparkrelay.state.environment import Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header_record import HeaderRecord
 from sparkrelay.state.running_sum import RunningSum
-from sparkrelay.state.space import FULL_DISK, full_disk
+from sparkrelay.state.space import DATA_FILE, FULL_DISK, full_disk
 from sparkrelay.state.watermarks import NO_TIME, over
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException
 from sparkrelay.state import BatchStamp, MergeResult, TaskStore
-from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
+from sparkrelay.state.space import DATA_FILE
 from sparkrelay.types import TopicPartition
 
 PAGE = 4096

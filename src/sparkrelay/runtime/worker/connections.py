@@ -43,7 +43,6 @@ _looked_at = -math.inf
 @dataclass(slots=True)
 class _Open:
     store: TaskStore
-    inode: int
     map_limit: int
     used_at: float
 
@@ -97,12 +96,12 @@ def store(directory: str, *, map_limit: int) -> TaskStore:
     """
     found = _stores.get(directory)
     if found is not None:
-        if (found.inode, found.map_limit) == (_inode(directory), map_limit):
+        if found.map_limit == map_limit and not found.store.environment.replaced:
             found.used_at = time.monotonic()
             return found.store
         forget_store(directory)
     opened = TaskStore.open(Path(directory), map_limit=map_limit, in_worker=True)
-    _stores[directory] = _Open(opened, _inode(directory), map_limit, time.monotonic())
+    _stores[directory] = _Open(opened, map_limit, time.monotonic())
     return opened
 
 
@@ -117,7 +116,7 @@ def close_unused() -> None:
         return
     _looked_at = now
     for directory, found in list(_stores.items()):
-        if now - found.used_at > _UNUSED_SECONDS or found.inode != _inode(directory):
+        if now - found.used_at > _UNUSED_SECONDS or found.store.environment.replaced:
             forget_store(directory)
 
 
@@ -126,10 +125,3 @@ def forget_store(directory: str, *, clean: bool = False) -> None:
     found = _stores.pop(directory, None)
     if found is not None:
         found.store.close(clean=clean)
-
-
-def _inode(directory: str) -> int:
-    try:
-        return Path(directory, "data.mdb").stat().st_ino
-    except FileNotFoundError:
-        return -1

@@ -13,8 +13,8 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
 from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
 from sparkrelay.runtime.worker.operators.store_search import rows_between, rows_of, stored_rows_of, windows_of
-from sparkrelay.state.environment import DATA_FILE
 from sparkrelay.state.reader import StoreReader
+from sparkrelay.state.space import DATA_FILE
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
