@@ -36,12 +36,10 @@ from sparkrelay.state.header import replaced_topics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparkrelay.client.application_admin import ApplicationAdmin
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner, Ranges
     from sparkrelay.runtime.batch.failing_records import FailingRecords
     from sparkrelay.runtime.batch.progress import ThreadProgress
-    from sparkrelay.runtime.batch.thread_transactions import ThreadTransactions
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.tasks.in_service import InService
     from sparkrelay.runtime.tasks.task import Task
@@ -81,19 +79,11 @@ class BatchThread:
         plans: PreparedLegs,
         topics: Topics,
         progress: ThreadProgress,
-        transactions: ThreadTransactions,
-        application: ApplicationAdmin,
         prewarm: bool = True,
         failing: FailingRecords | None = None,
     ) -> None:
-        """Prepare the thread; ``topics`` is its own: it may wait for the broker on it.
-
-        ``transactions`` and ``failing`` are the runner's; ``application`` asks over the same client as they do.
-        """
-        #: For the stream thread, once this one has ended.
-        self.application = application
+        """Prepare the thread; ``topics`` is its own: it may wait for the broker on it. ``failing`` is the runner's."""
         self._name = name
-        self._transactions = transactions
         self._config = config
         self._in_service = in_service
         self._batches = batches
@@ -124,14 +114,6 @@ class BatchThread:
         if not prewarm:
             self._prewarmed.set()
         self._thread = threading.Thread(target=self._run, name=f"{name}-batch", daemon=True)
-
-    def open_transactions(self) -> None:
-        """Open the thread's transactions, before it starts and has tasks: what it has left of others is aborted.
-
-        Raises:
-            KafkaException: that failed; it may be tried again.
-        """
-        self._transactions.open(self._plans.subtopologies)
 
     def start(self) -> None:
         """Start the thread."""

@@ -460,6 +460,7 @@ class ProcessThreads:
             owner=owner,
             transactions=TransactionCoordinator(own, timeout=longest),
             application=ApplicationAdmin(own, config.application_id, timeout=longest),
+            at_close=ApplicationAdmin(for_transactions, config.application_id, timeout=longest),
             topics=topics,
             cleaner=self._cleaner,
             stopping=stopping,
@@ -502,8 +503,6 @@ class ProcessThreads:
             plans=self._plans[number],
             topics=batch_topics,
             progress=progress,
-            transactions=transactions,
-            application=ApplicationAdmin(for_transactions, config.application_id, timeout=longest),
             prewarm=shared.prewarm,
             failing=failing,
         )
@@ -518,6 +517,7 @@ class ProcessThreads:
             progress=progress,
             callbacks=shared.callbacks,
             stopping=stopping,
+            open_transactions=functools.partial(transactions.open, self._plans[number].subtopologies),
             global_tables=self._global,
             beside=beside,
         )

@@ -81,6 +81,7 @@ class StreamThread:
         progress: ThreadProgress,
         callbacks: ThreadCallbacks,
         stopping: threading.Event,
+        open_transactions: Callable[[], None],
         global_tables: GlobalStreamThread | None = None,
         beside: bool = False,
     ) -> None:
@@ -97,6 +98,8 @@ class StreamThread:
             progress: what it reports.
             callbacks: whom it calls.
             stopping: its own, and nobody else's; set once it is to end.
+            open_transactions: opens those of its micro-batches: what a former thread of its name left is aborted. May
+                raise KafkaException, and is called again then.
             global_tables: those of the process, if there are some.
             beside: True if other threads of the process run the tasks by now.
         """
@@ -113,6 +116,7 @@ class StreamThread:
         self._global_tables = global_tables
         self._beside = beside
         self._stopping = stopping
+        self._open_transactions = open_transactions
         #: True once it is to leave its process for good, which may go on without it.
         self.removed = False
         self._serving = True
@@ -269,7 +273,7 @@ class StreamThread:
         return None
 
     def _serve(self) -> None:
-        self._retrying(self._batches.open_transactions)
+        self._retrying(self._open_transactions)
         self._batches.start()
         self.tasks.start()
         # A member is given tasks at once, of others too if it has their state: they would wait for our Python workers.

@@ -63,6 +63,7 @@ class TaskSet:
         owner: Owner,
         transactions: TransactionCoordinator,
         application: ApplicationAdmin,
+        at_close: ApplicationAdmin,
         topics: Topics,
         cleaner: Cleaner,
         stopping: threading.Event,
@@ -70,6 +71,8 @@ class TaskSet:
         self._config = config
         self._slot = slot
         self._jobs = jobs
+        #: Over the batch thread's client, once that has ended: the thread's own is interrupted by then.
+        self._at_close = at_close
         self._state_updater = state_updater
         self._in_service = in_service
         self._topics = topics
@@ -115,7 +118,7 @@ class TaskSet:
             self._state_updater.stop()
         batches.stop()
         if clean:
-            self._release(tasks, batches.application)
+            self._release(tasks, self._at_close)
             self._drop_journals(tasks)
         for task in tasks:
             task.withdrawn()

@@ -148,8 +148,6 @@ class Bench:
             plans=None,
             topics=self.topics,
             progress=self.progress.thread(),
-            transactions=None,
-            application=None,
             prewarm=prewarm,
         )
 

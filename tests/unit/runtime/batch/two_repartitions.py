@@ -95,8 +95,6 @@ class Thread:
             plans=None,
             topics=self,
             progress=ProgressLog("app").thread(),
-            transactions=None,
-            application=None,
         )
         self.batches._upstream = Upstream(self, clock=model.monotonic)
         self.in_service.writers = writers(model.timed)

@@ -132,12 +132,12 @@ class Bench:
             in_service=self.service,
             batches=SimpleNamespace(
                 check=self.check,
-                open_transactions=self.open,
                 start=lambda: None,
                 wait_prewarmed=self.prewarmed.wait,
             ),
             progress=ProgressLog("app").thread(),
             stopping=threading.Event(),
+            open_transactions=self.open,
             beside=beside,
             callbacks=ThreadCallbacks(
                 on_change=lambda: None,

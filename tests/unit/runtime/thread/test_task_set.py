@@ -63,6 +63,7 @@ def unstarted(state_updater, jobs, stopping, tmp_path):
         owner=Owner("me-0", 1),
         transactions=None,
         application=None,
+        at_close=None,
         topics=SimpleNamespace(layout=lambda: layout),
         cleaner=Cleaner(tmp_path, delay_seconds=600, now=0.0),
         stopping=stopping,
