@@ -33,7 +33,7 @@ def full_disk(path: Path, reason: str) -> StoreFullException:
     """Return the error for a state below ``path`` that did not get written."""
     return StoreFullException(
         f"task {path.name}: the disk below {path} did not take what was written ({reason}): it is full, or failing. "
-        f"The state has {disk_bytes(path)} bytes{_free(path)}{_aside(path)}. Nothing was changed. "
+        f"The state has {disk_bytes(path)} bytes{_free(path)}{_aside(path)}. Nothing that was committed is lost. "
         "Free some space or move state.dir to a larger disk, then start the instance again"
     )
 
@@ -42,8 +42,8 @@ def full_map(path: Path, limit: int) -> StoreFullException:
     """Return the error for a state that has grown to its bound."""
     return StoreFullException(
         f"task {path.name}: the state in {path} has {disk_bytes(path)} bytes and has reached store.max.bytes={limit}. "
-        "Nothing was changed. Raise store.max.bytes and start the instance again, or start over with more tasks: "
-        "repartition(..., partitions=N) before the step with the state, and sparkrelay reset"
+        "Nothing that was committed is lost. Raise store.max.bytes and start the instance again, or start over with "
+        "more tasks: repartition(..., partitions=N) before the step with the state, and sparkrelay reset"
     )
 
 
