@@ -22,7 +22,7 @@ from sparkrelay.client.messages import (
     DescribeGroupsRequest,
     OffsetFetchRequest,
 )
-from sparkrelay.client.new_records import NewRecords
+from sparkrelay.client.new_records import NewRecords, News
 from sparkrelay.errors import TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 
@@ -286,8 +286,8 @@ class Admin:
 
     def await_records(
         self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
-    ) -> bool:
-        """Wait until a partition has something behind a position, or trouble; return False if nothing has come.
+    ) -> News:
+        """Wait until a partition has something (read_committed) behind a position, or trouble; return what it is.
 
         Args:
             positions: partition -> the next offset that is wanted.

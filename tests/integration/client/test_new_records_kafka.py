@@ -53,6 +53,50 @@ def test_what_comes_ends_the_wait_of_whoever_held_it_back(admin, at, produce, me
     assert not admin.await_records({at: 1}, timeout=0.05, over=never)
 
 
+def test_what_has_come_is_named_with_its_end(admin, make_topic, produce):
+    topic = make_topic("new-records", partitions=3)
+    here = [TopicPartition(topic, number) for number in range(3)]
+    admin.list_offsets(dict.fromkeys(here, LATEST))
+    for number, count in ((0, 2), (2, 1)):
+        produce(topic, [{"value": "a", "partition": number}] * count)
+    positions = dict.fromkeys(here, 0)
+    assert admin.await_records(positions, timeout=LONG, over=never).ends == {here[0]: 2, here[2]: 1}
+    positions |= {here[0]: 2, here[2]: 1}
+    produce(topic, [{"value": "b", "partition": 1}])
+    assert admin.await_records(positions, timeout=LONG, over=never).ends == {here[1]: 1}
+
+
+def test_a_request_names_what_has_changed_alone(client, make_topic, produce, monkeypatch):
+    topic = make_topic("new-records", partitions=3)
+    here = [TopicPartition(topic, number) for number in range(3)]
+    admin = Admin(client, timeout=30)
+    admin.list_offsets(dict.fromkeys(here, LATEST))
+    asked, send = [], client.send
+
+    def sent(request, **more):
+        asked.append({part.partition: part.fetch_offset for one in request.topics for part in one.partitions})
+        return send(request, **more)
+
+    monkeypatch.setattr(client, "send", sent)
+    positions = dict.fromkeys(here, 0)
+    for at, end in ((here[0], 1), (here[2], 1), (here[0], 2)):
+        produce(topic, [{"value": "a", "partition": at.partition}])
+        assert admin.await_records(positions, timeout=LONG, over=never).ends == {at: end}
+        positions[at] = end
+    assert asked == [{0: 0, 1: 0, 2: 0}, {0: 1}, {2: 1}]
+
+
+def test_a_session_that_the_broker_has_ended_begins_again(client, at, produce):
+    admin = Admin(client, timeout=30)
+    assert not admin.await_records({at: 0}, timeout=0.05, over=never)
+    assert not admin.await_records({at: 0}, timeout=LONG, over=never), "the answer to that is empty"
+    (watch,) = admin._new_records._watches.values()
+    watch.session.session_id += 1
+    produce(at.topic, [{"value": "a"}])
+    assert admin.await_records({at: 0}, timeout=LONG, over=never).trouble
+    assert admin.await_records({at: 0}, timeout=LONG, over=never).ends == {at: 1}
+
+
 def test_an_open_transaction_is_nothing_to_read(connected, admin, transactions, at, batch, wait_until):
     identity = transactions.init([at.topic], transaction_timeout_ms=60_000)[at.topic]
     producer = Producer(connected())
@@ -88,11 +132,11 @@ def test_an_interrupt_breaks_it_off(admin, at, meanwhile):
 
 @pytest.mark.parametrize("offset", [9, -5], ids=["beyond its end", "of no log"])
 def test_trouble_ends_the_wait(admin, at, offset):
-    assert admin.await_records({at: offset}, timeout=LONG, over=never)
+    assert admin.await_records({at: offset}, timeout=LONG, over=never).trouble
 
 
 def test_a_partition_that_nobody_leads_is_looked_at_soon(admin):
-    assert not admin.await_records({TopicPartition("nowhere", 0): 0}, timeout=LONG, over=never)
+    assert admin.await_records({TopicPartition("nowhere", 0): 0}, timeout=LONG, over=never).trouble
 
 
 def test_a_request_that_is_held_back_is_waited_for_again(client, at, produce, meanwhile, monkeypatch):
@@ -114,7 +158,7 @@ def test_a_partition_that_the_request_held_back_does_not_name_is_looked_at_soon(
     ends = iter([False, True])
     meanwhile(client.wakeup)
     assert not admin.await_records({one: 0}, timeout=LONG, over=lambda: next(ends))
-    assert not admin.await_records({one: 0, other: 0}, timeout=LONG, over=never)
+    assert admin.await_records({one: 0, other: 0}, timeout=LONG, over=never).trouble
 
 
 def test_an_answer_without_records_ends_the_wait(client, at):

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 from tests.waiting import LONG, collect
 
+from sparkrelay.client.fetch_session import FetchSession
 from sparkrelay.consumer import Consumer, TopicPartition
-from sparkrelay.consumer.fetch.fetch_session import FetchSession
 from sparkrelay.consumer.fetch.fetching import FetchManager
 from sparkrelay.devkafka import DevKafka
 from sparkrelay.errors import (

@@ -16,9 +16,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode
-from sparkrelay.client.messages import FetchRequest
+from sparkrelay.client.fetch_session import (
+    CLOSING_EPOCH,
+    SESSIONS_SINCE,
+    Asked,
+    Change,
+    FetchSession,
+    fetch_request,
+)
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent, aligned_wait_ms
-from sparkrelay.consumer.fetch.fetch_session import CLOSING_EPOCH, Asked, Change, FetchSession
 from sparkrelay.records.columns import AbortedTransaction
 from sparkrelay.types import TopicPartition
 
@@ -33,11 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["FetchManager", "FetchSource", "Fetched"]
 
 FETCH_LANE: Final = "fetch"
-_LAST_VERSION_WITH_NAMES: Final = 12
 _NO_BYTES: Final = memoryview(b"")
 _WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 _MIN_VERSION: Final = 4  # read_committed came with it
-_MIN_SESSION_VERSION: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,38 +280,14 @@ class FetchManager:
         return Unsent(request, handle, node_id, FETCH_LANE, timeout)
 
     def _message(self, change: Change, max_wait_ms: int = 0) -> Any:
-        make = FetchRequest.FetchTopic
-        topics: dict[tuple[str, uuid.UUID | None], list[Any]] = {}
-        for partition, asked in change.asked.items():
-            topics.setdefault((partition.topic, asked.topic_id), []).append(
-                make.FetchPartition(
-                    partition=partition.partition,
-                    current_leader_epoch=asked.leader_epoch,
-                    fetch_offset=asked.offset,
-                    partition_max_bytes=asked.max_bytes,
-                )
-            )
-        forgotten: dict[tuple[str, uuid.UUID | None], list[int]] = {}
-        for partition, asked in change.forgotten.items():
-            forgotten.setdefault((partition.topic, asked.topic_id), []).append(partition.partition)
-        versions = {"min_version": _MIN_SESSION_VERSION if self._sessions else _MIN_VERSION}
-        if any(topic_id is None for _, topic_id in (*topics, *forgotten)):
-            versions["max_version"] = _LAST_VERSION_WITH_NAMES
-        return FetchRequest(
-            replica_id=-1,
+        return fetch_request(
+            change,
             max_wait_ms=max_wait_ms,
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=self._config.fetch_max_bytes,
-            isolation_level=1 if self._config.read_committed else 0,
-            session_id=change.session_id,
-            session_epoch=change.epoch,
-            topics=[make(topic=name, topic_id=id_, partitions=parts) for (name, id_), parts in topics.items()],
-            forgotten_topics_data=[
-                FetchRequest.ForgottenTopic(topic=name, topic_id=id_, partitions=parts)
-                for (name, id_), parts in forgotten.items()
-            ],
-            rack_id=self._rack,
-            **versions,
+            read_committed=self._config.read_committed,
+            min_version=SESSIONS_SINCE if self._sessions else _MIN_VERSION,
+            rack=self._rack,
         )
 
     # -- answers -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ own connections; what it shares with the stream thread is :class:`~sparkrelay.ru
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
+from sparkrelay.runtime.batch.looks import Looks
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.tasks.deleted_records import deleted_records
 from sparkrelay.runtime.tasks.ranges import require_inputs
@@ -34,7 +34,7 @@ from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.header import replaced_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner, Ranges
@@ -95,6 +95,9 @@ class BatchThread:
         self._vain = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE, jitter=0)
         #: True if brokers have said that there is input, and no micro-batch has begun since.
         self._woken = False
+        self._looks = Looks()
+        #: How often there had been news of the tasks in service when it began with them.
+        self._began_at = -1
         #: True until a turn has found nothing to do.
         self._ran = True
         self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
@@ -182,6 +185,10 @@ class BatchThread:
         tasks = self._in_service.look()
         if not tasks:
             return
+        if self._began_at != self._in_service.news_seen:
+            self._began_at = self._in_service.news_seen
+            self._looks.begin(tasks)
+        self._looks.asks_writers = bool(self._in_service.writers)
         outcome: BatchOutcome | None = None
         try:
             outcome = self._batch(tasks)
@@ -201,6 +208,7 @@ class BatchThread:
                 raise
             for task in tasks:
                 task.inputs_unknown(time.monotonic())
+            self._looks.doubt()
             pause = self._wait_for_broker(error)
         finally:
             self._in_service.done({} if outcome is None else outcome.reinitialize)
@@ -232,24 +240,27 @@ class BatchThread:
         rest = self._due - time.monotonic()
         if rest > 0:
             return rest
+        self._look_at_sources()
         if self._woken:
             # In vain: a partition's leader is just moving, say.
             self._in_service.rest(self._vain.next())
         else:
             self._vain.reset()
         positions = {partition: offset for task in tasks for partition, offset in task.position.offsets.items()}
-        clock_ms = time.time() * 1000
-        due_ms = min((task.due_times.next_ms for task in tasks), default=math.inf)
-        self._woken = self._topics.await_records(
+        seconds = self._looks.next_due_ms / 1000 - time.time()
+        news = self._topics.await_records(
             positions,
-            timeout=min(self._config.poll_ms, max(due_ms - clock_ms, _SHORTEST_PAUSE * 1000)) / 1000,
+            timeout=min(self._config.poll_ms / 1000, max(seconds, _SHORTEST_PAUSE)),
             over=lambda: self._in_service.has_news,
         )
+        self._woken = bool(news)
+        self._looks.said(news)
         return 0.0
 
     def _batch(self, tasks: list[Task]) -> BatchOutcome | None:
         """Run a micro-batch if there is input and it is time for one."""
-        if time.monotonic() < self._due:
+        now = time.monotonic()
+        if now < self._due or self._looks.wait(now, time.time() * 1000) > 0:
             return None
         started = time.perf_counter()
         work = self._choose(tasks)
@@ -263,6 +274,8 @@ class BatchThread:
         begun = time.monotonic()
         outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions, self._sources_of_state(work))
         self._due = begun + max(self._config.commit_interval_ms / 1000, self._spacing(outcome))
+        if outcome.again or outcome.reinitialize:
+            self._looks.doubt()
         self._progress.batch(work, outcome, listed_seconds=listed)
         self._limit.note_batch(outcome, work)
         self._retention.note(outcome.reports)
@@ -355,12 +368,37 @@ class BatchThread:
 
     def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
+        now = time.monotonic()
+        named = self._looks.named(now)
+        tasks, said = named or (tasks, {})
+        inputs = [] if named else [partition for task in tasks for partition in task.inputs]
         # As of now: a task that leaves meanwhile may be initialized again, further on than the ends listed here.
         positions = {task.id: task.position.offsets for task in tasks}
-        wanted: list[TopicPartition] = []
+        ends = {**self._list_ends(tasks, positions, inputs), **said}
+        if named is None:
+            self._looks.looked_at_all(now)
+        work: dict[TaskId, tuple[Task, Ranges]] = {}
+        limit = self._limit.records if self._failing is None else self._failing.limited(self._limit.records)
+        clock_ms = int(time.time() * 1000)
         for task in tasks:
-            wanted += task.inputs
-            wanted += task.changelogs.values()
+            ranges = task.next_ranges(positions[task.id], ends, limit, now, clock_ms)
+            if ranges:
+                work[task.id] = task, ranges
+        if self._failing is not None:
+            work = self._failing.chosen(work)
+        self._looks.chosen(tasks, ends, work)
+        self._progress.lags(tasks, ends, these_alone=named is None)
+        self._look_at_sources()
+        return work
+
+    def _list_ends(
+        self,
+        tasks: list[Task],
+        positions: Mapping[TaskId, Mapping[TopicPartition, int]],
+        inputs: Sequence[TopicPartition],
+    ) -> dict[TopicPartition, int]:
+        """Return where inputs of tasks end, and where their changelogs do, as far as that is to be listed again."""
+        wanted = [*inputs, *self._looks.changelogs(tasks, time.monotonic())]
         try:
             upstream = self._upstream.ask(
                 tasks, self._in_service.writers, news=self._woken or self._ran, timeout=self._longest_look
@@ -379,18 +417,7 @@ class BatchThread:
         except StreamsException:
             self._require_same_topics(tasks)
             raise
-        work: dict[TaskId, tuple[Task, Ranges]] = {}
-        limit = self._limit.records if self._failing is None else self._failing.limited(self._limit.records)
-        clock_ms = int(time.time() * 1000)
-        for task in tasks:
-            ranges = task.next_ranges(positions[task.id], ends, limit, time.monotonic(), clock_ms)
-            if ranges:
-                work[task.id] = task, ranges
-        if self._failing is not None:
-            work = self._failing.chosen(work)
-        self._progress.lags(tasks, ends)
-        self._look_at_sources()
-        return work
+        return ends
 
     def _look_at_sources(self) -> None:
         """See, now and then, whether a source topic has more partitions than were shared out: nobody reads those."""

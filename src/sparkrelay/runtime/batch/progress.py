@@ -42,7 +42,7 @@ class ThreadProgress:
         self.copies: Callable[[], Mapping[TaskId, RestoreProgress]] = dict
         #: Each is replaced as a whole, never changed.
         self.ends: Mapping[TopicPartition, int] = {}
-        self.lags_now: Mapping[str, int] = {}
+        self.lags_now: Mapping[TopicPartition, int] = {}
         #: What hindered the last look at the inputs, and the last batch.
         self.hindered: str | None = None
         self.failing: str | None = None
@@ -52,12 +52,13 @@ class ThreadProgress:
         #: True once a batch was committed.
         self.committed = False
 
-    def lags(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int]) -> None:
-        """Note how far the running tasks are behind."""
+    def lags(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int], *, these_alone: bool = True) -> None:
+        """Note how far running tasks are behind, where their inputs' ends are known; others keep what is known."""
         self.hindered = None
-        positions = {partition: offset for task in tasks for partition, offset in dict(task.position.offsets).items()}
-        self.ends = {partition: ends[partition] for partition in positions if partition in ends}
-        self.lags_now = {str(p): max(0, ends.get(p, 0) - offset) for p, offset in positions.items()}
+        positions = {p: task.position.offsets.get(p, 0) for task in tasks for p in task.inputs if p in ends}
+        behind = {p: max(0, ends[p] - offset) for p, offset in positions.items()}
+        self.ends = {**({} if these_alone else self.ends), **{p: ends[p] for p in positions}}
+        self.lags_now = {**({} if these_alone else self.lags_now), **behind}
 
     def has(self, tasks: Collection[TaskId]) -> None:
         """Note which tasks are here, in service or on their way: nobody would ever say that others' trouble is over."""
@@ -94,9 +95,12 @@ class ThreadProgress:
         self._failing_task = None if reason is None else reason[0]
         self.failing = None if reason is None else f"task {reason[0]}: {reason[1]}"
         records: dict[str, int] = {}
+        left: dict[TopicPartition, int] = {}
         for id_ in outcome.committed:
             for partition, (start, end) in work[id_][1].items():
                 records[partition.topic] = records.get(partition.topic, 0) + end - start
+                left[partition] = max(0, self.ends.get(partition, end) - end)
+        self.lags_now = {**self.lags_now, **left}
         self.counters.batch(
             at=time.time(),
             seconds=listed_seconds + outcome.seconds.get("total", 0.0),
@@ -173,7 +177,7 @@ class ProgressLog:
     @property
     def input_lags(self) -> dict[str, int]:
         """Return records not yet processed, by input partition."""
-        return {partition: lag for thread in self._threads for partition, lag in thread.lags_now.items()}
+        return {str(partition): lag for thread in self._threads for partition, lag in thread.lags_now.items()}
 
     def restored(self, copies: Sequence[RestoreProgress]) -> None:
         """Add a report without a batch, if none was made for a while; for threads only."""

@@ -158,6 +158,11 @@ class InService:
         return self._ended or self._news != self._seen
 
     @property
+    def news_seen(self) -> int:
+        """How often there had been news by the last look: the tasks in service stay the same while it does."""
+        return self._seen
+
+    @property
     def has_tasks(self) -> bool:
         """True while a task is in service."""
         return bool(self._tasks)

@@ -211,6 +211,11 @@ class Task:
         return self.directory is not None and not self.changelogs
 
     @property
+    def goes_by_silence(self) -> bool:
+        """True if watermarks of the task may go on because nothing comes."""
+        return self.idle_watermarks.counts or self.idle_topics.counts
+
+    @property
     def lag(self) -> int:
         """Changelog offsets still to restore, as far as the ends are known."""
         return behind(self.copy.offsets, self.copy.ends)
@@ -387,13 +392,13 @@ class Task:
     # -- events of a micro-batch: the batch thread's -------------------------------------------------------------------
 
     def ends_listed(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note the inputs' ends and the changelogs'.
+        """Note the inputs' ends and the changelogs', as far as they were listed.
 
         Where those end the copy stands if nobody else has written since; a commit proves it.
         """
         sources = self.source_changelogs
-        self.copy.listed = {p: ends[p] for p in self.changelogs.values() if p not in sources}
-        self.input_ends = {partition: ends[partition] for partition in self.inputs if partition in ends}
+        self.copy.listed |= {p: ends[p] for p in self.changelogs.values() if p in ends and p not in sources}
+        self.input_ends |= {partition: ends[partition] for partition in self.inputs if partition in ends}
 
     def next_ranges(
         self,
@@ -410,7 +415,7 @@ class Task:
 
         Args:
             positions: where the task stood when the ends were asked for.
-            ends: of its inputs and changelogs.
+            ends: of its inputs and changelogs, as far as they are known. An input without one has nothing new.
             limit: offsets that it may take.
             now: monotonic time in seconds.
             clock_ms: what the clock of the wall says, in milliseconds since 1970.

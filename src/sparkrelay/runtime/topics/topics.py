@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.client.admin import CommittedOffset
+    from sparkrelay.client.new_records import News
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -162,8 +163,8 @@ class Topics:
 
     def await_records(
         self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
-    ) -> bool:
-        """Wait until a partition has something (read_committed) behind its position; False if nothing has come.
+    ) -> News:
+        """Wait until a partition has something (read_committed) behind its position; return what is there.
 
         Args:
             positions: partition -> the next offset that is wanted.

@@ -7,6 +7,7 @@ from tests.doubles.clock import Clock
 from tests.doubles.tasks import task_in
 from tests.waiting import LONG
 
+from sparkrelay.client.new_records import News
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import (
     DisconnectException,
@@ -43,7 +44,7 @@ class Topics:
         self.silent = self.slow = None
         self.sinks = {"out": 2}
         self.sources = {"orders": 2}
-        self.awaited, self.answers = [], []
+        self.awaited, self.answers, self.listed = [], [], []
         self.news = threading.Event()
         self.topic_ids = {}
 
@@ -54,15 +55,20 @@ class Topics:
         self.awaited.append((dict(positions), timeout))
         if self.answers:
             return self.answers.pop(0)
-        while not over() and self.news.wait(timeout):
+        while not (news := self.behind(positions)) and not over() and self.news.wait(timeout):
             self.news.clear()
-        return any(self.ends.get(partition, 0) > offset for partition, offset in positions.items())
+        return news
+
+    def behind(self, positions):
+        return News({p: self.ends[p] for p, offset in positions.items() if self.ends.get(p, 0) > offset})
 
     def wakeup(self):
         self.news.set()
 
     def end_offsets(self, partitions, *, timeout):
         self.asked.release()
+        if partitions:
+            self.listed.append(list(partitions))
         ends = {partition: self.ends.get(partition, 0) for partition in partitions}
         if self.slow is not None:
             assert self.slow.wait(LONG)
@@ -126,6 +132,7 @@ class Batches:
             task.batch_begun(ranges)
             if id_ not in outcome.again and id_ not in outcome.reinitialize:
                 task.batch_committed()
+                outcome.committed += [] if id_ in outcome.committed else [id_]
         return outcome
 
 
@@ -438,6 +445,38 @@ def test_stopping_breaks_off_a_look_at_a_silent_broker(bench):
     assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
 
 
+@pytest.mark.parametrize("bench", [{"poll.ms": 60_000}], ids=["a minute"], indirect=True)
+def test_what_brokers_name_is_taken_without_another_question(bench, wait_until):
+    bench.start()
+    wait_until(lambda: bench.topics.awaited, "it does not wait")
+    listed = len(bench.topics.listed)
+    for end in (3, 5):
+        bench.write(OTHER, end)
+        bench.topics.wakeup()
+        wait_until(lambda end=end: list(bench.tasks[OTHER].position.offsets.values()) == [end], "no batch ran")
+    wait_until(lambda: len(bench.topics.awaited) == 3, "it does not wait again")
+    assert len(bench.topics.listed) == listed
+    assert bench.progress.input_lags == {"orders-0": 0, "orders-1": 0}
+
+
+@pytest.mark.parametrize("bench", [{"poll.ms": 60_000}], ids=["a minute"], indirect=True)
+def test_the_changelogs_of_what_brokers_name_are_listed_now_and_then(bench, wait_until, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(batch_thread, "time", clock)
+    task, changelog = bench.tasks[ONE], TopicPartition("app-counts-changelog", 0)
+    task.changelogs = {"counts": changelog}
+    bench.start()
+    wait_until(lambda: bench.topics.awaited, "it does not wait")
+    for end, seconds, seen in ((3, 0.5, 0), (5, 0.5, 90)):
+        clock.now += seconds
+        bench.topics.ends[changelog] = 90
+        bench.write(ONE, end)
+        bench.topics.wakeup()
+        wait_until(lambda end=end: list(task.position.offsets.values()) == [end], "no batch ran")
+        assert task.copy.offsets == {changelog: seen}
+    assert bench.topics.listed[-1] == [changelog], "nothing else is asked for"
+
+
 def test_a_look_alone_moves_no_copy_on(bench, wait_until):
     changelog = TopicPartition("app-counts-changelog", 0)
     task = bench.tasks[ONE]
@@ -496,7 +535,8 @@ def test_a_quiet_thread_leaves_it_to_the_brokers_to_wake_it(bench, wait_until):
 def test_brokers_that_wake_it_for_nothing_do_so_ever_less_often(bench, wait_until, monkeypatch):
     rests, rest = [], bench.service.rest
     monkeypatch.setattr(bench.service, "rest", lambda seconds: (rests.append(seconds), rest(0)))
-    bench.topics.answers = [True] * 9 + [False, True, True]
+    vain, nothing = News(trouble=True), News()
+    bench.topics.answers = [vain] * 9 + [nothing, vain, vain]
     bench.start()
     wait_until(lambda: len(bench.topics.awaited) > 12, "it does not go on")
     pauses = [seconds for seconds in rests if seconds]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from sparkrelay.client.admin import EARLIEST, CommittedOffset
+from sparkrelay.client.new_records import News
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ProducerFencedException, TimeoutException
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
@@ -126,7 +127,8 @@ class Thread:
 
     def await_records(self, positions, *, timeout, over):
         self.model.between_requests(self)
-        return not over() and any(self.model.end(p) > offset for p, offset in positions.items())
+        ends = {p: self.model.end(p) for p in positions}
+        return News({} if over() else {p: end for p, end in ends.items() if end > positions[p]})
 
     def source_partitions(self):
         return {ORDERS: WIDTH}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from tests.waiting import LONG
 
+from sparkrelay.client.new_records import News
 from sparkrelay.errors import (
     SerializationException,
     StreamsException,
@@ -67,7 +68,7 @@ class Topics:
     def await_records(self, positions, *, timeout, over):
         if self.interrupted.wait(timeout):
             raise WakeupException("interrupted")
-        return False
+        return News()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.consumer.fetch.fetch_session import Asked, FetchSession
+from sparkrelay.client.fetch_session import Asked, FetchSession
 from sparkrelay.types import TopicPartition
 
 ID, OTHER_ID = uuid.uuid4(), uuid.uuid4()

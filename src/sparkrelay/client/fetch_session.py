@@ -7,7 +7,7 @@ request.
 
 A list of partitions that shrinks and grows with each request would make the session useless, and brokers would throw
 whole sessions out of their cache (KAFKA-17182). So nothing leaves it because its data has not been consumed yet: see
-``fetch_buffer`` for the rule that keeps the broker from sending such data twice.
+the consumer's ``fetch_buffer`` for the rule that keeps the broker from sending such data twice.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.messages import FetchRequest
 
 if TYPE_CHECKING:
     import uuid
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["CLOSING_EPOCH", "Asked", "Change", "FetchSession"]
+__all__ = ["CLOSING_EPOCH", "SESSIONS_SINCE", "Asked", "Change", "FetchSession", "fetch_request"]
 
+#: The first version of Fetch with sessions.
+SESSIONS_SINCE: Final = 7
+
+_LAST_VERSION_WITH_NAMES: Final = 12
 _NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = (1 << 31) - 1
@@ -107,3 +112,59 @@ class FetchSession:
     def lost(self) -> None:
         """Begin anew: an answer did not come, so the two lists may differ."""
         self._epoch = _FIRST_EPOCH
+
+
+def fetch_request(
+    change: Change,
+    *,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    read_committed: bool,
+    min_version: int,
+    rack: str = "",
+) -> Any:
+    """Return the Fetch that says a change to a broker.
+
+    Args:
+        change: what is new for its list.
+        max_wait_ms: how long the broker may hold it back.
+        min_bytes: until it has so much.
+        max_bytes: how much it may send.
+        read_committed: whether records of open and aborted transactions are left out.
+        min_version: the oldest version of the request that will do.
+        rack: ``client.rack``.
+    """
+    make = FetchRequest.FetchTopic
+    topics: dict[tuple[str, uuid.UUID | None], list[Any]] = {}
+    for partition, asked in change.asked.items():
+        topics.setdefault((partition.topic, asked.topic_id), []).append(
+            make.FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=asked.leader_epoch,
+                fetch_offset=asked.offset,
+                partition_max_bytes=asked.max_bytes,
+            )
+        )
+    forgotten: dict[tuple[str, uuid.UUID | None], list[int]] = {}
+    for partition, asked in change.forgotten.items():
+        forgotten.setdefault((partition.topic, asked.topic_id), []).append(partition.partition)
+    versions = {"min_version": min_version}
+    if any(topic_id is None for _, topic_id in (*topics, *forgotten)):
+        versions["max_version"] = _LAST_VERSION_WITH_NAMES
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=1 if read_committed else 0,
+        session_id=change.session_id,
+        session_epoch=change.epoch,
+        topics=[make(topic=name, topic_id=id_, partitions=parts) for (name, id_), parts in topics.items()],
+        forgotten_topics_data=[
+            FetchRequest.ForgottenTopic(topic=name, topic_id=id_, partitions=parts)
+            for (name, id_), parts in forgotten.items()
+        ],
+        rack_id=rack,
+        **versions,
+    )
