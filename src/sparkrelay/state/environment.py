@@ -66,7 +66,8 @@ class UnfinishedError(Exception):
 class Begun:
     """A write transaction that is open beside others; all that is done in it is done ``with`` it.
 
-    So a fault of a damaged page is noted beside the state that the page is of (``faults``).
+    So a fault of a damaged page is noted beside the state that the page is of (``faults``), and what LMDB refuses is an
+    UnfinishedError.
     """
 
     def __init__(self, transaction: Any, faults: AbstractContextManager[None]) -> None:
@@ -84,14 +85,9 @@ class Begun:
             raise UnfinishedError from error
 
     def commit(self) -> None:
-        """Commit what is done.
-
-        Raises:
-            UnfinishedError: it was undone.
-        """
+        """Commit what is done; within its ``with``, which then says whether it was undone."""
         self._open = False
-        with self:
-            self.transaction.commit()
+        self.transaction.commit()
 
     def end(self) -> None:
         """Undo what was not committed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.state.packing import Packer, Unpacker
 from sparkrelay.state.running_sum import RunningSum
@@ -22,6 +22,7 @@ __all__ = ["HEADER_VERSION", "JournalEntry", "TaskHeader", "replaced_topics"]
 HEADER_VERSION: Final = 7
 #: In an entry's count of pieces: there will be more.
 _INCOMPLETE: Final = 1 << 31
+_NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 def replaced_topics(known: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
@@ -29,8 +30,7 @@ def replaced_topics(known: Mapping[str, str], now: Mapping[str, str]) -> frozens
     return frozenset(topic for topic, id_ in known.items() if now.get(topic, id_) != id_)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(NamedTuple):
     """One leg's share of a batch that is applied but not known as committed.
 
     Attributes:
@@ -67,7 +67,7 @@ class JournalEntry:
     last_end: int = NO_TIME
     next_end: int = NO_TIME
     expired: int = NO_TIME
-    sources: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, int] = _NONE
     sources_read: frozenset[str] = frozenset()
     complete: bool = True
 
@@ -97,8 +97,7 @@ class JournalEntry:
         record.offsets(self.positions_after)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskHeader:
+class TaskHeader(NamedTuple):
     """Where a task's store stands.
 
     Attributes:
@@ -124,19 +123,19 @@ class TaskHeader:
 
     task_epoch: int = 0
     batch: int = 0
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
-    changelog: Mapping[TopicPartition, int] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, int] = _NONE
+    changelog: Mapping[TopicPartition, int] = _NONE
     boot_id: str = ""
     clean: bool = False
     journals: tuple[JournalEntry, ...] = ()
     next_journal: int = 0
     application: str = ""
-    contents: Mapping[str, str] = field(default_factory=dict)
-    topics: Mapping[str, str] = field(default_factory=dict)
-    watermarks: Mapping[str, int] = field(default_factory=dict)
-    expired: Mapping[str, int] = field(default_factory=dict)
-    sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    sums: Mapping[str, RunningSum] = field(default_factory=dict)
+    contents: Mapping[str, str] = _NONE
+    topics: Mapping[str, str] = _NONE
+    watermarks: Mapping[str, int] = _NONE
+    expired: Mapping[str, int] = _NONE
+    sources: Mapping[str, Mapping[str, int]] = _NONE
+    sums: Mapping[str, RunningSum] = _NONE
     instance: str = ""
     suspect: frozenset[str] = frozenset()
 
@@ -170,8 +169,7 @@ class TaskHeader:
         if marker.sources:
             known = sources.get(store, {})
             sources[store] = {topic: max(ms, known.get(topic, NO_TIME)) for topic, ms in marker.sources.items()}
-        return replace(
-            self,
+        return self._replace(
             batch=max(self.batch, marker.batch),
             positions=positions,
             topics=topics,
@@ -190,7 +188,7 @@ class TaskHeader:
             return self
         replaced = replaced_topics(self.topics, topics)
         positions = {p: offset for p, offset in self.positions.items() if p.topic not in replaced}
-        return replace(self, positions=positions, topics={**self.topics, **topics})
+        return self._replace(positions=positions, topics={**self.topics, **topics})
 
     def _positions_following(self, marker: Marker) -> tuple[dict[TopicPartition, int], dict[str, str]]:
         """Return the positions after a marker, and the ids of the topics that they belong to.

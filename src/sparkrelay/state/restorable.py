@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import (
@@ -53,7 +52,7 @@ class RestorableStore(StoreFile):
             if header.task_epoch == task_epoch != 0:
                 return header, []
             undone = [(entry.leg, entry.batch) for entry in reversed(header.journals)]
-            return replace(self._take_back(transaction, header), task_epoch=task_epoch), undone
+            return self._take_back(transaction, header)._replace(task_epoch=task_epoch), undone
 
         self._open_tables_of_journals()
         return self._change(change)
@@ -78,12 +77,12 @@ class RestorableStore(StoreFile):
             complete = all(entry.complete for entry in header.journals)
             if after and complete and all(committed.get(p) == offset for p, offset in after.items()):
                 header = self._drop_journals(transaction, header, header.journals[-1].batch, {})
-            header = replace(self._take_back(transaction, header), task_epoch=task_epoch)
+            header = self._take_back(transaction, header)._replace(task_epoch=task_epoch)
             if {p: header.positions.get(p) for p in committed} == committed:
                 return header, False
             for store in stores:
                 header = self._empty(transaction, header, store)
-            return replace(header, positions={}, contents={}, watermarks={}, expired={}, sources={}), True
+            return header._replace(positions={}, contents={}, watermarks={}, expired={}, sources={}), True
 
         held = self.header
         stores = sorted({*held.contents, *(entry.store for entry in held.journals)})
@@ -122,7 +121,7 @@ class RestorableStore(StoreFile):
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             noted = checks.claimed_topics(self.path, header, application, topics or {}, width)
-            return replace(header, application=application, topics={**header.topics, **noted}), None
+            return header._replace(application=application, topics={**header.topics, **noted}), None
 
         self._change(change)
 
@@ -137,9 +136,9 @@ class RestorableStore(StoreFile):
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
             if header.clean or header.instance == instance:
-                return replace(header, instance=instance), False
+                return header._replace(instance=instance), False
             sums = {store: known.from_the_first() for store, known in header.sums.items()}
-            return replace(header, instance=instance, sums=sums, suspect=frozenset(sums)), bool(sums)
+            return header._replace(instance=instance, sums=sums, suspect=frozenset(sums)), bool(sums)
 
         return self.header.instance != instance and self._change(change)
 
@@ -201,8 +200,7 @@ class RestorableStore(StoreFile):
             checks.require_task_epoch(self.path, header, task_epoch)
             for store in stores:
                 header = self._empty(transaction, header, store)
-            return replace(
-                header,
+            return header._replace(
                 changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
                 topics={t: id_ for t, id_ in header.topics.items() if t not in {p.topic for p in foreign}},
                 contents={store: words for store, words in header.contents.items() if store not in stores},
@@ -243,8 +241,7 @@ class RestorableStore(StoreFile):
             if known is not None and not beyond and header.contents.get(store, contents) == contents:
                 return header, None
             header = self._empty(transaction, header, store)
-            return replace(
-                header,
+            return header._replace(
                 changelog={p: offset for p, offset in header.changelog.items() if p != changelog},
                 positions={p: offset for p, offset in header.positions.items() if p != changelog},
                 contents={name: words for name, words in header.contents.items() if name != store},
@@ -357,8 +354,8 @@ class RestorableStore(StoreFile):
 
 def _at(header: TaskHeader, changelog: TopicPartition, offset: int, *, is_source: bool) -> TaskHeader:
     """Return the header with a changelog followed up to an offset; of a source that is what the state has seen."""
-    header = replace(header, changelog={**header.changelog, changelog: offset})
-    return replace(header, positions={**header.positions, changelog: offset}) if is_source else header
+    header = header._replace(changelog={**header.changelog, changelog: offset})
+    return header._replace(positions={**header.positions, changelog: offset}) if is_source else header
 
 
 def _store_of(topic: str, application: str) -> str:

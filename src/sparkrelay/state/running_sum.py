@@ -9,7 +9,8 @@ as they are to the sum, so it needs no moment at which nothing changes, and goes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Change", "RunningSum"]
 
@@ -31,8 +32,7 @@ class Change:
     passed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunningSum:
+class RunningSum(NamedTuple):
     """A table's rows in numbers.
 
     Attributes:
@@ -50,8 +50,7 @@ class RunningSum:
 
     def changed(self, change: Change) -> RunningSum:
         """Return the sum after a write."""
-        return replace(
-            self,
+        return self._replace(
             rows=self.rows + change.rows,
             total=(self.total + change.total) & _64_BITS,
             scrubbed=(self.scrubbed + change.passed) & _64_BITS,
@@ -59,8 +58,8 @@ class RunningSum:
 
     def passed(self, last: bytes, sum_: int) -> RunningSum:
         """Return the sum once a scrub has read some rows more, up to a key."""
-        return replace(self, scrubbed_to=last, scrubbed=(self.scrubbed + sum_) & _64_BITS)
+        return self._replace(scrubbed_to=last, scrubbed=(self.scrubbed + sum_) & _64_BITS)
 
     def from_the_first(self) -> RunningSum:
         """Return the sum with a scrub that begins."""
-        return replace(self, scrubbed_to=b"", scrubbed=0)
+        return self._replace(scrubbed_to=b"", scrubbed=0)

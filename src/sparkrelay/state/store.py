@@ -11,8 +11,8 @@ never computes a position, and two legs that read one topic do not see each othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.state import checks, journal, ranges, rows, scan
 from sparkrelay.state.after import StoreAfter
@@ -39,8 +39,9 @@ __all__ = ["TaskStore", "Turn"]
 #: that it leaves free serve a later transaction, so with few at a time the file stays small.
 _KEYS_AT_ONCE: Final = 16_384
 _BYTES_AT_ONCE: Final = 64 << 20
-#: Of so many changes one compares some rows with what was written, and so many for each of them.
+#: One of so many changes compares some rows with what was written: of 8, but of 64 small ones, which come often.
 _SCRUB_EVERY: Final = 8
+_SCRUB_SMALL_EVERY: Final = 64
 _SCRUBBED: Final = 512
 
 
@@ -61,8 +62,7 @@ class Turn:
     finish: Callable[[Changes, Callable[[Any], Change]], Applied]
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
+class _Share(NamedTuple):
     """A leg's share of a batch, from the begin of its first transaction to the end of its last one.
 
     Attributes:
@@ -93,7 +93,7 @@ class _Share:
     def begun(self, header: TaskHeader) -> TaskHeader:
         """Return the header once the share has begun."""
         number = (self.entry.number + 1) & 0xFFFFFFFF
-        return replace(header, journals=(*header.journals, self.entry), next_journal=number)
+        return header._replace(journals=(*header.journals, self.entry), next_journal=number)
 
     def applied(self) -> Applied:
         """Return what it has done."""
@@ -244,7 +244,7 @@ class TaskStore(RestorableStore):
                     lambda before: self._counted(before, store, put(transaction)),
                 )
                 self._save(transaction, after)
-            begun.commit()
+                begun.commit()
             return share.applied()
 
         return Turn(table, begun, header.sums.get(store, RunningSum()).scrubbed_to, finish)
@@ -266,12 +266,12 @@ class TaskStore(RestorableStore):
         entry, table = share.entry, self._opened(share.entry.store)
         undo = part.undo(transaction, table)
         pieces = journal.write(transaction, self._journal, entry.number, undo, part.beside, pieces=entry.pieces)
-        entry = replace(entry, pieces=pieces, keys=entry.keys + len(part.keys), complete=not parts)
+        entry = entry._replace(pieces=pieces, keys=entry.keys + len(part.keys), complete=not parts)
         header = put(header)
         if not parts:
             header, entry = self._complete(transaction, header, entry, share)
         journals = tuple(entry if other.number == entry.number else other for other in header.journals)
-        return replace(header, journals=journals), replace(share, entry=entry, parts=parts)
+        return header._replace(journals=journals), share._replace(entry=entry, parts=parts)
 
     def _complete(
         self, transaction: Any, header: TaskHeader, entry: JournalEntry, share: _Share
@@ -280,14 +280,13 @@ class TaskStore(RestorableStore):
         store, table = entry.store, self._opened(entry.store)
         expired = header.expired.get(store, NO_TIME)
         header = self._drop_expired(transaction, header, store, expired, entry.keys)
-        if entry.number % _SCRUB_EVERY == 0:
+        if entry.number % (_SCRUB_SMALL_EVERY if entry.keys < _SCRUBBED else _SCRUB_EVERY) == 0:
             header = self._scrub(transaction, header, store, _SCRUBBED + entry.keys // 8)
         if (watermark := share.changes.watermark) is None:
             return header, entry
         now, last = max(watermark.ms, share.watermark), ranges.last_key(transaction, table, ENDLESS)
         following = ranges.first_key(transaction, table, over(now))
-        return header, replace(
-            entry,
+        return header, entry._replace(
             watermark=now,
             last_end=NO_TIME if last is None else end_of(last),
             next_end=NO_TIME if following is None or following >= ENDLESS else end_of(following),

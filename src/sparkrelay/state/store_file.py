@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from sparkrelay import host
@@ -121,7 +120,7 @@ class StoreFile:
                     cleanliness.mark(self.path, clean=False)
                 header, result = change(transaction, header)
                 if header.clean or header.boot_id != host.boot_id():
-                    header = replace(header, clean=False, boot_id=host.boot_id())
+                    header = header._replace(clean=False, boot_id=host.boot_id())
                 self._save(transaction, header)
                 return result
 
@@ -163,13 +162,13 @@ class StoreFile:
         """Remove all rows of a store."""
         transaction.drop(self._opened(store).handle, delete=False)
         sums = {name: sums for name, sums in header.sums.items() if name != store}
-        return replace(header, sums=sums, suspect=header.suspect - {store})
+        return header._replace(sums=sums, suspect=header.suspect - {store})
 
     def _scrub(self, transaction: Any, header: TaskHeader, store: str, most: int) -> TaskHeader:
         """Compare some of a store's rows with what was written."""
         sums = ranges.scrub(transaction, self._opened(store), header.sums.get(store, RunningSum()), most)
         header = _summed(header, store, sums)
-        return header if sums.scrubbed_to else replace(header, suspect=header.suspect - {store})
+        return header if sums.scrubbed_to else header._replace(suspect=header.suspect - {store})
 
     def _require_rows(self, transaction: Any, header: TaskHeader, store: str) -> None:
         """Refuse a store that does not have as many rows as it was left with.
@@ -206,8 +205,7 @@ class StoreFile:
         changelog = dict(header.changelog)
         for partition, offset in changelog_next.items():
             changelog[partition] = max(offset, changelog.get(partition, 0))
-        return replace(
-            header,
+        return header._replace(
             batch=max(header.batch, committed),
             positions=positions,
             changelog=changelog,
@@ -225,7 +223,7 @@ class StoreFile:
             for changes in journal.read_changes(transaction, self._journal, entry):
                 header = self._put(transaction, header, entry.store, changes.column(0), changes.column(1))
             journal.drop(transaction, self._journal, entry)
-        return replace(header, journals=())
+        return header._replace(journals=())
 
     def _open_tables_of_journals(self) -> None:
         """Do what cannot be done within a transaction, for what is to be taken back."""
@@ -255,7 +253,7 @@ class StoreFile:
                 # All data must be on the disk before anything that calls it clean.
                 self._environment.sync()
                 if not self.header.clean:
-                    self._environment.write(lambda t: self._save(t, replace(self._load(t), clean=True)))
+                    self._environment.write(lambda t: self._save(t, self._load(t)._replace(clean=True)))
                     self._environment.sync()
                 cleanliness.mark(self.path, clean=True)
             finally:
@@ -263,4 +261,4 @@ class StoreFile:
 
 
 def _summed(header: TaskHeader, store: str, sums: RunningSum) -> TaskHeader:
-    return replace(header, sums={**header.sums, store: sums})
+    return header._replace(sums={**header.sums, store: sums})

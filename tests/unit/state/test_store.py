@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -165,7 +164,7 @@ def test_a_store_whose_changelog_begins_behind_it_is_emptied_and_stands_at_that_
     before = store.header
     assert store.restore_anew("s", CHANGELOG, 30)
     assert (store.rows("s"), store.rows("r")) == (0, 2)
-    emptied = replace(before, changelog={CHANGELOG: 30, other: 9}, sums={"r": before.sums["r"]})
+    emptied = before._replace(changelog={CHANGELOG: 30, other: 9}, sums={"r": before.sums["r"]})
     assert store.header == emptied, "no time goes back"
     # Whoever comes to it late takes nothing away.
     store.restore("s", CHANGELOG, keys, keys, 32, None)
