@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["CLOSING_EPOCH", "SESSIONS_SINCE", "Asked", "Change", "FetchSession", "fetch_request"]
+__all__ = ["CLOSING_EPOCH", "SESSIONS_SINCE", "Asked", "Change", "FetchSession", "by_name", "fetch_request"]
 
 #: The first version of Fetch with sessions.
 SESSIONS_SINCE: Final = 7
@@ -68,6 +68,10 @@ class FetchSession:
         self.session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
         self._partitions: dict[TopicPartition, Asked] = {}
+        #: What that was made of, by which it is seen that nothing has changed.
+        self._given: Mapping[TopicPartition, Asked] | None = None
+        #: True if its topics go by their names, for want of ids: then so does every request of the session.
+        self.by_name = False
         self._names: dict[uuid.UUID, str] = {}
 
     @property
@@ -76,10 +80,13 @@ class FetchSession:
         return self._names
 
     def change(self, wanted: Mapping[TopicPartition, Asked]) -> Change:
-        """Make the session's list the wanted one; return what is to be sent to the broker."""
+        """Make the session's list the wanted one, which stays as it is; return what is to be sent to the broker."""
         known = self._partitions
-        by_id = all(asked.topic_id is not None for asked in wanted.values())
-        if self._epoch != _FIRST_EPOCH and by_id != all(asked.topic_id is not None for asked in known.values()):
+        if wanted is self._given and self._epoch != _FIRST_EPOCH:
+            return Change(self.session_id, self._epoch, {}, {})
+        self._given = wanted
+        before, self.by_name = self.by_name, by_name(wanted)
+        if before != self.by_name:
             # A session names its topics all alike. Epoch 0 with the old id ends the old one.
             self._epoch = _FIRST_EPOCH
         self._partitions = dict(wanted)
@@ -114,9 +121,15 @@ class FetchSession:
         self._epoch = _FIRST_EPOCH
 
 
+def by_name(asked: Mapping[TopicPartition, Asked]) -> bool:
+    """Return whether a request must name topics by their names: the id of one is not known."""
+    return any(one.topic_id is None for one in asked.values())
+
+
 def fetch_request(
     change: Change,
     *,
+    by_name: bool,
     max_wait_ms: int,
     min_bytes: int,
     max_bytes: int,
@@ -128,6 +141,7 @@ def fetch_request(
 
     Args:
         change: what is new for its list.
+        by_name: whether topics go by their names, in all of its session.
         max_wait_ms: how long the broker may hold it back.
         min_bytes: until it has so much.
         max_bytes: how much it may send.
@@ -150,7 +164,7 @@ def fetch_request(
     for partition, asked in change.forgotten.items():
         forgotten.setdefault((partition.topic, asked.topic_id), []).append(partition.partition)
     versions = {"min_version": min_version}
-    if any(topic_id is None for _, topic_id in (*topics, *forgotten)):
+    if by_name:
         versions["max_version"] = _LAST_VERSION_WITH_NAMES
     return FetchRequest(
         replica_id=-1,

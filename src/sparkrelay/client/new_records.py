@@ -26,6 +26,8 @@ __all__ = ["NewRecords", "News"]
 _LANE: Final = "new-records"
 #: A partition that no broker watches, because its leader is unknown, say, is looked at again within this.
 _UNWATCHED_SECONDS: Final = 0.1
+#: A broker that holds a request back for so much longer than it may is looked at.
+_LATE_SECONDS: Final = 1.0
 _UNKNOWN_EPOCH: Final = -1
 _A_BYTE: Final = 1
 
@@ -36,8 +38,8 @@ class News:
 
     Attributes:
         ends: the partitions with something behind their positions, and where they end (read_committed).
-        trouble: an answer is an error or did not come, or a partition is not watched. Who asks for the ends of them all
-            finds out which.
+        trouble: an answer is an error or is late, or a partition is not watched. Who asks where they all end finds out
+            which.
     """
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -54,13 +56,21 @@ _NOTHING: Final = News()
 class _Watch:
     """One broker's: the session, and the request that it holds back."""
 
-    __slots__ = ("response", "session", "wanted")
+    __slots__ = ("due", "named", "response", "session", "wanted")
 
     def __init__(self) -> None:
         self.session = FetchSession()
         self.response: Response | None = None
-        #: What the last request was about.
-        self.wanted: Mapping[TopicPartition, Asked] = {}
+        #: What is waited for here, and what the request that is held back is about.
+        self.wanted: dict[TopicPartition, Asked] = {}
+        self.named: Mapping[TopicPartition, Asked] = {}
+        #: When the broker is to have answered, by a monotonic clock.
+        self.due = 0.0
+
+    @property
+    def names_all(self) -> bool:
+        """Whether the request names all that is waited for, though perhaps from positions before."""
+        return self.named is self.wanted or self.named.keys() >= self.wanted.keys()
 
 
 class NewRecords:
@@ -69,7 +79,10 @@ class NewRecords:
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._watches: dict[int, _Watch] = {}
-        self._asked: dict[TopicPartition, Asked] = {}
+        #: What was waited for last, as of which version of the cluster's metadata, and whether all have a leader.
+        self._positions: Mapping[TopicPartition, int] = {}
+        self._version = -1
+        self._led = True
 
     def wait(self, positions: Mapping[TopicPartition, int], seconds: float, over: Callable[[], bool]) -> News:
         """Return as soon as a partition has something (read_committed) behind its position, or there is trouble.
@@ -85,44 +98,49 @@ class NewRecords:
         Raises:
             WakeupException: the client was interrupted.
         """
-        leaders = self._by_leader(positions)
-        unwatched = sum(map(len, leaders.values())) < len(positions)
-        held = []
-        for node, wanted in leaders.items():
-            watch = self._watches.setdefault(node, _Watch())
+        self._note(positions)
+        held = [(node, watch) for node, watch in self._watches.items() if watch.wanted]
+        for node, watch in held:
             if watch.response is None:
-                self._ask(node, watch, wanted, seconds)
-            unwatched = unwatched or not watch.wanted.keys() >= wanted.keys()
-            held.append(watch)
-        deadline = time.monotonic() + (min(seconds, _UNWATCHED_SECONDS) if unwatched else seconds)
+                self._ask(node, watch, seconds)
+        watched = self._led and all(watch.names_all for _, watch in held)
+        deadline = time.monotonic() + (seconds if watched else min(seconds, _UNWATCHED_SECONDS))
         while not over():
-            answered = [watch for watch in held if watch.response is not None and watch.response.done]
+            answered = [watch for _, watch in held if watch.response is not None and watch.response.done]
             if answered:
                 # One that brings nothing is over: to wait on would be to wait for nobody.
                 return _joined([_answer(watch, positions) for watch in answered])
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return News(trouble=unwatched)
-            self._client.poll(left)
+            now = time.monotonic()
+            if now >= deadline:
+                return News(trouble=not watched or any(now > watch.due for _, watch in held))
+            self._client.poll(deadline - now)
         return _NOTHING
 
-    def _by_leader(self, positions: Mapping[TopicPartition, int]) -> dict[int, dict[TopicPartition, Asked]]:
-        """Return what each broker is to watch; partitions whose leader is not known are left out."""
-        known, leader = self._asked, self._client.metadata.leader
-        self._asked = {}
+    def _note(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Note where to wait for what, as far as that has changed."""
+        metadata, before = self._client.metadata, self._positions
+        same = metadata.version == self._version and positions.keys() == before.keys()
+        changed = {p: offset for p, offset in positions.items() if not same or before[p] != offset}
+        if same and not changed:
+            return
         leaders: dict[int, dict[TopicPartition, Asked]] = {}
-        for partition, offset in positions.items():
-            asked = known.get(partition)
-            if asked is None or asked.offset != offset:
-                asked = Asked(offset, _UNKNOWN_EPOCH, _A_BYTE, None)
-            self._asked[partition] = asked
-            if (node := leader(partition)) is not None:
-                leaders.setdefault(node, {})[partition] = asked
-        return leaders
+        led = self._led or not same
+        for partition, offset in changed.items():
+            if (node := metadata.leader(partition)) is None:
+                led = False
+            else:
+                leaders.setdefault(node, {})[partition] = Asked(offset, _UNKNOWN_EPOCH, _A_BYTE, None)
+        for node in leaders.keys() | self._watches.keys():
+            watch = self._watches.setdefault(node, _Watch())
+            if not same or node in leaders:
+                # Made anew: the session goes by it.
+                watch.wanted = {**(watch.wanted if same else {}), **leaders.get(node, {})}
+        self._positions, self._version, self._led = dict(positions), metadata.version, led
 
-    def _ask(self, node: int, watch: _Watch, wanted: Mapping[TopicPartition, Asked], seconds: float) -> None:
+    def _ask(self, node: int, watch: _Watch, seconds: float) -> None:
         request = fetch_request(
-            watch.session.change(wanted),
+            watch.session.change(watch.wanted),
+            by_name=True,
             max_wait_ms=int(seconds * 1000),
             min_bytes=_A_BYTE,
             max_bytes=_A_BYTE,
@@ -131,7 +149,7 @@ class NewRecords:
         )
         timeout = seconds + self._client.config.request_timeout_ms / 1000
         watch.response = self._client.send(request, node=node, lane=_LANE, timeout=timeout)
-        watch.wanted = wanted
+        watch.named, watch.due = watch.wanted, time.monotonic() + seconds + _LATE_SECONDS
 
 
 def _answer(watch: _Watch, positions: Mapping[TopicPartition, int]) -> News:

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from sparkrelay.client.admin import LATEST, Admin
+from sparkrelay.client.new_records import News
 from sparkrelay.client.produce import Producer
 from sparkrelay.errors import WakeupException
 from sparkrelay.types import TopicPartition
@@ -84,6 +85,14 @@ def test_a_request_names_what_has_changed_alone(client, make_topic, produce, mon
         assert admin.await_records(positions, timeout=LONG, over=never).ends == {at: end}
         positions[at] = end
     assert asked == [{0: 0, 1: 0, 2: 0}, {0: 1}, {2: 1}]
+
+
+def test_a_wait_in_vain_keeps_the_session(client, at, produce):
+    admin = Admin(client, timeout=30)
+    for _ in range(6):
+        assert not admin.await_records({at: 0}, timeout=0.02, over=never)
+    produce(at.topic, [{"value": "a"}])
+    assert admin.await_records({at: 0}, timeout=LONG, over=never) == News({at: 1})
 
 
 def test_a_session_that_the_broker_has_ended_begins_again(client, at, produce):

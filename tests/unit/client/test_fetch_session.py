@@ -10,7 +10,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.fetch_session import Asked, FetchSession
+from sparkrelay.client.fetch_session import Asked, FetchSession, fetch_request
 from sparkrelay.types import TopicPartition
 
 ID, OTHER_ID = uuid.uuid4(), uuid.uuid4()
@@ -101,6 +101,21 @@ def test_an_answer_of_another_session_is_not_trusted(session):
 def test_names_and_ids_are_not_mixed_in_one_session(session):
     change = session.change({T0: at(5, None), T1: at(6)})
     assert (change.session_id, change.epoch, set(change.asked)) == (7, 0, {T0, T1})
+
+
+def test_a_session_by_names_has_none_of_its_requests_go_by_ids():
+    """Also one that names nothing: a broker refuses it (FETCH_SESSION_TOPIC_ID_ERROR)."""
+    session = FetchSession()
+    versions = []
+    for _ in range(2):
+        change = session.change({T0: at(5, None)})
+        request = fetch_request(
+            change, by_name=session.by_name, max_wait_ms=0, min_bytes=1, max_bytes=1, read_committed=True, min_version=7
+        )
+        versions.append(request._max_version)
+        session.answered(said())
+    assert change.asked == {}
+    assert versions == [12, 12]
 
 
 def test_epochs_wrap_to_one(session):

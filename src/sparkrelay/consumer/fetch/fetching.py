@@ -22,6 +22,7 @@ from sparkrelay.client.fetch_session import (
     Asked,
     Change,
     FetchSession,
+    by_name,
     fetch_request,
 )
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent, aligned_wait_ms
@@ -217,7 +218,11 @@ class FetchManager:
         They go over the lane of short requests: on the other one a Fetch is being held back.
         """
         return tuple(
-            Unsent(self._message(Change(node.session.session_id, CLOSING_EPOCH, {}, {})), _ignore, node_id)
+            Unsent(
+                self._message(Change(node.session.session_id, CLOSING_EPOCH, {}, {}), by_name=node.session.by_name),
+                _ignore,
+                node_id,
+            )
             for node_id, node in self._nodes.items()
             if node.session is not None and node.session.session_id
         )
@@ -254,7 +259,8 @@ class FetchManager:
 
     def _unsent(self, node_id: int, node: _Node, wanted: Mapping[TopicPartition, Asked], now: float) -> Unsent:
         change = Change(0, CLOSING_EPOCH, wanted, {}) if node.session is None else node.session.change(wanted)
-        request = self._message(change, aligned_wait_ms(self._config.fetch_max_wait_ms, now))
+        names = by_name(wanted) if node.session is None else node.session.by_name
+        request = self._message(change, aligned_wait_ms(self._config.fetch_max_wait_ms, now), by_name=names)
         node.state.sent()
         self._under_way.update(dict.fromkeys(wanted, node_id))
 
@@ -279,9 +285,10 @@ class FetchManager:
         timeout = (self._config.fetch_max_wait_ms + self._config.client.request_timeout_ms) / 1000
         return Unsent(request, handle, node_id, FETCH_LANE, timeout)
 
-    def _message(self, change: Change, max_wait_ms: int = 0) -> Any:
+    def _message(self, change: Change, max_wait_ms: int = 0, *, by_name: bool) -> Any:
         return fetch_request(
             change,
+            by_name=by_name,
             max_wait_ms=max_wait_ms,
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=self._config.fetch_max_bytes,

@@ -240,6 +240,7 @@ class BatchThread:
         rest = self._due - time.monotonic()
         if rest > 0:
             return rest
+        self._batches.rest()
         self._look_at_sources()
         if self._woken:
             # In vain: a partition's leader is just moving, say.
@@ -268,7 +269,6 @@ class BatchThread:
         staying = self._in_service.begin(work)
         work = {id_: work[id_] for id_ in work if id_ in staying}
         if not work:
-            self._batches.rest()
             return None
         listed = time.perf_counter() - started
         begun = time.monotonic()

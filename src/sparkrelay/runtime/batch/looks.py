@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Looks"]
 
-#: All tasks are looked at so often at least: a broker that is silent is noticed by it.
-_ALL_SECONDS: Final = 5.0
+#: All tasks are looked at so often at least: nothing that is known is much older.
+_ALL_SECONDS: Final = 60.0
 #: What changelogs of tasks with input have got is looked up so often: a copy goes on from there, and may be behind.
 _CHANGELOGS_SECONDS: Final = 1.0
 

@@ -96,6 +96,7 @@ class Task:
         "merged",
         "owner",
         "position",
+        "state",
         "state_topics",
         "table_topics",
         "task_epoch",
@@ -160,6 +161,8 @@ class Task:
         #: Stores whose changelogs have had records since the task was positioned.
         self._written: set[str] = set()
         self._machine = StateMachine(f"task {id}", TaskState.CREATED, FOLLOWING)
+        #: Where it stands. Any thread may ask, and the stream thread asks all its tasks ten times a second.
+        self.state = self._machine.state
 
     @classmethod
     def of(cls, id_: TaskId, shape: TaskShape, directory: str | None, config: StreamsConfig) -> Self:
@@ -184,11 +187,6 @@ class Task:
             foreach_batch=shape.foreach_batch,
             clocked=shape.clocked,
         )
-
-    @property
-    def state(self) -> TaskState:
-        """Where it stands. Any thread may ask."""
-        return self._machine.state
 
     @property
     def history(self) -> tuple[str, ...]:
@@ -665,6 +663,7 @@ class Task:
             self._machine.note(event.name)
         else:
             self._machine.move(target, event.name)
+            self.state = target
 
 
 def new_task_epoch() -> int:

@@ -47,6 +47,8 @@ _WAITED_FOR_CANCELLED = 0.25
 #: The longest that closing stores may take, also as a share of it: they may wait for a core behind others' batches.
 _LONGEST_LEAVE_SECONDS = 10.0
 _SHARE_FOR_LEAVING = 0.1
+#: A session that was stopped, or a directory that is gone, is noticed within this: to ask the JVM takes a while.
+_TARGET_SECONDS = 0.5
 
 
 class TaskSet:
@@ -90,6 +92,8 @@ class TaskSet:
         )
         self._layout: TaskLayout | None = None
         self._tasks: dict[TaskId, Task] = {}
+        #: When Spark's session and the slot are to be looked at again.
+        self._target_due = 0.0
         #: Local copies as of when their task was last elsewhere: task -> sum of changelog offsets.
         self._leftovers: dict[TaskId, int] = {}
 
@@ -217,8 +221,11 @@ class TaskSet:
             StreamsException: the Spark session is gone, or the executor.
             StateStoreException: the slot's directory is gone.
         """
+        if time.monotonic() < self._target_due:
+            return
         self._jobs.require_session()
         self._slot.require_in_place()
+        self._target_due = time.monotonic() + _TARGET_SECONDS
 
     def bring_up(self) -> None:
         """Take restored tasks into service and initialize created ones; raises as :meth:`require_target` does.
@@ -257,10 +264,12 @@ class TaskSet:
         So a task whose partition has no leader, say, holds up the others but once. The thread must serve its group
         between: where one by one takes long, the rest is left for the next time.
         """
+        if not tasks:
+            return
         apart = any(task.hindered for task in self._tasks.values())
         one_by_one = ([task] for task in sorted(tasks, key=lambda task: task.hindered))
         deadline = time.monotonic() + longest_initialization(self._config)
-        for some in one_by_one if apart else filter(None, [tasks]):
+        for some in one_by_one if apart else [tasks]:
             if time.monotonic() > deadline:
                 return
             try:
@@ -304,7 +313,7 @@ class TaskSet:
     @property
     def all_up(self) -> bool:
         """True if every active task is in service."""
-        return all(task.state in {TaskState.RUNNING, TaskState.STANDBY} for task in self._tasks.values())
+        return {task.state for task in self._tasks.values()} <= {TaskState.RUNNING, TaskState.STANDBY}
 
     @property
     def internal_topics(self) -> Collection[str]:

@@ -41,12 +41,12 @@ def at_rest(*tasks, asks_writers=False):
 def test_only_what_brokers_name_is_looked_at():
     one, other = made(0, at=5), made(1)
     looks = at_rest(one, other)
-    assert looks.wait(1.0, 0.0) == 4.0
+    assert looks.wait(1.0, 0.0) == 59.0
     looks.said(News({A: 9}))
     assert looks.wait(1.0, 0.0) == 0.0
     assert looks.named(1.0) == ([one], {A: 9})
     looks.chosen([one], {A: 9}, {one.id: (one, {A: (5, 9)})})
-    assert looks.wait(1.0, 0.0) == 4.0
+    assert looks.wait(1.0, 0.0) == 59.0
     assert looks.named(1.0) is None
 
 
@@ -78,15 +78,15 @@ def test_trouble_has_all_looked_at(news):
 def test_no_news_change_nothing():
     looks = at_rest(made(0))
     looks.said(News())
-    assert looks.wait(1.0, 0.0) == 4.0
+    assert looks.wait(1.0, 0.0) == 59.0
 
 
 def test_all_are_looked_at_now_and_then():
     looks = at_rest(made(0))
-    assert looks.wait(5.0, 0.0) == 0.0
+    assert looks.wait(60.0, 0.0) == 0.0
     looks.said(News({A: 9}))
-    assert looks.named(4.9) is not None
-    assert looks.named(5.0) is None
+    assert looks.named(59.9) is not None
+    assert looks.named(60.0) is None
 
 
 def test_tasks_that_come_are_looked_at():
