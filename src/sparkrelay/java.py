@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparkrelay.errors import JavaException
 
-__all__ = ["MINIMUM_JAVA", "java_executable", "require_java"]
+__all__ = ["MINIMUM_JAVA", "java_executable", "java_version", "require_java"]
 
 MINIMUM_JAVA = 17
 _REMEDY = (
@@ -41,6 +41,15 @@ def require_java() -> str:
     if version < MINIMUM_JAVA:
         raise JavaException(f"SparkRelay needs Java {MINIMUM_JAVA} or newer; {executable} is Java {version}. {_REMEDY}")
     return executable
+
+
+def java_version() -> int:
+    """Return the version of that java, 17 say.
+
+    Raises:
+        JavaException: there is none.
+    """
+    return _major_version(java_executable())
 
 
 @functools.cache

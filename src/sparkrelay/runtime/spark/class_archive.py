@@ -18,14 +18,13 @@ import pyspark
 
 from sparkrelay.java import java_executable
 from sparkrelay.own_files import cache_folder, distrust
+from sparkrelay.runtime.spark.java_options import added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["archive_path", "java_options", "written_at_exit"]
+__all__ = ["archive_option", "archive_path", "written_at_exit"]
 
-#: What Spark's launcher adds to the driver's command line, and to no other JVM's.
-_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: An archive that does not fit is no news for who runs a pipeline; the JVM would warn on standard output.
 _SILENT: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
@@ -42,36 +41,18 @@ def archive_path() -> Path:
     return cache_folder() / f"spark-classes-{hashlib.sha256(repr(names).encode()).hexdigest()[:16]}.jsa"
 
 
-@contextlib.contextmanager
-def java_options() -> Iterator[None]:
-    """Have a JVM that is started in this block use the archive, if there is one that nobody else can have written."""
+def archive_option() -> str:
+    """Return the options that name the archive, if there is one that nobody else can have written; else none."""
     try:
         archive = archive_path()
         usable = archive.is_file() and not (distrust(archive) or distrust(archive.parent))
     except OSError:
         usable = False
-    with _added(f"-XX:SharedArchiveFile={archive} {_SILENT}" if usable else ""):
-        yield
+    return f"-XX:SharedArchiveFile={archive} {_SILENT}" if usable else ""
 
 
 @contextlib.contextmanager
 def written_at_exit(path: Path) -> Iterator[None]:
     """Have a JVM that is started in this block write an archive when it ends in good order."""
-    with _added(f"-XX:ArchiveClassesAtExit={path} {_SILENT}"):
+    with added(f"-XX:ArchiveClassesAtExit={path} {_SILENT}"):
         yield
-
-
-@contextlib.contextmanager
-def _added(options: str) -> Iterator[None]:
-    before = os.environ.get(_OPTIONS)
-    if options:
-        # The user's own come last, and win.
-        os.environ[_OPTIONS] = f"{options} {before or ''}".strip()
-    try:
-        yield
-    finally:
-        if options:
-            if before is None:
-                del os.environ[_OPTIONS]
-            else:
-                os.environ[_OPTIONS] = before

@@ -23,7 +23,8 @@ from sparkrelay.java import require_java
 from sparkrelay.observe.logs import WORKERS_VARIABLE
 from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.runtime.contract.socket_folders import SPARK_DIR
-from sparkrelay.runtime.spark.class_archive import java_options
+from sparkrelay.runtime.spark.class_archive import archive_option
+from sparkrelay.runtime.spark.java_options import added, small_heap
 from sparkrelay.runtime.spark.spark_logs import silence_failed_tasks
 from sparkrelay.runtime.spark.unusable_session import refuse_unusable
 from sparkrelay.runtime.spark.worker_sockets import (
@@ -121,7 +122,7 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
     # Spark's Unix sockets run or believe what whoever connects to them sends; the JVM keeps the umask it begins with.
     umask = keep_others_from_writing()
     try:
-        with java_options():
+        with added(archive_option(), small_heap(settings | os.environ)):
             settings |= _spare_slots(settings)
             settings |= socket_settings(settings)
             for key, value in settings.items():
