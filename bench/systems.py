@@ -121,6 +121,8 @@ class Variant:
             config["num.stream.threads"] = _CORES
         if self.batch_records:
             config["max.batch.records"] = self.batch_records // PARTITIONS
+            # The records of a micro-batch decide alone.
+            config["max.batch.bytes"] = 1 << 30
         return orders | {"config": config | dict(self.settings)}
 
 

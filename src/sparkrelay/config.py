@@ -261,7 +261,7 @@ class StreamsConfig:
         500_000, "records a task may take into one micro-batch (SparkRelay's own)", least=1, most=INT64_MAX
     )
     max_batch_bytes: int = setting(
-        256 << 20,
+        128 << 20,
         "bytes that the records of a micro-batch may take, as fetched and decoded; one record may be larger "
         "(SparkRelay's own)",
         least=1 << 20,

@@ -68,9 +68,9 @@ class FetchSession:
         self.session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
         self._partitions: dict[TopicPartition, Asked] = {}
-        #: What that was made of, by which it is seen that nothing has changed.
+        #: The mapping of the last call: the same object has not changed.
         self._given: Mapping[TopicPartition, Asked] | None = None
-        #: True if its topics go by their names, for want of ids: then so does every request of the session.
+        #: True if topics are named by name, because an id is unknown. Then every request of the session must do so.
         self.by_name = False
         self._names: dict[uuid.UUID, str] = {}
 
@@ -80,7 +80,7 @@ class FetchSession:
         return self._names
 
     def change(self, wanted: Mapping[TopicPartition, Asked]) -> Change:
-        """Make the session's list the wanted one, which stays as it is; return what is to be sent to the broker."""
+        """Make ``wanted`` the session's list, and return the difference to send. ``wanted`` must not change later."""
         known = self._partitions
         if wanted is self._given and self._epoch != _FIRST_EPOCH:
             return Change(self.session_id, self._epoch, {}, {})
@@ -122,7 +122,7 @@ class FetchSession:
 
 
 def by_name(asked: Mapping[TopicPartition, Asked]) -> bool:
-    """Return whether a request must name topics by their names: the id of one is not known."""
+    """Return whether a request must name topics by name, because the id of one is unknown."""
     return any(one.topic_id is None for one in asked.values())
 
 
@@ -137,16 +137,16 @@ def fetch_request(
     min_version: int,
     rack: str = "",
 ) -> Any:
-    """Return the Fetch that says a change to a broker.
+    """Return a Fetch request that changes a session.
 
     Args:
-        change: what is new for its list.
-        by_name: whether topics go by their names, in all of its session.
-        max_wait_ms: how long the broker may hold it back.
-        min_bytes: until it has so much.
-        max_bytes: how much it may send.
-        read_committed: whether records of open and aborted transactions are left out.
-        min_version: the oldest version of the request that will do.
+        change: the difference to the session's list.
+        by_name: see :attr:`FetchSession.by_name`.
+        max_wait_ms: how long the broker may hold the request back.
+        min_bytes: the broker answers earlier once it has this many bytes.
+        max_bytes: the most bytes in the answer.
+        read_committed: whether to leave out records of open and aborted transactions.
+        min_version: the oldest acceptable version of the request.
         rack: ``client.rack``.
     """
     make = FetchRequest.FetchTopic

@@ -1,9 +1,9 @@
-"""Waiting for new records: a Fetch that brokers hold back until there is something, so that nobody asks in vain.
+"""Waiting for new records: a Fetch that brokers hold back until there are some, so that nobody polls.
 
-Each broker keeps the list of what is waited for (a fetch session, KIP-227): a request names only the positions that
-have changed, an answer only the partitions that have news, with their ends. So partitions where nothing happens cost
-neither side anything. The records that come along are not looked at: a byte of them is asked for, of which a broker
-makes one record batch of one partition.
+Each broker keeps the list of watched partitions (a fetch session, KIP-227). A request names only the positions that
+have changed, an answer only the partitions with news, with their end offsets. So idle partitions cost neither side
+anything. The records in an answer are not used: a request asks for one byte, which a broker rounds up to one record
+batch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["NewRecords", "News"]
 
 #: A connection of its own: a broker answers nothing else on one while it holds a request back.
 _LANE: Final = "new-records"
-#: A partition that no broker watches, because its leader is unknown, say, is looked at again within this.
+#: Longest wait while a partition is not watched, because its leader is unknown, say.
 _UNWATCHED_SECONDS: Final = 0.1
-#: A broker that holds a request back for so much longer than it may is looked at.
+#: An answer is late when the broker exceeds the requested wait by this.
 _LATE_SECONDS: Final = 1.0
 _UNKNOWN_EPOCH: Final = -1
 _A_BYTE: Final = 1
@@ -34,11 +34,11 @@ _A_BYTE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What brokers have said; false if that is nothing.
+    """What brokers have reported; false if that is nothing.
 
     Attributes:
-        ends: the partitions with something behind their positions, and where they end (read_committed).
-        trouble: an answer is an error or is late, or a partition is not watched. Who asks where they all end finds out
+        ends: the end offsets (read_committed) of partitions with records after their positions.
+        trouble: an answer is an error or late, or a partition is not watched. Listing the ends of all partitions shows
             which.
     """
 
@@ -46,7 +46,7 @@ class News:
     trouble: bool = False
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
+        """Return whether there is news."""
         return self.trouble or bool(self.ends)
 
 
@@ -54,22 +54,22 @@ _NOTHING: Final = News()
 
 
 class _Watch:
-    """One broker's: the session, and the request that it holds back."""
+    """The session with one broker, and the request that the broker holds back."""
 
     __slots__ = ("due", "named", "response", "session", "wanted")
 
     def __init__(self) -> None:
         self.session = FetchSession()
         self.response: Response | None = None
-        #: What is waited for here, and what the request that is held back is about.
+        #: The watched partitions, and those of the request that is held back.
         self.wanted: dict[TopicPartition, Asked] = {}
         self.named: Mapping[TopicPartition, Asked] = {}
-        #: When the broker is to have answered, by a monotonic clock.
+        #: The answer is late after this time (monotonic seconds).
         self.due = 0.0
 
     @property
     def names_all(self) -> bool:
-        """Whether the request names all that is waited for, though perhaps from positions before."""
+        """Whether the request covers all watched partitions, perhaps from earlier positions."""
         return self.named is self.wanted or self.named.keys() >= self.wanted.keys()
 
 
@@ -79,16 +79,16 @@ class NewRecords:
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._watches: dict[int, _Watch] = {}
-        #: What was waited for last, as of which version of the cluster's metadata, and whether all have a leader.
+        #: Of the last wait: positions, version of the cluster's metadata, and whether all partitions had a leader.
         self._positions: Mapping[TopicPartition, int] = {}
         self._version = -1
         self._led = True
 
     def wait(self, positions: Mapping[TopicPartition, int], seconds: float, over: Callable[[], bool]) -> News:
-        """Return as soon as a partition has something (read_committed) behind its position, or there is trouble.
+        """Wait until a partition has records (read_committed) after its position, or there is trouble.
 
-        A broker that still holds a former request back is not asked again. If that one does not name all that is
-        wanted, the wait is a short one.
+        A broker that still holds an earlier request back is not asked again. If that request does not cover all
+        partitions, the wait is short.
 
         Args:
             positions: partition -> the next offset that is wanted.
@@ -108,7 +108,7 @@ class NewRecords:
         while not over():
             answered = [watch for _, watch in held if watch.response is not None and watch.response.done]
             if answered:
-                # One that brings nothing is over: to wait on would be to wait for nobody.
+                # Also if it is empty: that broker holds nothing back any more.
                 return _joined([_answer(watch, positions) for watch in answered])
             now = time.monotonic()
             if now >= deadline:
@@ -117,7 +117,7 @@ class NewRecords:
         return _NOTHING
 
     def _note(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Note where to wait for what, as far as that has changed."""
+        """Update the watched partitions of each broker."""
         metadata, before = self._client.metadata, self._positions
         same = metadata.version == self._version and positions.keys() == before.keys()
         changed = {p: offset for p, offset in positions.items() if not same or before[p] != offset}
@@ -133,7 +133,7 @@ class NewRecords:
         for node in leaders.keys() | self._watches.keys():
             watch = self._watches.setdefault(node, _Watch())
             if not same or node in leaders:
-                # Made anew: the session goes by it.
+                # A new mapping: the session recognizes an unchanged one by its identity.
                 watch.wanted = {**(watch.wanted if same else {}), **leaders.get(node, {})}
         self._positions, self._version, self._led = dict(positions), metadata.version, led
 
@@ -153,9 +153,9 @@ class NewRecords:
 
 
 def _answer(watch: _Watch, positions: Mapping[TopicPartition, int]) -> News:
-    """Return what a broker has answered, and have it asked again the next time."""
+    """Return the news in a broker's answer, and free its watch for the next request."""
     response, watch.response = watch.response, None
-    assert response is not None, "only answers are looked at"
+    assert response is not None, "the broker has not answered"
     if response.error is not None:
         watch.session.lost()
         return News(trouble=True)

@@ -96,8 +96,8 @@ class BatchThread:
         #: True if brokers have said that there is input, and no micro-batch has begun since.
         self._woken = False
         self._looks = Looks()
-        #: How often there had been news of the tasks in service when it began with them.
-        self._began_at = -1
+        #: ``InService.news_seen`` at the last reset of the looks.
+        self._reset_at = -1
         #: True until a turn has found nothing to do.
         self._ran = True
         self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
@@ -185,9 +185,9 @@ class BatchThread:
         tasks = self._in_service.look()
         if not tasks:
             return
-        if self._began_at != self._in_service.news_seen:
-            self._began_at = self._in_service.news_seen
-            self._looks.begin(tasks)
+        if self._reset_at != self._in_service.news_seen:
+            self._reset_at = self._in_service.news_seen
+            self._looks.reset(tasks)
         self._looks.asks_writers = bool(self._in_service.writers)
         outcome: BatchOutcome | None = None
         try:
@@ -208,7 +208,7 @@ class BatchThread:
                 raise
             for task in tasks:
                 task.inputs_unknown(time.monotonic())
-            self._looks.doubt()
+            self._looks.invalidate()
             pause = self._wait_for_broker(error)
         finally:
             self._in_service.done({} if outcome is None else outcome.reinitialize)
@@ -255,13 +255,13 @@ class BatchThread:
             over=lambda: self._in_service.has_news,
         )
         self._woken = bool(news)
-        self._looks.said(news)
+        self._looks.on_news(news)
         return 0.0
 
     def _batch(self, tasks: list[Task]) -> BatchOutcome | None:
         """Run a micro-batch if there is input and it is time for one."""
         now = time.monotonic()
-        if now < self._due or self._looks.wait(now, time.time() * 1000) > 0:
+        if now < self._due or self._looks.seconds_to_wait(now, time.time() * 1000) > 0:
             return None
         started = time.perf_counter()
         work = self._choose(tasks)
@@ -275,7 +275,7 @@ class BatchThread:
         outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions, self._sources_of_state(work))
         self._due = begun + max(self._config.commit_interval_ms / 1000, self._spacing(outcome))
         if outcome.again or outcome.reinitialize:
-            self._looks.doubt()
+            self._looks.invalidate()
         self._progress.batch(work, outcome, listed_seconds=listed)
         self._limit.note_batch(outcome, work)
         self._retention.note(outcome.reports)
@@ -369,14 +369,14 @@ class BatchThread:
     def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
         now = time.monotonic()
-        named = self._looks.named(now)
+        named = self._looks.with_news(now)
         tasks, said = named or (tasks, {})
         inputs = [] if named else [partition for task in tasks for partition in task.inputs]
         # As of now: a task that leaves meanwhile may be initialized again, further on than the ends listed here.
         positions = {task.id: task.position.offsets for task in tasks}
         ends = {**self._list_ends(tasks, positions, inputs), **said}
         if named is None:
-            self._looks.looked_at_all(now)
+            self._looks.on_all_checked(now)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         limit = self._limit.records if self._failing is None else self._failing.limited(self._limit.records)
         clock_ms = int(time.time() * 1000)
@@ -386,7 +386,7 @@ class BatchThread:
                 work[task.id] = task, ranges
         if self._failing is not None:
             work = self._failing.chosen(work)
-        self._looks.chosen(tasks, ends, work)
+        self._looks.on_planned(tasks, ends, work)
         self._progress.lags(tasks, ends, these_alone=named is None)
         self._look_at_sources()
         return work
@@ -398,7 +398,7 @@ class BatchThread:
         inputs: Sequence[TopicPartition],
     ) -> dict[TopicPartition, int]:
         """Return where inputs of tasks end, and where their changelogs do, as far as that is to be listed again."""
-        wanted = [*inputs, *self._looks.changelogs(tasks, time.monotonic())]
+        wanted = [*inputs, *self._looks.changelogs_due(tasks, time.monotonic())]
         try:
             upstream = self._upstream.ask(
                 tasks, self._in_service.writers, news=self._woken or self._ran, timeout=self._longest_look

@@ -1,9 +1,10 @@
-"""Which tasks are looked at for input: those that brokers have named, or all of them.
+"""Which tasks the batch thread checks for input: those with news from the brokers, or all of them.
 
-A look at all of them lists the ends of their inputs and changelogs, and so costs by their number. It is for when that
-is all that helps: tasks have come, a batch has failed or has left something, a wait has ended in trouble, or a task
-goes by silence. Otherwise brokers say what has come (``client.new_records``), and a look costs by that: of a thousand
-tasks of which ten have input, ten. Pure; it is given monotonic times in seconds.
+To check all tasks, the thread lists the end offsets of their inputs and changelogs, which costs by the number of tasks.
+It does so after a rebalance, after a failed batch, when a batch left input unread, when a broker reported an error, and
+for tasks that act on silence. Otherwise brokers report which partitions have new records (``client.new_records``), and
+only the tasks of those partitions are checked: 10 tasks with input cost the same among 10 tasks as among 1,000. Pure;
+it is given monotonic times in seconds.
 """
 
 from __future__ import annotations
@@ -20,54 +21,54 @@ if TYPE_CHECKING:
 
 __all__ = ["Looks"]
 
-#: All tasks are looked at so often at least: nothing that is known is much older.
+#: All tasks are checked at least this often.
 _ALL_SECONDS: Final = 60.0
-#: What changelogs of tasks with input have got is looked up so often: a copy goes on from there, and may be behind.
+#: The changelog ends of a task with input are listed this often. A copy continues from there, and may lag.
 _CHANGELOGS_SECONDS: Final = 1.0
 
 
 class Looks:
-    """What is known, between two micro-batches of a stream thread, of the inputs of its tasks."""
+    """What is known between two micro-batches about the inputs of a stream thread's tasks."""
 
     def __init__(self) -> None:
-        #: True if event times count of who writes the inputs: they are asked in every look.
+        #: True if the event times of upstream tasks count, which every check asks for.
         self.asks_writers = False
-        self._of: dict[TopicPartition, Task] = {}
+        self._tasks: dict[TopicPartition, Task] = {}
         self._clocked: list[Task] = []
         self._by_silence = False
-        #: What brokers have named since the last look, and where it ends.
+        #: End offsets that brokers have reported since the last check.
         self._ends: Mapping[TopicPartition, int] = {}
-        #: True if a micro-batch has taken all that was there by the last look, or takes it.
+        #: True if the last batch took all input that was there.
         self._all_taken = False
         self._all_due = -math.inf
         self._changelogs_listed: dict[TaskId, float] = {}
 
-    def begin(self, tasks: Iterable[Task]) -> None:
-        """Go on with these tasks, of which nothing is known yet."""
+    def reset(self, tasks: Iterable[Task]) -> None:
+        """Continue with these tasks; nothing is known about their inputs."""
         tasks = tuple(tasks)
-        self._of = {partition: task for task in tasks for partition in task.inputs}
+        self._tasks = {partition: task for task in tasks for partition in task.inputs}
         self._clocked = [task for task in tasks if task.clocked]
         self._by_silence = any(task.goes_by_silence for task in tasks)
         self._changelogs_listed.clear()
-        self.doubt()
+        self.invalidate()
 
-    def doubt(self) -> None:
-        """Look at all of them next."""
+    def invalidate(self) -> None:
+        """Check all tasks the next time."""
         self._ends, self._all_taken = {}, False
 
-    def said(self, news: News) -> None:
-        """Note what brokers have answered."""
+    def on_news(self, news: News) -> None:
+        """Record an answer of the brokers."""
         if news.trouble:
-            self.doubt()
+            self.invalidate()
         elif news.ends:
             self._ends = news.ends
 
-    def wait(self, now: float, clock_ms: float) -> float:
-        """Return for how many seconds there is nothing to look at unless brokers name something.
+    def seconds_to_wait(self, now: float, clock_ms: float) -> float:
+        """Return for how many seconds no task needs to be checked unless brokers report something.
 
         Args:
             now: monotonic seconds.
-            clock_ms: what the clock of the wall says, in milliseconds since 1970.
+            clock_ms: wall clock, milliseconds since 1970.
         """
         if self._ends or not self._all_taken:
             return 0.0
@@ -75,42 +76,42 @@ class Looks:
 
     @property
     def next_due_ms(self) -> float:
-        """When the first of the tasks is due by the clock of the wall, in milliseconds since 1970; infinity: never."""
+        """When the first timer of a task is due, wall clock in milliseconds since 1970; infinity: never."""
         return min((task.due_times.next_ms for task in self._clocked), default=math.inf)
 
-    def named(self, now: float) -> tuple[list[Task], Mapping[TopicPartition, int]] | None:
-        """Return the tasks that have what brokers have named, and where that ends; None: all are to be looked at."""
+    def with_news(self, now: float) -> tuple[list[Task], Mapping[TopicPartition, int]] | None:
+        """Return the tasks with new input and its end offsets; None if all tasks must be checked."""
         if not self._ends or now >= self._all_due or self._clocked or self._always_all:
             return None
-        tasks = {task.id: task for task in map(self._of.get, self._ends) if task is not None}
+        tasks = {task.id: task for task in map(self._tasks.get, self._ends) if task is not None}
         return list(tasks.values()), self._ends
 
-    def changelogs(self, tasks: Iterable[Task], now: float) -> list[TopicPartition]:
-        """Return the changelogs of these tasks whose ends are to be listed again."""
+    def changelogs_due(self, tasks: Iterable[Task], now: float) -> list[TopicPartition]:
+        """Return the changelogs of these tasks whose end offsets are to be listed now."""
         due = [task for task in tasks if now - self._changelogs_listed.get(task.id, -math.inf) >= _CHANGELOGS_SECONDS]
         self._changelogs_listed.update({task.id: now for task in due})
         return [partition for task in due for partition in task.changelogs.values()]
 
-    def looked_at_all(self, now: float) -> None:
-        """Note that what is known now is so of all tasks."""
+    def on_all_checked(self, now: float) -> None:
+        """Record that all tasks were checked."""
         self._all_due = now + _ALL_SECONDS
 
-    def chosen(
+    def on_planned(
         self,
         tasks: Iterable[Task],
         ends: Mapping[TopicPartition, int],
         work: Mapping[TaskId, tuple[Task, Mapping[TopicPartition, tuple[int, int]]]],
     ) -> None:
-        """Note what the next micro-batch takes.
+        """Record the next micro-batch.
 
         Args:
-            tasks: those that were looked at.
-            ends: of their inputs, as far as they were listed or named.
-            work: what it takes.
+            tasks: the tasks that were checked.
+            ends: the known end offsets of their inputs.
+            work: the offset ranges of the micro-batch.
         """
         self._ends = {}
         self._all_taken = not self._always_all and all(
-            _taken(task, ends, work[task.id][1] if task.id in work else {}) for task in tasks
+            _takes_all(task, ends, work[task.id][1] if task.id in work else {}) for task in tasks
         )
 
     @property
@@ -118,10 +119,12 @@ class Looks:
         return self._by_silence or self.asks_writers
 
 
-def _taken(task: Task, ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, tuple[int, int]]) -> bool:
-    """Return whether a micro-batch of these ranges leaves nothing of the task's inputs."""
-    stands = task.position.offsets
+def _takes_all(
+    task: Task, ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> bool:
+    """Return whether a micro-batch with these ranges leaves no input of the task unread."""
+    offsets = task.position.offsets
     return all(
-        ends.get(partition, 0) <= (ranges[partition][1] if partition in ranges else stands.get(partition, 0))
+        ends.get(partition, 0) <= (ranges[partition][1] if partition in ranges else offsets.get(partition, 0))
         for partition in task.inputs
     )

@@ -1,10 +1,10 @@
-"""Options of the driver's JVM, beside those of the user's, which win; and a heap that takes what it needs.
+"""Java options for the driver's JVM, and a heap that stays small.
 
-A JVM on a machine of some memory begins with a heap of a 64th of it, and with the collector G1, which touches all of
-that before it frees anything: 400 MB on 25 GB, of which our pipelines need 60 to 90. On a small machine it chooses the
-serial collector, which begins again at the first bytes. ``-XX:+NeverActAsServerClassMachine`` has it choose so on any.
-It names no collector, so one that the user names is no contradiction. That flag would also leave out the better of the
-two compilers, but for ``-XX:TieredStopAtLevel``.
+On a machine with much memory a JVM starts with a heap of 1/64 of it and with the G1 collector, which fills that heap
+before it frees anything: 400 MB on 25 GB, where our pipelines need 60 to 90. On a small machine the JVM chooses the
+serial collector and a small heap. ``-XX:+NeverActAsServerClassMachine`` makes it choose so everywhere. The flag names
+no collector, so it does not conflict with one that the user names. It would also disable the optimizing compiler;
+``-XX:TieredStopAtLevel=4`` keeps it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["added", "small_heap"]
 
-#: What Spark's launcher adds to the driver's command line, and to no other JVM's.
+#: Spark's launcher adds these options to the driver's JVM only.
 _OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _SMALL_HEAP: Final = "-XX:+NeverActAsServerClassMachine -XX:TieredStopAtLevel=4 -Xms96m"
-#: The newest Java that is known to have these: an option that a JVM does not know keeps it from starting.
+#: The newest Java that accepts these flags; a JVM does not start with an unknown one.
 _LAST_JAVA: Final = 25
-#: Whoever sets one has work of their own for the heap, which a collector for several cores does faster.
+#: Users who set one need a large heap, for which a parallel collector is better.
 _MEMORY: Final = ("spark.driver.memory", "SPARK_DRIVER_MEMORY")
 
 
 def small_heap(settings: Mapping[str, str]) -> str:
-    """Return the options with which a heap of the usual size takes what it needs; none where its size is set.
+    """Return the options for a small heap; empty if the user has set the heap's size.
 
     Args:
         settings: the session's, and the environment's variables.
@@ -41,9 +41,9 @@ def small_heap(settings: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def added(*options: str) -> Iterator[None]:
-    """Have a JVM that is started in this block get these options; empty ones are left out."""
+    """Add options to every driver JVM that is started in this block."""
     before = os.environ.get(_OPTIONS)
-    # The user's own come last, and win.
+    # The user's options come last and win.
     os.environ[_OPTIONS] = " ".join(filter(None, [*options, before]))
     try:
         yield

@@ -118,7 +118,7 @@ def test_records_of_too_many_bytes_are_read_in_smaller_batches():
     jobs = Copies(batches=[BatchTooLarge("too large", 500_000)])
     assert advanced(tables(jobs, Topics({ONE: 90}))) == 4
     assert [ranges for _, ranges in jobs.ran] == [{ONE: (0, 36)}, {ONE: (36, 72)}, {ONE: (72, 90)}]
-    assert jobs.command.max_bytes == 128 << 20
+    assert jobs.command.max_bytes == 64 << 20
 
 
 @pytest.mark.parametrize(

@@ -31,70 +31,70 @@ def at_rest(*tasks, asks_writers=False):
     """Return looks that have found all of the tasks without input, at second 0."""
     looks = Looks()
     looks.asks_writers = asks_writers
-    looks.begin(tasks)
-    assert looks.named(0.0) is None, "nothing is known at first"
-    looks.looked_at_all(0.0)
-    looks.chosen(tasks, {p: offset for task in tasks for p, offset in task.position.offsets.items()}, {})
+    looks.reset(tasks)
+    assert looks.with_news(0.0) is None, "nothing is known at first"
+    looks.on_all_checked(0.0)
+    looks.on_planned(tasks, {p: offset for task in tasks for p, offset in task.position.offsets.items()}, {})
     return looks
 
 
 def test_only_what_brokers_name_is_looked_at():
     one, other = made(0, at=5), made(1)
     looks = at_rest(one, other)
-    assert looks.wait(1.0, 0.0) == 59.0
-    looks.said(News({A: 9}))
-    assert looks.wait(1.0, 0.0) == 0.0
-    assert looks.named(1.0) == ([one], {A: 9})
-    looks.chosen([one], {A: 9}, {one.id: (one, {A: (5, 9)})})
-    assert looks.wait(1.0, 0.0) == 59.0
-    assert looks.named(1.0) is None
+    assert looks.seconds_to_wait(1.0, 0.0) == 59.0
+    looks.on_news(News({A: 9}))
+    assert looks.seconds_to_wait(1.0, 0.0) == 0.0
+    assert looks.with_news(1.0) == ([one], {A: 9})
+    looks.on_planned([one], {A: 9}, {one.id: (one, {A: (5, 9)})})
+    assert looks.seconds_to_wait(1.0, 0.0) == 59.0
+    assert looks.with_news(1.0) is None
 
 
 def test_a_task_with_several_inputs_is_looked_at_once():
     both = made(0, inputs=(A, B))
     looks = at_rest(both)
-    looks.said(News({A: 1, B: 1, C: 1}))
-    assert looks.named(1.0) == ([both], {A: 1, B: 1, C: 1}), "one that is nobody's is passed over"
+    looks.on_news(News({A: 1, B: 1, C: 1}))
+    assert looks.with_news(1.0) == ([both], {A: 1, B: 1, C: 1}), "one that is nobody's is passed over"
 
 
 @pytest.mark.parametrize("ranges", [{}, {A: (0, 4)}], ids=["nothing taken", "a part taken"])
 def test_what_is_left_has_all_looked_at(ranges):
     one, other = made(0), made(1)
     looks = at_rest(one, other)
-    looks.said(News({A: 9}))
-    looks.chosen([one], {A: 9}, {one.id: (one, ranges)} if ranges else {})
-    assert looks.wait(1.0, 0.0) == 0.0
-    assert looks.named(1.0) is None
+    looks.on_news(News({A: 9}))
+    looks.on_planned([one], {A: 9}, {one.id: (one, ranges)} if ranges else {})
+    assert looks.seconds_to_wait(1.0, 0.0) == 0.0
+    assert looks.with_news(1.0) is None
 
 
 @pytest.mark.parametrize("news", [News(trouble=True), News({A: 9}, trouble=True)])
 def test_trouble_has_all_looked_at(news):
     looks = at_rest(made(0), made(1))
-    looks.said(news)
-    assert looks.wait(1.0, 0.0) == 0.0
-    assert looks.named(1.0) is None
+    looks.on_news(news)
+    assert looks.seconds_to_wait(1.0, 0.0) == 0.0
+    assert looks.with_news(1.0) is None
 
 
 def test_no_news_change_nothing():
     looks = at_rest(made(0))
-    looks.said(News())
-    assert looks.wait(1.0, 0.0) == 59.0
+    looks.on_news(News())
+    assert looks.seconds_to_wait(1.0, 0.0) == 59.0
 
 
 def test_all_are_looked_at_now_and_then():
     looks = at_rest(made(0))
-    assert looks.wait(60.0, 0.0) == 0.0
-    looks.said(News({A: 9}))
-    assert looks.named(59.9) is not None
-    assert looks.named(60.0) is None
+    assert looks.seconds_to_wait(60.0, 0.0) == 0.0
+    looks.on_news(News({A: 9}))
+    assert looks.with_news(59.9) is not None
+    assert looks.with_news(60.0) is None
 
 
 def test_tasks_that_come_are_looked_at():
     one, other = made(0), made(1)
     looks = at_rest(one)
-    looks.begin([one, other])
-    assert looks.wait(1.0, 0.0) == 0.0
-    assert looks.named(1.0) is None
+    looks.reset([one, other])
+    assert looks.seconds_to_wait(1.0, 0.0) == 0.0
+    assert looks.with_news(1.0) is None
 
 
 @pytest.mark.parametrize(
@@ -103,23 +103,23 @@ def test_tasks_that_come_are_looked_at():
     ids=["silence counts", "writers count"],
 )
 def test_all_are_always_looked_at_where_it_counts_that_nothing_comes(looks):
-    assert looks.wait(1.0, 0.0) == 0.0
-    looks.said(News({A: 9}))
-    assert looks.named(1.0) is None
+    assert looks.seconds_to_wait(1.0, 0.0) == 0.0
+    looks.on_news(News({A: 9}))
+    assert looks.with_news(1.0) is None
 
 
 def test_a_task_that_is_due_by_the_clock_has_all_looked_at():
     looks = at_rest(made(0), made(1, due_ms=2_500))
     assert looks.next_due_ms == 2_500
-    assert looks.wait(1.0, 1_000.0) == 1.5
-    assert looks.wait(2.5, 2_500.0) == 0.0
-    looks.said(News({A: 9}))
-    assert looks.named(1.0) is None
+    assert looks.seconds_to_wait(1.0, 1_000.0) == 1.5
+    assert looks.seconds_to_wait(2.5, 2_500.0) == 0.0
+    looks.on_news(News({A: 9}))
+    assert looks.with_news(1.0) is None
 
 
 def test_changelogs_are_listed_once_a_second():
     one = made(0)
     looks = at_rest(one)
-    assert [looks.changelogs([one], now) for now in (1.0, 1.9, 2.0)] == [[CHANGELOG], [], [CHANGELOG]]
-    looks.begin([one])
-    assert looks.changelogs([one], 2.1) == [CHANGELOG], "a new owner does not know"
+    assert [looks.changelogs_due([one], now) for now in (1.0, 1.9, 2.0)] == [[CHANGELOG], [], [CHANGELOG]]
+    looks.reset([one])
+    assert looks.changelogs_due([one], 2.1) == [CHANGELOG], "a new owner does not know"
