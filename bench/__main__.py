@@ -52,6 +52,9 @@ def main() -> int:
     parser.add_argument(
         "--partitions", type=int, action="append", help="of the topics of tasks (4, 16, 64, 256); may be repeated"
     )
+    parser.add_argument(
+        "--instances", type=int, action="append", help="of tasks (1; 2 and 4 with 64 partitions); may be repeated"
+    )
     parser.add_argument("--minutes", type=float, help="length of the steady run (12; 1 with --quick)")
     parser.add_argument("--windows", type=int, help="window lengths of flat that count (12; 5 with --quick)")
     parser.add_argument("--steps", type=int, help="steps of driver (500; 50 with --quick)")

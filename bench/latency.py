@@ -3,11 +3,12 @@
 1,000 records a second, or as many as asked for, with 10,000 keys, after a warm-up at the same rate. Every record that
 the query keeps is measured, whichever row it came out with: rows of one user that share a micro-batch share a row. So
 do those that share a commit of Kafka Streams, unless it has no cache. A lookup writes a row for each record; its table
-is loaded before, and has more rows than users come. The part ``tasks`` is the same with ever more partitions.
+is loaded before, and has more rows than users come. The part ``tasks`` is the same with more partitions and instances.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from bench.feed import Sent
     from bench.systems import System
 
-__all__ = ["MANY_PARTITIONS", "OF_TASKS", "QUERIES", "latency"]
+__all__ = ["MANY_TASKS", "OF_TASKS", "QUERIES", "latency"]
 
 QUERIES = ("totals", "lookup")
 _KEYS = 10_000
@@ -65,9 +66,9 @@ _VARIANTS = (
     Variant(STREAMS, summary="exactly once, linger 5 ms", settings=EXACTLY_ONCE + SHORT_LINGER),
     Variant(STREAMS, summary="at least once, linger 5 ms, no cache", settings=AT_LEAST_ONCE + SHORT_LINGER + NO_CACHE),
 )
-#: What the part ``tasks`` compares, as both come, and with how many partitions.
+#: What the part ``tasks`` compares, with default settings: partitions and instances.
 OF_TASKS = (Variant(RELAY), STREAMS_EXACTLY_ONCE)
-MANY_PARTITIONS = (4, 16, 64, 256)
+MANY_TASKS = ((4, 1), (16, 1), (64, 1), (256, 1), (64, 2), (64, 4))
 
 
 def latency(
@@ -83,7 +84,7 @@ def latency(
     table: int = 0,
     name: str = "latency",
     variants: Sequence[Variant] = _VARIANTS,
-    partitions: Sequence[int] = (PARTITIONS,),
+    shapes: Sequence[tuple[int, int]] = ((PARTITIONS, 1),),
 ) -> list[dict[str, Any]]:
     """Measure each variant in turn, ``repeats`` times at each rate.
 
@@ -99,10 +100,10 @@ def latency(
         table: rows of the table of lookups.
         name: the part's.
         variants: to measure.
-        partitions: how many the topics have.
+        shapes: partitions of the topics, and instances that share them.
 
     Returns:
-        A line of medians for each rate, number of partitions, variant and query.
+        A line of medians for each rate, shape, variant and query.
 
     Raises:
         BenchError: an instance failed, a record never came out, or the output is not exact.
@@ -110,7 +111,7 @@ def latency(
     if "lookup" in queries:
         load_table(bootstrap_servers, _TABLE, LookupWorkload(keys=table).users())
     results = []
-    for rate, count, variant in itertools.product(rates, partitions, variants):
+    for rate, (partitions, instances), variant in itertools.product(rates, shapes, variants):
         # A table that is read as a whole has no place among tasks that stay.
         asked = [query for query in queries if query == "totals" or not variant.real_time]
         if variant.system not in systems or not asked:
@@ -118,7 +119,12 @@ def latency(
         runs: dict[str, list[dict[str, Any]]] = {query: [] for query in asked}
         for number, query in itertools.product(range(1, repeats + 1), asked):
             figures = _run(
-                bootstrap_servers, variant, query, rate=rate, partitions=count, seconds=seconds, warm_up=warm_up
+                *(bootstrap_servers, variant, query),
+                rate=rate,
+                partitions=partitions,
+                instances=instances,
+                seconds=seconds,
+                warm_up=warm_up,
             )
             runs[query].append(figures)
             on_figures({"bench": name, "variant": variant.name, "query": query, "run": number, **figures})
@@ -128,7 +134,8 @@ def latency(
                 "variant": variant.name,
                 "query": query,
                 "rate": rate,
-                "partitions": count,
+                "partitions": partitions,
+                "instances": instances,
                 "runs": repeats,
                 **_medians(runs[query]),
                 **(above(runs[query], runs[asked[0]]) if query != asked[0] else {}),
@@ -165,6 +172,7 @@ def _run(
     *,
     rate: int,
     partitions: int,
+    instances: int,
     seconds: float,
     warm_up: float,
 ) -> dict[str, Any]:
@@ -174,21 +182,25 @@ def _run(
         run_topics(bootstrap_servers, "latency", "latency-out", partitions=partitions) as (source, sink),
         tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
     ):
-        orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder))
-        orders |= {"query": query, "table": _TABLE}
-        with (
-            Instance(variant.system.module, orders) as instance,
-            Feed(bootstrap_servers, source, rate=rate, keys=_KEYS, every=lookup) as feed,
-        ):
-            # The first batch is committed: what comes now is how the query goes on.
-            instance.wait_for("batch", _START_TIMEOUT_S)
+        with contextlib.ExitStack() as running:
+            members = []
+            for number in range(instances):
+                own = Path(folder) / str(number)
+                orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=own)
+                orders |= {"query": query, "table": _TABLE}
+                members.append(running.enter_context(Instance(variant.system.module, orders)))
+            feed = running.enter_context(Feed(bootstrap_servers, source, rate=rate, keys=_KEYS, every=lookup))
+            # Once each has committed a batch the tasks are shared.
+            for member in members:
+                member.wait_for("batch", _START_TIMEOUT_S)
             consumer = committed_reader(bootstrap_servers, sink)
             try:
                 seen = functools.partial(_seen, consumer, field="n" if lookup else "orders")
-                waits, batches, cores = _measure(seen, feed, instance, seconds=seconds, warm_up=warm_up)
+                waits, batches, cores = _measure(seen, feed, members, seconds=seconds, warm_up=warm_up)
             finally:
                 consumer.close()
-            instance.stop()
+            for member in members:
+                member.stop()
         rows, _ = (found_rows if lookup else last_rows)(bootstrap_servers, sink)
     check_totals(variant.name, feed.totals(), rows)
     millis = np.array(waits) * 1000
@@ -198,6 +210,7 @@ def _run(
     return {
         "rate": rate,
         "partitions": partitions,
+        "instances": instances,
         "p50_ms": p50,
         "p99_ms": p99,
         "max_ms": worst,
@@ -211,20 +224,21 @@ def _run(
 
 
 def _measure(
-    seen: Callable[[Sent], list[float]], feed: Feed, instance: Instance, *, seconds: float, warm_up: float
+    seen: Callable[[Sent], list[float]], feed: Feed, members: Sequence[Instance], *, seconds: float, warm_up: float
 ) -> tuple[list[float], list[dict[str, Any]], float]:
     """Read the sink while the feed runs; returns each record's wait in seconds, the batches, and the busy cores."""
     until = time.perf_counter() + warm_up
     while time.perf_counter() < until:
         seen({})
-    instance.batches_so_far()
+    for member in members:
+        member.batches_so_far()
     waits: list[float] = []
     feed.remember()
-    began, busy = time.perf_counter(), instance.cpu.seconds()
+    began, busy = time.perf_counter(), sum(member.cpu.seconds() for member in members)
     while time.perf_counter() < began + seconds:
         waits += seen(feed.unseen)
-    cores = (instance.cpu.seconds() - busy) / (time.perf_counter() - began)
-    batches = instance.batches_so_far()
+    cores = (sum(member.cpu.seconds() for member in members) - busy) / (time.perf_counter() - began)
+    batches = [batch for member in members for batch in member.batches_so_far()]
     feed.stop()
     until = time.perf_counter() + _TAIL_S
     while any(feed.unseen.values()):

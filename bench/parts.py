@@ -11,7 +11,7 @@ from bench.expiry import expiry
 from bench.flat import flat
 from bench.formats import FormatWorkload, formats
 from bench.joins import JoinWorkload
-from bench.latency import MANY_PARTITIONS, OF_TASKS, QUERIES as LATENCY_QUERIES, latency
+from bench.latency import MANY_TASKS, OF_TASKS, QUERIES as LATENCY_QUERIES, latency
 from bench.letters import LetterWorkload, letters
 from bench.lookups import LookupWorkload
 from bench.nexmark.drains import drains
@@ -172,13 +172,19 @@ def _tasks(servers: str, run: Run) -> Lines:
         name="tasks",
         systems=run.systems,
         variants=OF_TASKS,
-        partitions=run.options.partitions or MANY_PARTITIONS,
+        shapes=_shapes(run.options),
         seconds=seconds,
         warm_up=seconds,
         repeats=run.repeats,
         rates=run.options.rate or [1000],
         on_figures=run.on_figures,
     )
+
+
+def _shapes(options: argparse.Namespace) -> list[tuple[int, int]]:
+    if not (options.partitions or options.instances):
+        return list(MANY_TASKS)
+    return [(count, instances) for instances in options.instances or [1] for count in options.partitions or [64]]
 
 
 def _start(servers: str, run: Run) -> Lines:

@@ -73,11 +73,13 @@ def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 def _latency(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     made = []
-    for rate, partitions in dict.fromkeys((line["rate"], line["partitions"]) for line in lines):
-        title = f"Latency at {rate:,} records/s, {partitions} partitions, ms, median of {lines[0]['runs']}"
+    for shape in dict.fromkeys((line["rate"], line["partitions"], line["instances"]) for line in lines):
+        rate, partitions, instances = shape
+        title = f"Latency at {rate:,} records/s, {partitions} partitions, {instances} instances, ms, median of "
+        title += str(lines[0]["runs"])
         table = _table(title, "system", "p50", "p99", "max", "batch p50", "busy cores", "p50 above", "p99 above")
         for line in lines:
-            if (line["rate"], line["partitions"]) == (rate, partitions):
+            if (line["rate"], line["partitions"], line["instances"]) == shape:
                 figures = (line.get(name) for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
                 shown = ["" if figure is None else f"{figure:.0f}" for figure in figures]
                 above = [f"{line[name]:+.1f}" if name in line else "" for name in ("p50_above_ms", "p99_above_ms")]

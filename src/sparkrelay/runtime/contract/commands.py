@@ -4,6 +4,9 @@ A prepared DataFrame is run again and again; what changes from one micro-batch t
 lent producer ids - travels beside it as a job-local property, so that nothing is analysed or planned anew. Reports
 come back as the rows of the job. Our own errors travel in them too: raising would end the Python worker with all its
 caches, and take down the other tasks of the batch. Only user code raises.
+
+Records that a micro-batch has one of for each task are named tuples: these are made, pickled and read in half the time
+of a dataclass.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import base64
 import io
 import pickle  # noqa: TID251 - read by _Reader alone
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay import errors
 from sparkrelay.errors import StreamsException
@@ -46,6 +49,8 @@ __all__ = [
 COMMAND_PROPERTY: Final = "sparkrelay.command"
 #: Name of the job-local property that carries the id of the executor where the job belongs; empty: anywhere.
 EXECUTOR_PROPERTY: Final = "sparkrelay.executor"
+#: Never changed. No proxy: it is pickled.
+_NOTHING: Final[Mapping[Any, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,7 @@ class LeftOut:
     trace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCommand:
+class TaskCommand(NamedTuple):
     """One task's share of a micro-batch.
 
     Attributes:
@@ -105,21 +109,21 @@ class TaskCommand:
     transaction: ProducerIdentity
     ranges: Mapping[TopicPartition, tuple[int, int]]
     positions: Mapping[TopicPartition, int]
-    changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
-    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
-    skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    changelog_next: Mapping[TopicPartition, int] = _NOTHING
+    sequences: Mapping[TopicPartition, int] = _NOTHING
+    skipped: Mapping[TopicPartition, int] = _NOTHING
     tries: int = 1
     behind: frozenset[str] = frozenset()
     silence_ms: int = 0
-    awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    event_time_limits: Mapping[str, int] = field(default_factory=dict)
+    awaited: Mapping[str, frozenset[str]] = _NOTHING
+    event_time_limits: Mapping[str, int] = _NOTHING
     unread: frozenset[str] = frozenset()
     clock_ms: int = 0
     now_ms: int | None = None
-    left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = field(default_factory=dict)
+    left_out: Mapping[TopicPartition, Mapping[int, LeftOut]] = _NOTHING
     describe: frozenset[str] = frozenset()
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    changelog_ids: Mapping[str, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = _NOTHING
+    changelog_ids: Mapping[str, str] = _NOTHING
     fixed: bool = False
 
     def topic_ids_of(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
@@ -170,8 +174,7 @@ class KeptRows:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class StateReport:
+class StateReport(NamedTuple):
     """What the stateful step of a leg did for a task in a batch.
 
     Attributes:
@@ -197,8 +200,7 @@ class StateReport:
     disk_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LegReport:
+class LegReport(NamedTuple):
     """What one leg of one task did in a batch.
 
     Attributes:
@@ -221,14 +223,14 @@ class LegReport:
     batch: int
     rows_in: int = 0
     rows_out: int = 0
-    oldest_out: Mapping[str, int] = field(default_factory=dict)
-    newest_out: Mapping[str, int] = field(default_factory=dict)
+    oldest_out: Mapping[str, int] = _NOTHING
+    newest_out: Mapping[str, int] = _NOTHING
     state: StateReport | None = None
-    next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    next_sequences: Mapping[TopicPartition, int] = _NOTHING
+    seconds: Mapping[str, float] = _NOTHING
     shown: tuple[tuple[str | None, ...], ...] = ()
     kept: KeptRows | None = None
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = _NOTHING
     error: Exception | None = None
 
 

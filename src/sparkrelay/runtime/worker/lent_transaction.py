@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -182,4 +181,4 @@ def await_answers(
         reason = flushed.failed.get(transactional_id)
         blamed = flushed.blamed.get(transactional_id, task.task)
         if reason is not None and blamed == task.task and reports[index].error is None:
-            reports[index] = dataclasses.replace(reports[index], error=reason)
+            reports[index] = reports[index]._replace(error=reason)

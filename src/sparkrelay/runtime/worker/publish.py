@@ -8,7 +8,6 @@ it ends the transaction once all legs of the batch are back.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from dataclasses import dataclass, field
@@ -118,8 +117,7 @@ def _of_both(before: LegReport, report: LegReport) -> LegReport:
     """Return what a task's pieces so far and the next one come to."""
     oldest = (before.oldest_out, report.oldest_out)
     newest = (before.newest_out, report.newest_out)
-    return dataclasses.replace(
-        report,
+    return report._replace(
         rows_in=before.rows_in + report.rows_in,
         rows_out=before.rows_out + report.rows_out,
         oldest_out={topic: min(one[topic] for one in oldest if topic in one) for topic in {**oldest[0], **oldest[1]}},
@@ -136,9 +134,9 @@ def _with_state(spec: PublishSpec, task: TaskCommand, report: LegReport) -> LegR
     try:
         state = state_before(spec, task)
     except SparkRelayError as error:
-        return dataclasses.replace(report, error=error)
+        return report._replace(error=error)
     sequences = {**report.next_sequences, **next_in_changelog(task, spec.changelog, state)}
-    return dataclasses.replace(report, state=state, next_sequences=sequences)
+    return report._replace(state=state, next_sequences=sequences)
 
 
 def state_and_publish_leg(
@@ -280,9 +278,9 @@ def _publish(
         connections.forget_producer(spec.client)
     if transaction is not None:
         written |= transaction.next_sequences
-        reports[0] = dataclasses.replace(reports[0], next_sequences=dict(written))
+        reports[0] = reports[0]._replace(next_sequences=dict(written))
     seconds = time.perf_counter() - started
-    return [dataclasses.replace(report, seconds={**report.seconds, "publish": seconds}) for report in reports]
+    return [report._replace(seconds={**report.seconds, "publish": seconds}) for report in reports]
 
 
 def _send_changelogs(

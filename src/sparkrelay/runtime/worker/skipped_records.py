@@ -11,7 +11,6 @@ and counted once. KIP-1034, "Default Deserialization/Processing/Production excep
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -190,7 +189,7 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
         try:
             made[index] = _sent(spec, task, report, path, written)
         except SparkRelayError as error:
-            made[index] = dataclasses.replace(report, error=error)
+            made[index] = report._replace(error=error)
     # Without a connection each task has said so.
     if spec.topic is not None and any(made[index].error is None for index in sent):
         await_answers(connections.producer(spec.client), made, sent, spec.flush_seconds)
@@ -203,7 +202,7 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
                 "max.message.bytes must be some kilobytes larger than the largest record, and it must take records "
                 f"without a key and of their timestamps: {reason}"
             )
-            made[index] = dataclasses.replace(made[index], error=refusal)
+            made[index] = made[index]._replace(error=refusal)
     if any(made[index].error is not None for index in sent):
         connections.forget_producer(spec.client)
     return made
@@ -224,7 +223,7 @@ def _sent(
     topics, counts = np.unique(records.column("topic").to_numpy(zero_copy_only=False), return_counts=True)
     skipped = dict(zip(topics.tolist(), counts.tolist(), strict=True))
     if spec.topic is None:
-        return dataclasses.replace(report, skipped=skipped)
+        return report._replace(skipped=skipped)
     producer = connections.producer(spec.client)
     transaction = LentTransaction(producer, task, spec.compression, written)
     count = current_command(BatchCommand).partitions[spec.topic]
@@ -235,9 +234,7 @@ def _sent(
     targets = np.where(targets < 0, task.task.partition % count, targets).astype(np.int32)
     transaction.send_by_partition(spec.topic, targets, task.task, keys, values, times, headers)
     written |= transaction.next_sequences
-    return dataclasses.replace(
-        report, skipped=skipped, next_sequences={**report.next_sequences, **transaction.next_sequences}
-    )
+    return report._replace(skipped=skipped, next_sequences={**report.next_sequences, **transaction.next_sequences})
 
 
 def _headers(records: pa.Table) -> pa.Array:

@@ -86,8 +86,7 @@ class Tasks:
             self._number, self._at = self._number + 1, self._at + offsets
         span = self._at - offsets, self._at
         commands = [
-            replace(
-                task_command(partition, self._number, span, self.directory(partition), tries),
+            task_command(partition, self._number, span, self.directory(partition), tries)._replace(
                 silence_ms=silence_ms,
                 awaited=awaited or {},
             )
@@ -362,11 +361,11 @@ def test_windows_that_are_kept_are_final_once_and_take_no_further_row(tasks):
 def test_a_report_says_what_has_expired_and_how_long_the_next_window_has():
     entry = JournalEntry(1, "leg", 1, 1, "counts", "", {}, 5, 1, 95, 2, 110, 110, 75)
     assert state.state_report(entry) == StateReport("counts", 5, 2, 75, 110, 15, watermark=95)
-    assert state.state_report(replace(entry, next_end=NO_TIME)).left_ms is None
+    assert state.state_report(entry._replace(next_end=NO_TIME)).left_ms is None
     # A topic holds the watermark back: without it, it would be further, or so far that the window were over.
-    assert state.state_report(replace(entry, sources={"a": 95, "b": 104})).left_ms == 6
-    assert state.state_report(replace(entry, watermark=NO_TIME, sources={"a": 200})).left_ms == 0
-    without = state.state_report(replace(entry, watermark=NO_TIME, expired=NO_TIME))
+    assert state.state_report(entry._replace(sources={"a": 95, "b": 104})).left_ms == 6
+    assert state.state_report(entry._replace(watermark=NO_TIME, sources={"a": 200})).left_ms == 0
+    without = state.state_report(entry._replace(watermark=NO_TIME, expired=NO_TIME))
     assert (without.expired, without.left_ms) == (None, None)
 
 
