@@ -121,8 +121,8 @@ class Variant:
             config["num.stream.threads"] = _CORES
         if self.batch_records:
             config["max.batch.records"] = self.batch_records // PARTITIONS
-            # The records of a micro-batch decide alone.
-            config["max.batch.bytes"] = 1 << 30
+            # Twice the default, so that it is the number of records that bounds a micro-batch.
+            config["max.batch.bytes"] = 256 << 20
         return orders | {"config": config | dict(self.settings)}
 
 

@@ -549,7 +549,8 @@ class ProcessThreads:
             config.store_max_bytes,
             plans.source_changelogs(),
             instance=self._context.id,
-            max_bytes=config.max_batch_bytes // self.target.spark_partitions,
+            # A store that is restored writes each page less often the more it gets at once.
+            max_bytes=2 * config.max_batch_bytes // self.target.spark_partitions,
         )
         return Jobs(self.target, restore=restore, name=name)
 
