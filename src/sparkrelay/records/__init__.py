@@ -1,12 +1,13 @@
 """Record batches to Arrow and back, and the formats of keys and values.
 
-Modules are imported by name (``from sparkrelay.records.decode import decode``): those with compiled loops load numba,
-which importing ``sparkrelay`` must not.
+Modules are imported by name (``from sparkrelay.records.decode import decode``): importing ``sparkrelay`` loads none.
 """
 
 from __future__ import annotations
 
 import importlib
+
+from sparkrelay.records._native import kernels
 
 __all__ = ["compile_kernels"]
 
@@ -21,3 +22,5 @@ def compile_kernels() -> None:
     """
     for name in _COMPILED:
         importlib.import_module(f"{__name__}.{name}")  # noqa: TID251 - a name of the table above
+    for kernel in kernels():
+        kernel.made  # noqa: B018 - makes it

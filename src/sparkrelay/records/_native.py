@@ -6,28 +6,29 @@ that every read must be checked by us: kernels compare each position with the en
 
 Refused: Cython or C (a compiler on every user's machine), NumPy tricks (variable-length records cannot be vectorised),
 byte loops without the memcpy intrinsic (five times slower for 100-byte values).
-"""
 
-# ruff: noqa: ARG001 - numba calls intrinsics with a fixed list of arguments
+numba takes a hundred megabytes and half a second to load. So a loop is compiled, or read from numba's cache, when it is
+first called: the driver, which hardly reads records, never loads numba. ``compile_kernels`` does it for a worker.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
+import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
-
-import numba
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "Deferred",
     "copy",
     "inline",
+    "intrinsic",
     "kernel",
+    "kernels",
     "load8",
     "load64",
     "load_double",
@@ -46,7 +47,6 @@ __all__ = [
     "write_varint",
 ]
 
-
 F = TypeVar("F", bound="Callable[..., Any]")
 
 log = logging.getLogger(__name__)
@@ -55,166 +55,118 @@ _COMPILING: Final = (
     "compiling the loops that read and write records, as they are not in numba's cache yet: about 15 s, minutes on a "
     "slow machine, once. Where it happens at every start, set NUMBA_CACHE_DIR to a folder that lasts"
 )
+_INTRINSICS: Final = "sparkrelay.records._intrinsics"
 _compiling_logged = False
+_lock = threading.RLock()
+_kernels: list[Deferred] = []
+
+
+class Deferred:
+    """A function that numba makes when it is first called, or first compiled into another one."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    @functools.cached_property
+    def made(self) -> Any:
+        """The function that numba has made."""
+        with _lock:
+            _register()
+            # Another thread may have made it meanwhile.
+            return self.__dict__.get("made") or self._make()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the compiled function."""
+        return self.made(*arguments)
+
+
+@functools.cache
+def _register() -> None:
+    """Have numba take a deferred function for what it makes of it, where a loop calls one."""
+    from numba.core.registry import cpu_target  # noqa: PLC0415 - heavy
+    from numba.extending import typeof_impl  # noqa: PLC0415 - heavy
+
+    context = cpu_target.typing_context
+
+    def typeof(value: Deferred, _: Any) -> Any:
+        made = value.made
+        # It may be an intrinsic that numba has not heard of yet.
+        context.refresh()
+        return context.resolve_value_type(made)
+
+    typeof_impl.register(Deferred)(typeof)
 
 
 def kernel(*signatures: str) -> Callable[[F], F]:
-    """Compile a function for exactly these signatures, without the GIL, and keep the machine code on disk.
+    """Have a function compiled for exactly these signatures, without the GIL; the machine code is kept on disk.
 
     ``NUMBA_CACHE_DIR`` is honoured. Where no directory can be written (a read-only image without a home directory)
     the code is compiled again in each process, which costs a second instead of failing.
     """
 
-    def compile_function(function: F) -> F:
-        try:
-            compiled = numba.njit(list(signatures), cache=True, nogil=True)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            compiled = numba.njit(list(signatures), nogil=True)(function)
-            _log_compiling()
-        if compiled.stats.cache_misses:
-            _log_compiling()
-        return cast("F", compiled)
+    def defer(function: F) -> F:
+        deferred = Deferred(functools.partial(_compiled, function, signatures))
+        _kernels.append(deferred)
+        return cast("F", deferred)
 
-    return compile_function
+    return defer
+
+
+def kernels() -> tuple[Deferred, ...]:
+    """Return the kernels of all modules that are loaded."""
+    return tuple(_kernels)
+
+
+def _compiled(function: Callable[..., Any], signatures: tuple[str, ...]) -> Any:
+    import numba  # noqa: PLC0415 - heavy
+
+    try:
+        compiled = numba.njit(list(signatures), cache=True, nogil=True)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        compiled = numba.njit(list(signatures), nogil=True)(function)
+        _log_compiling()
+    if compiled.stats.cache_misses:
+        _log_compiling()
+    return compiled
 
 
 def _log_compiling() -> None:
-    """Say once a process why it takes so long; there are dozens of loops still to come after the first."""
-    global _compiling_logged  # noqa: PLW0603 - loops are compiled while modules are imported
+    """Log once a process why it takes so long; there are dozens of loops to come after the first."""
+    global _compiling_logged  # noqa: PLW0603 - loops are compiled one by one
     if not _compiling_logged:
         _compiling_logged = True
         log.warning(_COMPILING)
 
 
 def inline(function: F) -> F:
-    """Compile a small helper into each kernel that calls it."""
-    return cast("F", numba.njit(nogil=True)(function))
+    """Have a small helper compiled into each kernel that calls it."""
+    return cast("F", Deferred(lambda: _inlined(function)))
 
 
-strtod = types.ExternalFunction("strtod", types.float64(types.int64, types.int64))
-"""C's strtod(text, 0), for numbers with a byte behind them that is no part of one. It obeys the process's locale."""
+def _inlined(function: Callable[..., Any]) -> Any:
+    import numba  # noqa: PLC0415 - heavy
+
+    return numba.njit(nogil=True)(function)
 
 
-@intrinsic
-def load8(typing_context: Any, address: Any) -> Any:
-    """Read the byte at an address, as int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        return builder.zext(builder.load(pointer), ir.IntType(64))
-
-    return types.int64(types.int64), generate
+def intrinsic(name: str) -> Any:
+    """Return one of ``_intrinsics``, for kernels to call."""
+    return Deferred(lambda: getattr(importlib.import_module(_INTRINSICS), name))  # noqa: TID251 - a name of ours
 
 
-@intrinsic
-def load64(typing_context: Any, address: Any) -> Any:
-    """Read eight bytes at an address as a native, possibly unaligned, int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic
-def load_double(typing_context: Any, address: Any) -> Any:
-    """Read a native float64 at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.float64(types.int64), generate
-
-
-@intrinsic
-def load_float(typing_context: Any, address: Any) -> Any:
-    """Read a native float32 at an address, as float64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
-        return builder.fpext(builder.load(pointer, align=1), ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-@intrinsic
-def store_float(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a float64 to an address as a native float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
-        builder.store(builder.fptrunc(arguments[1], ir.FloatType()), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float64), generate
-
-
-@intrinsic
-def lowest_bit(typing_context: Any, value: Any) -> Any:
-    """Return the index of the lowest bit that is set in a value that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic
-def store8(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write the low byte of an integer to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        builder.store(builder.trunc(arguments[1], ir.IntType(8)), pointer)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def store64(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a native, possibly unaligned, int64 to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        builder.store(arguments[1], pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def store_double(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a native float64 to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
-        builder.store(arguments[1], pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float64), generate
-
-
-@intrinsic
-def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copy ``size`` bytes between two addresses whose ranges do not overlap (memcpy)."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte_pointer = ir.IntType(8).as_pointer()
-        cgutils.raw_memcpy(
-            builder,
-            builder.inttoptr(arguments[0], byte_pointer),
-            builder.inttoptr(arguments[1], byte_pointer),
-            arguments[2],
-            1,
-        )
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+load8 = intrinsic("load8")
+load64 = intrinsic("load64")
+load_double = intrinsic("load_double")
+load_float = intrinsic("load_float")
+store8 = intrinsic("store8")
+store64 = intrinsic("store64")
+store_double = intrinsic("store_double")
+store_float = intrinsic("store_float")
+lowest_bit = intrinsic("lowest_bit")
+copy = intrinsic("copy")
+strtod = intrinsic("strtod")
 
 
 @inline

@@ -6,20 +6,14 @@ row, by the library: a call for each of many takes 110 ns. The loop takes 5 ns f
 instruction for it, where that is an x86-64, and 20 by tables.
 """
 
-# ruff: noqa: ARG001 - numba calls intrinsics with a fixed list of arguments
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import crc32c
 import numpy as np
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils, config
-from numba.extending import intrinsic
 
-from sparkrelay.records._native import inline, kernel, load8, load64
+from sparkrelay.records._native import Deferred, inline, intrinsic, kernel, load8, load64
 from sparkrelay.records.arrow_buffers import BinaryColumn
 
 if TYPE_CHECKING:
@@ -82,36 +76,12 @@ def _make_tables() -> NDArray[np.int64]:
 
 _TABLES: Final = _make_tables()
 
-
-@intrinsic
-def _crc_of_8(typing_context: Any, crc: Any, word: Any) -> Any:
-    """Take eight bytes by the processor's instruction for CRC-32C."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        long = ir.IntType(64)
-        function = ir.FunctionType(long, [long, long])
-        name = "llvm.x86.sse42.crc32.64.64"
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), arguments)
-
-    return types.int64(types.int64, types.int64), generate
+_crc_of_8 = intrinsic("crc_of_8")
+_crc_of_1 = intrinsic("crc_of_1")
+_has_instruction = intrinsic("has_crc_instruction")
 
 
-@intrinsic
-def _crc_of_1(typing_context: Any, crc: Any, byte: Any) -> Any:
-    """Take one byte by the processor's instruction for CRC-32C."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        long, half, short = ir.IntType(64), ir.IntType(32), ir.IntType(8)
-        function = ir.FunctionType(half, [half, short])
-        instruction = cgutils.get_or_insert_function(builder.module, function, "llvm.x86.sse42.crc32.32.8")
-        crc, byte = arguments
-        found = builder.call(instruction, [builder.trunc(crc, half), builder.trunc(byte, short)])
-        return builder.zext(found, long)
-
-    return types.int64(types.int64, types.int64), generate
-
-
-def _by_instruction(address: int, size: int, crc: int, tables: Any) -> int:
+def _by_instruction(address: int, size: int, crc: int, tables: Any) -> int:  # noqa: ARG001 - as the other one
     crc ^= _ALL
     end = address + size
     while address + 8 <= end:
@@ -145,19 +115,19 @@ def _by_tables(address: int, size: int, crc: int, tables: Any) -> int:
     return crc ^ _ALL
 
 
-def _has_instruction() -> bool:
-    """Return whether loops are compiled for a processor that has the instruction; LLVM ends the process if not."""
-    if config.CPU_NAME or config.CPU_FEATURES is not None:
-        return False
-    return bool(binding.get_host_cpu_features().get("sse4.2", False))
+def _fastest() -> Any:
+    """Return the fastest loop over one run of bytes that this processor has instructions for."""
+    loop: Any = inline(_by_instruction if _has_instruction() else _by_tables)
+    return loop.made
 
 
-_crc = inline(_by_instruction if _has_instruction() else _by_tables)
+_crc: Any = Deferred(_fastest)
 
 
 @inline
 def _row(key: int, key_size: int, value: int, value_size: int, seed: int, tables: Any) -> int:  # noqa: PLR0917
-    return _crc(value, value_size, _crc(key, key_size, seed, tables) ^ key_size, tables)
+    crc: int = _crc(value, value_size, _crc(key, key_size, seed, tables) ^ key_size, tables)
+    return crc
 
 
 @kernel("void(int64, int64[::1], int64, int64[::1], uint8[::1], int64, int64[:, ::1], uint32[::1])")

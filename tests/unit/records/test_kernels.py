@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
+import numba
 import pytest
 
 from sparkrelay.records import _native, compile_kernels
@@ -28,15 +30,48 @@ def test_all_compiled_loops_are_loaded():
     compile_kernels()
 
 
+def test_numba_is_loaded_by_the_first_call_alone():
+    code = """if True:
+        import sys
+        import pyarrow as pa
+        from sparkrelay.records import decode, encode, formatted, row_checksums
+        loaded, bytes_ = "numba" in sys.modules, pa.array([b"a"])
+        print(loaded, row_checksums.checksums(1, bytes_, bytes_)[0] > 0, "numba" in sys.modules)
+    """
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False", "True", "True"]
+
+
+def test_threads_that_need_a_loop_at_once_make_it_once():
+    made, gate = [], threading.Barrier(4)
+
+    def make():
+        made.append(1)
+        return lambda value: value + 1
+
+    deferred = _native.Deferred(make)
+
+    def call():
+        gate.wait()
+        assert deferred(1) == 2
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
 def test_where_nothing_can_be_kept_kernels_are_compiled_all_the_same(monkeypatch):
-    real = _native.numba.njit
+    real = numba.njit
 
     def njit(*args, cache=False, **settings):
         if cache:
             raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
         return real(*args, **settings)
 
-    monkeypatch.setattr(_native.numba, "njit", njit)
+    monkeypatch.setattr(numba, "njit", njit)
     assert _native.kernel("int64(int64)")(lambda value: value + 1)(41) == 42
 
 
@@ -44,16 +79,16 @@ def test_other_failures_of_the_compiler_are_not_hidden(monkeypatch):
     def njit(*_, **__):
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(_native.numba, "njit", njit)
+    monkeypatch.setattr(numba, "njit", njit)
     with pytest.raises(RuntimeError, match="something else"):
-        _native.kernel("int64(int64)")(lambda value: value)
+        _native.kernel("int64(int64)")(lambda value: value)(1)
 
 
 def test_it_is_said_once_that_loops_are_compiled(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(_native, "_compiling_logged", False)
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
     for _ in range(2):
-        _native.kernel("int64(int64)")(lambda value: value + 2)
+        assert _native.kernel("int64(int64)")(lambda value: value + 2)(1) == 3
     assert [record.message.partition(",")[0] for record in caplog.records] == [
         "compiling the loops that read and write records"
     ]

@@ -1,7 +1,7 @@
 """What an instance is made of, behind one import that costs a second of a core.
 
-Arrow, pandas (which PySpark wants for steps in Arrow), the compiled loops and the Kafka client are all loaded by it. A
-script names ``KafkaStreams`` before it has a session, so that module leaves this one out until an instance is made, and
+Arrow, pandas (which PySpark wants for steps in Arrow) and the Kafka client are all loaded by it. A script names
+``KafkaStreams`` before it has a session, so that module leaves this one out until an instance is made, and
 ``spark_session()`` loads it while it waits for Spark's JVM.
 """
 
