@@ -90,7 +90,7 @@ def _register() -> None:
 
     def typeof(value: Deferred, _: Any) -> Any:
         made = value.made
-        # It may be an intrinsic that numba has not heard of yet.
+        # A new intrinsic is not in the context until it is refreshed.
         context.refresh()
         return context.resolve_value_type(made)
 

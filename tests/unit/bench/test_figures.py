@@ -90,6 +90,7 @@ def test_tables_show_each_part_that_ran(ratio):
         "runs": 1,
         "busy_cores": 0.5,
         "partitions": 4,
+        "instances": 1,
     }
     late |= {"p50_ms": 40.0, "p99_ms": 80.0, "max_ms": 91.0, "batch_p50_ms": 30.0}
     unbatched = {**late, "variant": "Kafka Streams", "p99_ms": 77.0}
