@@ -6,7 +6,7 @@ import pytest
 from tests.waiting import LONG, remove_folder
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.runtime.batch.progress import ThreadProgress
+from sparkrelay.runtime.topics.topics import Topics
 
 from .conftest import wait_for_every_job
 
@@ -90,8 +90,8 @@ def test_a_restart_goes_on_exactly(lost, instance, topics, orders, wait_for_tabl
 
 
 def test_an_idle_instance_runs_no_jobs(instance, topics, orders, wait_for_table, wait_until, spark, monkeypatch):
-    looks, note = [], ThreadProgress.lags
-    monkeypatch.setattr(ThreadProgress, "lags", lambda *args: looks.append(1) or note(*args))
+    looks, wait = [], Topics.await_records
+    monkeypatch.setattr(Topics, "await_records", lambda *args, **more: looks.append(1) or wait(*args, **more))
     orders.write(20)
     streams = instance(counting(*topics))
     streams.start()
