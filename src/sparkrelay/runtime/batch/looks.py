@@ -88,7 +88,12 @@ class Looks:
 
     def changelogs_due(self, tasks: Iterable[Task], now: float) -> list[TopicPartition]:
         """Return the changelogs of these tasks whose end offsets are to be listed now."""
-        due = [task for task in tasks if now - self._changelogs_listed.get(task.id, -math.inf) >= _CHANGELOGS_SECONDS]
+        due = [
+            task
+            for task in tasks
+            # A changelog is cut at the end that was listed before the batch.
+            if task.cut or now - self._changelogs_listed.get(task.id, -math.inf) >= _CHANGELOGS_SECONDS
+        ]
         self._changelogs_listed.update({task.id: now for task in due})
         return [partition for task in due for partition in task.changelogs.values()]
 

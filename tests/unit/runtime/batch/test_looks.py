@@ -13,7 +13,7 @@ A, B, C = (TopicPartition("orders", number) for number in range(3))
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
 
 
-def made(number, *, at=0, due_ms=None, silent=False, inputs=None):
+def made(number, *, at=0, due_ms=None, silent=False, inputs=None, cut=frozenset()):
     """Return what a look asks of a task."""
     inputs = inputs or (TopicPartition("orders", number),)
     return SimpleNamespace(
@@ -24,6 +24,7 @@ def made(number, *, at=0, due_ms=None, silent=False, inputs=None):
         due_times=SimpleNamespace(next_ms=math.inf if due_ms is None else due_ms),
         goes_by_silence=silent,
         changelogs={"counts": CHANGELOG},
+        cut=cut,
     )
 
 
@@ -123,3 +124,8 @@ def test_changelogs_are_listed_once_a_second():
     assert [looks.changelogs_due([one], now) for now in (1.0, 1.9, 2.0)] == [[CHANGELOG], [], [CHANGELOG]]
     looks.reset([one])
     assert looks.changelogs_due([one], 2.1) == [CHANGELOG], "a new owner does not know"
+
+
+def test_changelogs_that_are_cut_are_always_listed():
+    one = made(0, cut=frozenset({"counts"}))
+    assert [at_rest(one).changelogs_due([one], now) for now in (1.0, 1.1)] == [[CHANGELOG], [CHANGELOG]]
