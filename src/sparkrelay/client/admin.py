@@ -287,7 +287,7 @@ class Admin:
     def await_records(
         self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
     ) -> News:
-        """Wait until a partition has something (read_committed) behind a position, or trouble; return what it is.
+        """Wait until a partition has records (read_committed) after its position, or there is trouble.
 
         Args:
             positions: partition -> the next offset that is wanted.

@@ -39,7 +39,7 @@ __all__ = ["TaskStore", "Turn"]
 #: that it leaves free serve a later transaction, so with few at a time the file stays small.
 _KEYS_AT_ONCE: Final = 16_384
 _BYTES_AT_ONCE: Final = 64 << 20
-#: One of so many changes compares some rows with what was written: of 8, but of 64 small ones, which come often.
+#: Every eighth change compares some rows with their checksums; of small changes, which are frequent, every 64th.
 _SCRUB_EVERY: Final = 8
 _SCRUB_SMALL_EVERY: Final = 64
 _SCRUBBED: Final = 512

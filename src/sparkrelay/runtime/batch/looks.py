@@ -81,7 +81,8 @@ class Looks:
 
     def with_news(self, now: float) -> tuple[list[Task], Mapping[TopicPartition, int]] | None:
         """Return the tasks with new input and its end offsets; None if all tasks must be checked."""
-        if not self._ends or now >= self._all_due or self._clocked or self._always_all:
+        # Input that was left before is not in the brokers' news.
+        if not (self._ends and self._all_taken) or now >= self._all_due or self._clocked or self._always_all:
             return None
         tasks = {task.id: task for task in map(self._tasks.get, self._ends) if task is not None}
         return list(tasks.values()), self._ends

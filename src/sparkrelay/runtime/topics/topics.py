@@ -164,7 +164,7 @@ class Topics:
     def await_records(
         self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
     ) -> News:
-        """Wait until a partition has something (read_committed) behind its position; return what is there.
+        """Wait until a partition has records (read_committed) after its position, or there is trouble.
 
         Args:
             positions: partition -> the next offset that is wanted.

@@ -68,6 +68,15 @@ def test_what_is_left_has_all_looked_at(ranges):
     assert looks.with_news(1.0) is None
 
 
+def test_news_do_not_hide_what_was_left_before():
+    """No batch has begun since: its tasks were paused, say."""
+    one, other = made(0), made(1)
+    looks = at_rest(one, other)
+    looks.on_planned([one, other], {A: 9, B: 0}, {})
+    looks.on_news(News({B: 3}))
+    assert looks.with_news(1.0) is None
+
+
 @pytest.mark.parametrize("news", [News(trouble=True), News({A: 9}, trouble=True)])
 def test_trouble_has_all_looked_at(news):
     looks = at_rest(made(0), made(1))
