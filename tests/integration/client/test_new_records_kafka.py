@@ -28,6 +28,13 @@ def at(admin, make_topic):
     return partition
 
 
+def held_back(admin, positions, seconds):
+    """Have brokers hold a request back for some seconds, and return before they answer."""
+    admin.wakeup()
+    ends = iter([False, True])
+    assert not admin.await_records(positions, timeout=seconds, over=lambda: next(ends))
+
+
 @pytest.fixture
 def meanwhile():
     """`meanwhile(do)` runs ``do`` on another thread, in a moment."""
@@ -87,17 +94,23 @@ def test_a_request_names_what_has_changed_alone(client, make_topic, produce, mon
     assert asked == [{0: 0, 1: 0, 2: 0}, {0: 1}, {2: 1}]
 
 
-def test_a_wait_in_vain_keeps_the_session(client, at, produce):
+def test_a_wait_in_vain_keeps_the_session(client, at, produce, monkeypatch):
+    epochs, send = [], client.send
+    monkeypatch.setattr(
+        client, "send", lambda request, **more: epochs.append(request.session_epoch) or send(request, **more)
+    )
     admin = Admin(client, timeout=30)
-    for _ in range(6):
-        assert not admin.await_records({at: 0}, timeout=0.02, over=never)
+    for _ in range(3):
+        held_back(admin, {at: 0}, 0.02)
+        assert not admin.await_records({at: 0}, timeout=LONG, over=never), "the answer to that is empty"
     produce(at.topic, [{"value": "a"}])
     assert admin.await_records({at: 0}, timeout=LONG, over=never) == News({at: 1})
+    assert epochs == [0, 1, 2, 3]
 
 
 def test_a_session_that_the_broker_has_ended_begins_again(client, at, produce):
     admin = Admin(client, timeout=30)
-    assert not admin.await_records({at: 0}, timeout=0.05, over=never)
+    held_back(admin, {at: 0}, 0.02)
     assert not admin.await_records({at: 0}, timeout=LONG, over=never), "the answer to that is empty"
     (watch,) = admin._new_records._watches.values()
     watch.session.session_id += 1
@@ -152,28 +165,21 @@ def test_a_request_that_is_held_back_is_waited_for_again(client, at, produce, me
     sent, send = [], client.send
     monkeypatch.setattr(client, "send", lambda *args, **more: sent.append(args) or send(*args, **more))
     admin = Admin(client, timeout=30)
-    ends = iter([False, True])
-    meanwhile(client.wakeup)
-    assert not admin.await_records({at: 0}, timeout=LONG, over=lambda: next(ends))
+    held_back(admin, {at: 0}, LONG)
     meanwhile(lambda: produce(at.topic, [{"value": "a"}]))
     assert admin.await_records({at: 0}, timeout=LONG, over=never)
     assert len(sent) == 1
 
 
-def test_a_partition_that_the_request_held_back_does_not_name_is_looked_at_soon(client, make_topic, admin, meanwhile):
+def test_a_partition_that_the_request_held_back_does_not_name_is_looked_at_soon(make_topic, admin):
     topic = make_topic("new-records", partitions=2)
     one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     admin.list_offsets({one: LATEST, other: LATEST})
-    ends = iter([False, True])
-    meanwhile(client.wakeup)
-    assert not admin.await_records({one: 0}, timeout=LONG, over=lambda: next(ends))
+    held_back(admin, {one: 0}, LONG)
     assert admin.await_records({one: 0, other: 0}, timeout=LONG, over=never).trouble
 
 
-def test_an_answer_without_records_ends_the_wait(client, at):
+def test_an_answer_without_records_ends_the_wait(admin, at):
     """The former wait was shorter, and its request is still with the broker."""
-    admin = Admin(client, timeout=30)
-    client.wakeup()
-    ends = iter([False, True])
-    assert not admin.await_records({at: 0}, timeout=0.5, over=lambda: next(ends))
+    held_back(admin, {at: 0}, 0.5)
     assert not admin.await_records({at: 0}, timeout=LONG, over=never)
