@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.doctor.findings import fail, ok, skip, warn
 from sparkrelay.errors import JavaException
 from sparkrelay.java import require_java
+from sparkrelay.records import kernel_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from sparkrelay.doctor.findings import Finding
 
@@ -114,9 +115,9 @@ def check_spark_home(home: Path | None, pyspark: str | None) -> Finding | None:
     return ok("SPARK_HOME", f"{home}, Spark {pyspark}")
 
 
-def check_kernels(folders: Iterable[Path]) -> Finding:
-    """Look whether the record codecs were compiled on this machine; ``folders`` is where numba keeps them."""
-    if any(next(folder.rglob("*.nbi"), None) is not None for folder in folders if folder.is_dir()):
+def check_kernels(*, compiled: bool) -> Finding:
+    """Look whether the record codecs of this release were compiled on this machine."""
+    if compiled:
         return ok("record codecs", "compiled")
     return warn(
         "record codecs",
@@ -197,7 +198,7 @@ def look_at_machine() -> Iterator[Finding]:
     home = os.environ.get("SPARK_HOME")
     if finding := check_spark_home(Path(home) if home else None, _version("pyspark")):
         yield finding
-    yield check_kernels(_kernel_folders(os.environ))
+    yield check_kernels(compiled=kernel_cache.compiled())
     yield check_cores(_cores())
     if (megabytes := _memory()) is not None:
         yield check_memory(megabytes)
@@ -227,14 +228,6 @@ def _within(version: str, bounds: str) -> bool:
 def _numbers(version: str) -> tuple[int, ...]:
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
-
-
-def _kernel_folders(environ: Mapping[str, str]) -> list[Path]:
-    given = environ.get("NUMBA_CACHE_DIR")
-    if given:
-        return [Path(given)]
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    return [Path(__file__).parents[1] / "records", cache / "numba"]
 
 
 def _cores() -> float:

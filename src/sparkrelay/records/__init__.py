@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 
+from sparkrelay.records import kernel_cache
 from sparkrelay.records._native import kernels
 
-__all__ = ["compile_kernels"]
+__all__ = ["compile_kernels", "compile_missing_kernels"]
 
 _COMPILED = ("decode", "encode", "partition", "keys", "formatted", "hll_registers", "row_checksums")
 
@@ -24,3 +25,12 @@ def compile_kernels() -> None:
         importlib.import_module(f"{__name__}.{name}")  # noqa: TID251 - a name of the table above
     for kernel in kernels():
         kernel.made  # noqa: B018 - makes it
+
+
+def compile_missing_kernels() -> None:
+    """Compile the loops if numba's cache has none of this release: a worker that did would seem to hang.
+
+    Else nothing is loaded: a driver calls none of them, as a rule.
+    """
+    if not kernel_cache.compiled():
+        compile_kernels()

@@ -8,7 +8,7 @@ Refused: Cython or C (a compiler on every user's machine), NumPy tricks (variabl
 byte loops without the memcpy intrinsic (five times slower for 100-byte values).
 
 numba takes a hundred megabytes and half a second to load. So a loop is compiled, or read from numba's cache, when it is
-first called. ``compile_kernels`` does it ahead: for workers, and in a driver while its JVM starts.
+first called. ``compile_kernels`` does it ahead for workers. A driver calls none, as a rule.
 """
 
 from __future__ import annotations

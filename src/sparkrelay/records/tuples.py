@@ -171,7 +171,9 @@ class _Written:
         capacity = rows * versioned + sum(map(self._add, arrays))
         writer = BinaryWriter(rows, capacity)
         leaves = np.array(self._leaves, np.int64).reshape(-1, FIELDS)
-        write_tuples(leaves, rows, versioned, writer.address, writer.offsets)
+        if rows:
+            # Without any it was asked whether the types can be written: that needs no loop.
+            write_tuples(leaves, rows, versioned, writer.address, writer.offsets)
         return writer, capacity
 
     def _add(self, array: pa.Array) -> int:

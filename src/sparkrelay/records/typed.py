@@ -76,6 +76,9 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
         column = BinaryColumn.of(values)
     except TypeError as error:
         raise SerializationException(f"JSON is read from bytes: {error}") from error
+    if not len(values):
+        # A driver asks whether a schema can be read: without values, so that it needs no loop.
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema), []
     if not is_flat(schema):
         if wide := too_wide_rows(values, column, schema):
             values = _without(values, [one.index for one in wide])

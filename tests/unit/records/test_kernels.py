@@ -42,6 +42,29 @@ def test_numba_is_loaded_by_the_first_call_alone():
     assert said.split() == ["False", "True", "True"]
 
 
+def test_what_a_driver_asks_of_types_needs_no_loop():
+    """Without rows it only matters whether the types are possible."""
+    code = """if True:
+        import sys
+        import pyarrow as pa
+        from sparkrelay.records.json.writer import columns_to_json
+        from sparkrelay.records.keys import key_bytes
+        from sparkrelay.records.typed import json_to_columns
+        flat = [pa.string(), pa.int64(), pa.float64(), pa.float32(), pa.bool_(), pa.timestamp("us", "UTC"), pa.date32()]
+        nested = [pa.list_(pa.string()), pa.map_(pa.string(), pa.float64()), pa.struct([("a", pa.string())])]
+        for kind in flat + nested:
+            schema = pa.schema([("a", kind)])
+            rows, bad = json_to_columns(pa.array([], pa.binary()), schema)
+            assert rows.schema == schema and not rows.num_rows and not bad
+            assert not len(columns_to_json(rows))
+            if kind not in nested[:2]:
+                assert not len(key_bytes([pa.array([], kind), pa.array([], pa.bool_())]))
+        print("numba" in sys.modules)
+    """
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False"]
+
+
 def test_threads_that_need_a_loop_at_once_make_it_once():
     made, gate = [], threading.Barrier(4)
 

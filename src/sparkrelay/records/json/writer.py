@@ -60,7 +60,9 @@ class _Plan:
     def write(self, *, braces: bool) -> pa.Array:
         writer = BinaryWriter(self._rows, self._capacity)
         leaves = np.array(self._leaves, np.int64).reshape(-1, loop.FIELDS)
-        loop.write_texts(leaves, self._rows, braces, writer.address, writer.offsets)
+        # A driver asks whether columns can be written: without rows, so that it needs no loop.
+        if self._rows:
+            loop.write_texts(leaves, self._rows, braces, writer.address, writer.offsets)
         return writer.finish(self._rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
 
     def add(self, column: pa.Array, name: str | None, path: str) -> None:
@@ -110,10 +112,15 @@ def _text_capacity(what: int, column: BinaryColumn, rows: int) -> int:
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     size = last - first + rows * 22
     if what == loop.STRING:
-        size += int(loop.count_escapes(column.address, first, last))
+        size += _escapes(column, first, last)
     elif what == loop.BASE64:
         size += (last - first) // 3 + rows * 4
     return size
+
+
+def _escapes(column: BinaryColumn, first: int, last: int) -> int:
+    """Return how many bytes escaping adds to the texts."""
+    return int(loop.count_escapes(column.address, first, last)) if last > first else 0
 
 
 def _texts_or_numbers(array: pa.Array, path: str) -> tuple[int, BinaryColumn | np.ndarray[Any, Any]]:
@@ -151,13 +158,15 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
                 ) from error
         names = BinaryColumn.of(keys)
         start, stop = int(names.offsets[0]), int(names.offsets[-1])
-        names_size = stop - start + int(loop.count_escapes(names.address, start, stop)) + 3 * len(items)
+        names_size = stop - start + _escapes(names, start, stop) + 3 * len(items)
     capacity = int(texts.offsets[-1]) + len(items) + 2 * rows + names_size
     writer = BinaryWriter(rows, capacity)
-    loop.join_lists(
-        raw - first, texts.address, texts.offsets, names.address, names.offsets if is_map else np.empty(0, np.int64),
-        _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
-    )  # fmt: skip
+    if rows:
+        loop.join_lists(
+            raw - first, texts.address, texts.offsets,
+            names.address, names.offsets if is_map else np.empty(0, np.int64),
+            _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
+        )  # fmt: skip
     return writer.finish(rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
 
 
@@ -194,7 +203,8 @@ def _long_floats(array: pa.Array, address: int) -> BinaryColumn:
         address: of its numbers, which stand there for null too.
     """
     short = np.empty(len(array), np.uint8)
-    loop.find_short(address, short)
+    if len(short):
+        loop.find_short(address, short)
     if 0 not in short.tobytes():
         return BinaryColumn.nulls(len(array))
     long = array

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import load_assignor, require_known_settings
+from sparkrelay.records import compile_missing_kernels
 from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.instance.page_details import page_address, page_details
@@ -60,6 +61,7 @@ def make_processes(
     Raises:
         TopologyException: a column does not exist or a step is not possible.
     """
+    compile_missing_kernels()
     # Building every leg once makes Catalyst check every column before anything starts.
     cores = max(1, spark.sparkContext.defaultParallelism)
     target = ExecutorTarget(spark, spark_partitions=cores, slots=local_slots(spark))

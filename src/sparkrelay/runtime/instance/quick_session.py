@@ -31,9 +31,8 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:  # noqa: D103 - i
 def _load_parts() -> None:
     try:
         import sparkrelay.runtime.instance.parts  # noqa: F401, PLC0415 - heavy
-        from sparkrelay.records import compile_kernels  # noqa: PLC0415 - heavy
+        from sparkrelay.records import compile_missing_kernels  # noqa: PLC0415 - heavy
 
-        # Compiling a pipeline calls some.
-        compile_kernels()
+        compile_missing_kernels()
     except Exception as error:  # noqa: BLE001 - who makes an instance meets it again
         log.debug("an instance's parts could not be loaded: %s", error)

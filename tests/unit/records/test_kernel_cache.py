@@ -1,0 +1,60 @@
+"""Whether loops were compiled is seen by numba's files, without numba."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sparkrelay import records
+from sparkrelay.records import kernel_cache
+
+
+@pytest.fixture
+def sources(tmp_path):
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    (folder / "loop.py").touch()
+    (folder / "other.py").touch()
+    return folder
+
+
+def kept(folder, name, *, after):
+    """Make a file of numba's, so many seconds after `after` was written."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).touch()
+    path, seconds = after
+    os.utime(folder / name, (0, path.stat().st_mtime + seconds))
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "found"),
+    [
+        ("loop.read-12.py311.nbi", 0, True),
+        ("loop.read-12.py311.nbi", -1, False),
+        ("someone_elses.read-12.py311.nbi", 1, False),
+        ("loop.read-12.py311.1.nbc", 1, False),
+    ],
+    ids=["of these sources", "of older sources", "of another package", "without an index"],
+)
+def test_loops_count_that_are_not_older_than_their_sources(tmp_path, sources, name, seconds, found):
+    assert not kernel_cache.compiled([tmp_path / "cache"], sources)
+    kept(tmp_path / "cache", name, after=(sources / "other.py", seconds))
+    assert kernel_cache.compiled([tmp_path / "nowhere", tmp_path / "cache"], sources) is found
+
+
+def test_folders_are_numbas():
+    assert kernel_cache.cache_folders({"NUMBA_CACHE_DIR": "/there"}) == [Path("/there")]
+    beside, home = kernel_cache.cache_folders({"XDG_CACHE_HOME": "/cache"})
+    assert beside.name == "records"
+    assert home == Path("/cache/numba")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_only_what_is_missing_is_compiled(monkeypatch, compiled):
+    calls = []
+    monkeypatch.setattr(kernel_cache, "compiled", lambda: compiled)
+    monkeypatch.setattr(records, "compile_kernels", lambda: calls.append(1))
+    records.compile_missing_kernels()
+    assert len(calls) == (not compiled)
