@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["cache_folders", "compiled"]
 
 _SOURCES: Final = Path(__file__).parent
+#: In the names of numba's files.
+_PYTHON: Final = f"py{sys.version_info.major}{sys.version_info.minor}"
 
 
 def cache_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
@@ -23,17 +26,17 @@ def cache_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def compiled(folders: Iterable[Path] | None = None, sources: Path = _SOURCES) -> bool:
-    """Return whether loops were compiled since the newest of their sources was written.
+    """Return whether there are loops, and none is older than its source.
 
     Args:
         folders: where to look; by default :func:`cache_folders`.
         sources: the folder of the modules with loops.
     """
     written = {path.stem: path.stat().st_mtime for path in sources.rglob("*.py")}
-    kept = (
-        path.stat().st_mtime
-        for folder in (cache_folders() if folders is None else folders)
-        for path in folder.rglob("*.nbi")
-        if path.name.partition(".")[0] in written
-    )
-    return max(kept, default=0.0) >= max(written.values())
+    kept: dict[str, float] = {}
+    for folder in cache_folders() if folders is None else folders:
+        for path in folder.rglob(f"*.{_PYTHON}.nbi"):
+            stem = path.name.partition(".")[0]
+            kept[stem] = max(kept.get(stem, 0.0), path.stat().st_mtime)
+    ours = kept.keys() & written.keys()
+    return bool(ours) and all(kept[stem] >= written[stem] for stem in ours)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from sparkrelay import records
 from sparkrelay.records import kernel_cache
+
+PYTHON = f"py{sys.version_info.major}{sys.version_info.minor}"
 
 
 @pytest.fixture
@@ -31,16 +34,17 @@ def kept(folder, name, *, after):
 @pytest.mark.parametrize(
     ("name", "seconds", "found"),
     [
-        ("loop.read-12.py311.nbi", 0, True),
-        ("loop.read-12.py311.nbi", -1, False),
-        ("someone_elses.read-12.py311.nbi", 1, False),
-        ("loop.read-12.py311.1.nbc", 1, False),
+        (f"loop.read-12.{PYTHON}.nbi", 0, True),
+        (f"loop.read-12.{PYTHON}.nbi", -1, False),
+        (f"someone_elses.read-12.{PYTHON}.nbi", 1, False),
+        ("loop.read-12.py27.nbi", 1, False),
+        (f"loop.read-12.{PYTHON}.1.nbc", 1, False),
     ],
-    ids=["of these sources", "of older sources", "of another package", "without an index"],
+    ids=["of these sources", "of older sources", "of another package", "of another Python", "without an index"],
 )
 def test_loops_count_that_are_not_older_than_their_sources(tmp_path, sources, name, seconds, found):
     assert not kernel_cache.compiled([tmp_path / "cache"], sources)
-    kept(tmp_path / "cache", name, after=(sources / "other.py", seconds))
+    kept(tmp_path / "cache", name, after=(sources / "loop.py", seconds))
     assert kernel_cache.compiled([tmp_path / "nowhere", tmp_path / "cache"], sources) is found
 
 
@@ -58,3 +62,13 @@ def test_only_what_is_missing_is_compiled(monkeypatch, compiled):
     monkeypatch.setattr(records, "compile_kernels", lambda: calls.append(1))
     records.compile_missing_kernels()
     assert len(calls) == (not compiled)
+
+
+def test_one_source_that_is_newer_than_its_loops_is_enough(tmp_path, sources):
+    for name in ("loop", "other"):
+        kept(tmp_path / "cache", f"{name}.read-12.{PYTHON}.nbi", after=(sources / f"{name}.py", 0))
+    assert kernel_cache.compiled([tmp_path / "cache"], sources)
+    os.utime(sources / "other.py", (0, (sources / "other.py").stat().st_mtime + 1))
+    assert not kernel_cache.compiled([tmp_path / "cache"], sources)
+    kept(tmp_path / "cache", f"other.read-30.{PYTHON}.nbi", after=(sources / "other.py", 0))
+    assert kernel_cache.compiled([tmp_path / "cache"], sources), "numba keeps the old one"

@@ -18,6 +18,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from sparkrelay.runtime.worker.import_path import prefer_folders
+
+if __name__ == "__main__":
+    # Before anything of PySpark is imported.
+    prefer_folders()
+
 from pyspark import daemon, worker
 
 import sparkrelay.runtime.worker.publish
