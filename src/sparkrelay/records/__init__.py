@@ -5,6 +5,7 @@ Modules are imported by name (``from sparkrelay.records.decode import decode``):
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 from sparkrelay.records import kernel_cache
@@ -27,10 +28,11 @@ def compile_kernels() -> None:
         kernel.made  # noqa: B018 - makes it
 
 
+@functools.cache
 def compile_missing_kernels() -> None:
     """Compile the loops if numba's cache has none of this release: a worker that did would seem to hang.
 
-    Else nothing is loaded: a driver calls none of them, as a rule.
+    Else nothing is loaded: a driver calls none of them, as a rule. A process looks once.
     """
     if not kernel_cache.compiled():
         compile_kernels()

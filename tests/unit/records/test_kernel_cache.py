@@ -60,7 +60,7 @@ def test_only_what_is_missing_is_compiled(monkeypatch, compiled):
     calls = []
     monkeypatch.setattr(kernel_cache, "compiled", lambda: compiled)
     monkeypatch.setattr(records, "compile_kernels", lambda: calls.append(1))
-    records.compile_missing_kernels()
+    records.compile_missing_kernels.__wrapped__()
     assert len(calls) == (not compiled)
 
 
