@@ -59,6 +59,26 @@ def test_records_that_are_passed_on_whole(instance, make_topic, produce, wait_fo
     assert re.search(NARROWED, log.text)
 
 
+def test_the_watermark_of_a_batch_that_was_cut_goes_no_further_than_its_rows(
+    instance, make_topic, produce, wait_for_table, log
+):
+    """Both tasks have written rows of all times, and the cut leaves most rows of the second one for later."""
+    source, sink = make_topic("in", 2), make_topic("out", 1)
+    produce(source, [(f"u{n % 10}", {"n": n}) for n in range(2_000)])
+    builder = StreamsBuilder()
+    records = builder.stream(source, key=String("user"), value=Json("n int"))
+    wide = records.selectExpr(
+        "CAST(n DIV 100 AS STRING) AS span", "timestamp_seconds(n) AS at", "repeat('x', 2000) AS x"
+    )
+    spans = wide.withWatermark("at", "1 second").groupBy("span", F.window("at", "100 seconds"))
+    counts = spans.agg(F.count("*").alias("count"), F.max("x").alias("x"))
+    counts.selectExpr("span", "count").to(sink, key="span", value=Json())
+    streams = instance(builder, LEAST)
+    streams.start()
+    wait_for_table(sink, {f"{n}".encode(): {"span": f"{n}", "count": 100} for n in range(20)}, streams)
+    assert re.search(NARROWED, log.text)
+
+
 def test_what_foreach_batch_gets_is_bounded_and_the_same_in_every_try(instance, make_topic, produce, wait_until, log):
     """The function fails with each batch once, and gets the same rows again."""
     source = make_topic("in", 2)

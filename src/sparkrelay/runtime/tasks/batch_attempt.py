@@ -94,9 +94,10 @@ class BatchAttempt:
         self.ranges = without_records | plan_ranges(starts, stops, records, first)
         return self.ranges
 
-    def limit(self, limits: EventTimeLimits, stops: Mapping[TopicPartition, int]) -> None:
-        """Take the limits of event times as they are for a batch behind which the task stands there."""
-        self.limits, self.unread = limits.at(stops), limits.unread()
+    def limit(self, limits: EventTimeLimits, positions: Mapping[TopicPartition, int], ranges: Ranges) -> None:
+        """Take the limits of event times as they are for a batch of those ranges, from those positions on."""
+        stops = {**positions, **{partition: stop for partition, (_, stop) in ranges.items()}}
+        self.limits, self.unread = limits.at(positions, stops), limits.unread()
 
     def go_without(self, partition: TopicPartition, offset: int, reason: LeftOut) -> None:
         """Leave a record out from now on."""

@@ -120,7 +120,11 @@ class EventTimeLimits:
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        #: Topic -> the limit as the task stands.
         self._times: dict[str, int] = {}
+        #: The same behind the batch that was planned last, and the topics that have more to come then.
+        self._planned: Mapping[str, int] = {}
+        self._ahead: frozenset[str] = frozenset()
         self._last: dict[str, Limit] = {}
         #: Topic -> the limit of its last batch.
         self._used: dict[str, int] = {}
@@ -153,38 +157,60 @@ class EventTimeLimits:
         elif len(waiting) < _MOST_WAITING:
             waiting.append((end, limit.time))
 
-    def at(self, stops: Mapping[TopicPartition, int]) -> dict[str, int]:
+    def at(self, positions: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]) -> dict[str, int]:
         """Return the limit of each topic that was looked at, for a batch.
 
+        It may be asked again for a batch that takes less: nothing counts as read before it is committed.
+
         Args:
-            stops: where the task stands behind the batch.
+            positions: where the task stands.
+            stops: where it stands behind the batch.
         """
+        self._read(positions)
+        times, ahead = dict(self._times), set()
         for partition, waiting in self._waiting.items():
-            while waiting and waiting[0][0] <= stops.get(partition, -1):
-                self._times[partition.topic] = waiting.popleft()[1]
-        return dict(self._times)
+            for end, time in waiting:
+                if end > stops.get(partition, -1):
+                    ahead.add(partition.topic)
+                    break
+                times[partition.topic] = time
+        self._planned, self._ahead = times, frozenset(ahead)
+        return times
 
     def unread(self) -> frozenset[str]:
         """Return the topics of which there are rows to come behind the batch that :meth:`at` was asked for.
 
         They were there at the last look, written and not read, or are to be made of what was unread upstream.
         """
-        written = {partition.topic for partition, waiting in self._waiting.items() if waiting}
-        return frozenset(written.union(self.unread_since))
+        return self._ahead.union(self.unread_since)
 
     def due(self) -> frozenset[str]:
         """Return the topics whose limits have let go since the last batch, if a window waits for that."""
-        risen = {topic for topic, time in self._times.items() if time > self._used.get(topic, NO_TIME)}
+        risen = {topic for topic, time in self._planned.items() if time > self._used.get(topic, NO_TIME)}
         return frozenset(risen) if self._open else frozenset()
 
-    def committed(self, states: Iterable[StateReport], used: Mapping[str, int], topics: Collection[str]) -> None:
+    def committed(
+        self,
+        states: Iterable[StateReport],
+        used: Mapping[str, int],
+        topics: Collection[str],
+        positions: Mapping[TopicPartition, int],
+    ) -> None:
         """Learn of a batch.
 
         Args:
             states: what its stateful steps have reported.
             used: its limits.
             topics: those that it read.
+            positions: where the task stands behind it.
         """
+        self._read(positions)
         self._used |= {topic: time for topic, time in used.items() if topic in topics}
         if not self._times.keys().isdisjoint(topics):
             self._open = any(state.left_ms == 0 for state in states)
+
+    def _read(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Have those limits count whose rows are in front of the task's positions."""
+        for partition, waiting in self._waiting.items():
+            while waiting and waiting[0][0] <= positions.get(partition, -1):
+                self._times[partition.topic] = waiting.popleft()[1]

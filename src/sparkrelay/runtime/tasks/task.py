@@ -430,7 +430,7 @@ class Task:
             return ranges
         self.attempt.silence_ms, self.attempt.now_ms = 0, clock_ms
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
-        self.attempt.limit(self.event_time_limits, {**positions, **{p: stop for p, (_, stop) in ranges.items()}})
+        self.attempt.limit(self.event_time_limits, positions, ranges)
         unread = self.event_time_limits.unread_since
         awaited = self.idle_topics.look(self._behind(positions, ranges), now, unread)
         self.attempt.awaited, self.attempt.looked_at = awaited, now
@@ -579,7 +579,7 @@ class Task:
         self.idle_topics.committed(states, self.attempt.awaited, self.attempt.looked_at)
         self.due_times.committed(states, self.attempt.now_ms or 0)
         topics = {partition.topic for partition in self.attempt.ranges}
-        self.event_time_limits.committed(states, self.attempt.limits, topics)
+        self.event_time_limits.committed(states, self.attempt.limits, topics, self.position.offsets)
         for state in states:
             self._written.add(state.store)
             self.copy.disk_bytes = state.disk_bytes
@@ -601,8 +601,7 @@ class Task:
     def batch_narrowed(self, records: int) -> None:
         """Have the batch that has failed take so many of its records when it runs again; others come in later ones."""
         ranges = self.attempt.narrow(records, self.table_topics)
-        positions = {**self.position.offsets, **{p: stop for p, (_, stop) in ranges.items()}}
-        self.attempt.limit(self.event_time_limits, positions)
+        self.attempt.limit(self.event_time_limits, self.position.offsets, ranges)
         self.attempt.behind = self._behind(self.position.offsets, ranges)
 
     def failed(self) -> int:

@@ -48,7 +48,8 @@ class Group:
         """Look, and return the limit of a batch that takes all rows."""
         answers = self.asks.ask([self.task], self.writers, news=True, timeout=1.0)
         self.asks.limit([self.task], answers, timeout=1.0)
-        return self.task.event_time_limits.at({ROWS: self.ends[ROWS]})["rows"]
+        read = {ROWS: self.ends[ROWS]}
+        return self.task.event_time_limits.at(read, read)["rows"]
 
 
 def chained():
@@ -225,7 +226,7 @@ def test_silence_is_looked_at_often_and_when_it_counts(group):
         group.now = now
         answers = group.asks.ask([counting], group.writers, news=False, timeout=1.0)
         group.asks.limit([counting], answers, timeout=1.0)
-        counting.event_time_limits.at({ROWS: 40})
+        counting.event_time_limits.at({ROWS: 40}, {ROWS: 40})
         return answers is not None
 
     group.commit(FAST, 100, 5000)
@@ -239,7 +240,7 @@ def test_silence_is_looked_at_often_and_when_it_counts(group):
 def test_nobody_is_asked_about_other_topics(group):
     assert group.asks.ask([group.task], {}, news=True, timeout=1.0) is None
     group.asks.limit([group.task], None, timeout=1.0)
-    assert group.task.event_time_limits.at({ROWS: 40}) == {}
+    assert group.task.event_time_limits.at({}, {ROWS: 40}) == {}
 
 
 def test_nobody_is_asked_again_before_something_has_come(group):
