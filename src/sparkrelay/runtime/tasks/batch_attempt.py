@@ -97,7 +97,7 @@ class BatchAttempt:
     def limit(self, limits: EventTimeLimits, positions: Mapping[TopicPartition, int], ranges: Ranges) -> None:
         """Take the limits of event times as they are for a batch of those ranges, from those positions on."""
         stops = {**positions, **{partition: stop for partition, (_, stop) in ranges.items()}}
-        self.limits, self.unread = limits.at(positions, stops), limits.unread()
+        self.limits, self.unread = limits.at(positions, stops)
 
     def go_without(self, partition: TopicPartition, offset: int, reason: LeftOut) -> None:
         """Leave a record out from now on."""

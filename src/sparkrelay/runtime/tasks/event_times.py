@@ -122,9 +122,6 @@ class EventTimeLimits:
         self._waiting: dict[TopicPartition, deque[tuple[int, int]]] = {}
         #: Topic -> the limit as the task stands.
         self._times: dict[str, int] = {}
-        #: The same behind the batch that was planned last, and the topics that have more to come then.
-        self._planned: Mapping[str, int] = {}
-        self._ahead: frozenset[str] = frozenset()
         self._last: dict[str, Limit] = {}
         #: Topic -> the limit of its last batch.
         self._used: dict[str, int] = {}
@@ -157,36 +154,31 @@ class EventTimeLimits:
         elif len(waiting) < _MOST_WAITING:
             waiting.append((end, limit.time))
 
-    def at(self, positions: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the limit of each topic that was looked at, for a batch.
+    def at(
+        self, positions: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]
+    ) -> tuple[dict[str, int], frozenset[str]]:
+        """Return the limit of each topic that was looked at, for a batch, and the topics that have more to come.
 
-        It may be asked again for a batch that takes less: nothing counts as read before it is committed.
+        It may be asked again for a batch that takes less: nothing counts as read before it is committed. What is to
+        come was there at the last look, written and not read, or is to be made of what was unread upstream.
 
         Args:
             positions: where the task stands.
             stops: where it stands behind the batch.
         """
         self._read(positions)
-        times, ahead = dict(self._times), set()
+        times, ahead = dict(self._times), set(self.unread_since)
         for partition, waiting in self._waiting.items():
             for end, time in waiting:
                 if end > stops.get(partition, -1):
                     ahead.add(partition.topic)
                     break
                 times[partition.topic] = time
-        self._planned, self._ahead = times, frozenset(ahead)
-        return times
+        return times, frozenset(ahead)
 
-    def unread(self) -> frozenset[str]:
-        """Return the topics of which there are rows to come behind the batch that :meth:`at` was asked for.
-
-        They were there at the last look, written and not read, or are to be made of what was unread upstream.
-        """
-        return self._ahead.union(self.unread_since)
-
-    def due(self) -> frozenset[str]:
-        """Return the topics whose limits have let go since the last batch, if a window waits for that."""
-        risen = {topic for topic, time in self._planned.items() if time > self._used.get(topic, NO_TIME)}
+    def due(self, times: Mapping[str, int]) -> frozenset[str]:
+        """Return the topics whose limits, ``times``, have let go since the last batch, if a window waits for that."""
+        risen = {topic for topic, time in times.items() if time > self._used.get(topic, NO_TIME)}
         return frozenset(risen) if self._open else frozenset()
 
     def committed(

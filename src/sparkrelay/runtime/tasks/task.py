@@ -439,7 +439,11 @@ class Task:
         elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now, unread.values())):
             self.attempt.silence_ms = silence_ms
             ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
-        topics = self.idle_topics.due(awaited) | self.event_time_limits.due() | self.due_times.due(clock_ms)
+        topics = (
+            self.idle_topics.due(awaited)
+            | self.event_time_limits.due(self.attempt.limits)
+            | self.due_times.due(clock_ms)
+        )
         if topics and not self.unlogged:
             idle = {p: (offset, offset) for p, offset in positions.items() if p.topic in topics}
             ranges = idle | ranges

@@ -51,42 +51,43 @@ def test_no_note_is_trouble(text):
     reached_in(json.dumps({"event_times": {"a": [text, 1]}}))
 
 
+def limit(limits, position, stop):
+    """Return the limit of rows for a batch up to `stop`; None: nobody has looked."""
+    return limits.at({ROWS: position}, {ROWS: stop})[0].get(ROWS.topic)
+
+
 def test_a_limit_counts_once_what_it_is_true_of_is_read():
     limits = EventTimeLimits()
-    assert limits.at({}, {ROWS: 10}) == {}, "nobody has looked"
+    assert limit(limits, 0, 10) is None, "nobody has looked"
     limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
-    assert limits.at({}, {ROWS: 10}) == {"rows": NO_TIME}
+    assert limit(limits, 0, 10) == NO_TIME
     limits.seen(ROWS, 30, Limit(LATEST))
-    assert limits.at({}, {ROWS: 20}) == {"rows": 5}
-    assert limits.at({}, {ROWS: 29}) == {"rows": 5}
-    assert limits.at({}, {ROWS: 30}) == {"rows": LATEST}
+    assert [limit(limits, 0, stop) for stop in (20, 29, 30)] == [5, 5, LATEST]
 
 
 def test_a_batch_that_takes_less_than_was_planned_has_the_limit_of_what_it_takes():
     limits = EventTimeLimits()
     limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
     limits.seen(ROWS, 30, Limit(LATEST))
-    assert limits.at({ROWS: 10}, {ROWS: 30}) == {"rows": LATEST}
-    assert limits.unread() == frozenset()
-    assert limits.at({ROWS: 10}, {ROWS: 25}) == {"rows": 5}
-    assert limits.unread() == {ROWS.topic}
-    assert limits.at({ROWS: 10}, {ROWS: 15}) == {"rows": NO_TIME}
-    assert limits.at({ROWS: 25}, {ROWS: 25}) == {"rows": 5}
-    assert limits.at({ROWS: 25}, {ROWS: 30}) == {"rows": LATEST}
+    assert limits.at({ROWS: 10}, {ROWS: 30}) == ({ROWS.topic: LATEST}, frozenset())
+    assert limits.at({ROWS: 10}, {ROWS: 25}) == ({ROWS.topic: 5}, {ROWS.topic})
+    assert limits.at({ROWS: 10}, {ROWS: 15}) == ({ROWS.topic: NO_TIME}, {ROWS.topic})
+    assert limit(limits, 25, 25) == 5
+    assert limit(limits, 25, 30) == LATEST
 
 
 def test_more_is_to_come_while_something_is_unread_here_or_upstream():
     limits = EventTimeLimits()
-    assert limits.unread() == frozenset()
+
+    def to_come(stop):
+        return limits.at({}, {ROWS: stop})[1]
+
+    assert to_come(0) == frozenset()
     limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
-    for stop in (19, 20):
-        limits.at({}, {ROWS: stop})
-        assert limits.unread() == {ROWS.topic}
+    assert to_come(19) == to_come(20) == {ROWS.topic}
     limits.seen(ROWS, 30, Limit(9))
-    limits.at({}, {ROWS: 29})
-    assert limits.unread() == {ROWS.topic}
-    limits.at({}, {ROWS: 30})
-    assert limits.unread() == frozenset()
+    assert to_come(29) == {ROWS.topic}
+    assert to_come(30) == frozenset()
 
 
 def test_another_look_at_the_same_end_replaces_the_one_before():
@@ -95,31 +96,32 @@ def test_another_look_at_the_same_end_replaces_the_one_before():
     assert limits.unread_since == {ROWS.topic: 3.0}
     limits.seen(ROWS, 20, Limit(9))
     assert not limits.unread_since
-    assert limits.at({}, {ROWS: 20}) == {"rows": 9}
+    assert limit(limits, 0, 20) == 9
 
 
 def test_many_looks_in_a_long_backlog_are_not_all_kept():
     limits = EventTimeLimits()
     for end in range(1000):
         limits.seen(ROWS, end, Limit(end))
-    assert limits.at({}, {ROWS: 10}) == {"rows": 10}
-    assert 0 < limits.at({ROWS: 10}, {ROWS: 500})["rows"] < 500
+    assert limit(limits, 0, 10) == 10
+    assert 0 < limit(limits, 10, 500) < 500
     limits.seen(ROWS, 1000, Limit(1000))
-    assert limits.at({}, {ROWS: 1000}) == {"rows": 1000}
+    assert limit(limits, 500, 1000) == 1000
 
 
 def test_windows_that_wait_for_it_end_once_a_limit_lets_go():
     limits = EventTimeLimits()
-    assert not limits.due()
+    read = {ROWS: 20}
+    assert not limits.due({})
     limits.seen(ROWS, 20, Limit(5, unread_since=3.0))
-    used = limits.at({}, {ROWS: 20})
-    assert limits.due() == {"rows"}, "a new owner looks"
-    limits.committed([OPEN], used, {"rows"}, {ROWS: 20})
-    assert not limits.due()
+    used, _ = limits.at({}, read)
+    assert limits.due(used) == {"rows"}, "a new owner looks"
+    limits.committed([OPEN], used, {"rows"}, read)
+    assert not limits.due(used)
     limits.seen(ROWS, 20, Limit(LATEST))
-    used = limits.at({}, {ROWS: 20})
-    assert limits.due() == {"rows"}
-    limits.committed([OPEN], used, {"others"}, {ROWS: 20})
-    assert limits.due() == {"rows"}, "a batch of other topics has changed nothing"
-    limits.committed([CLOSED], used, {"rows"}, {ROWS: 20})
-    assert not limits.due()
+    used, _ = limits.at(read, read)
+    assert limits.due(used) == {"rows"}
+    limits.committed([OPEN], used, {"others"}, read)
+    assert limits.due(used) == {"rows"}, "a batch of other topics has changed nothing"
+    limits.committed([CLOSED], used, {"rows"}, read)
+    assert not limits.due(used)
