@@ -38,7 +38,7 @@ from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
-from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
+from sparkrelay.runtime.tasks.ranges import name_tasks, share_out, stops_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -386,7 +386,7 @@ class BatchRunner:
         for task, ranges in work.values():
             own = task.commit_notes(reports[task.id])
             stands = {partition: task.position.offsets[partition] for partition in own}
-            offsets[keys[task.id]] |= stands | {partition: end for partition, (_, end) in ranges.items()}
+            offsets[keys[task.id]] |= stops_of(stands, ranges)
             notes |= own
         errors = self._transactions.commit(offsets, notes=notes)
         states = {id_: [one.state for one in some if one.state is not None] for id_, some in reports.items()}

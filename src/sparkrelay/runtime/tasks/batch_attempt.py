@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent
-from sparkrelay.runtime.tasks.ranges import plan_ranges
+from sparkrelay.runtime.tasks.ranges import plan_ranges, stops_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -95,9 +95,8 @@ class BatchAttempt:
         return self.ranges
 
     def limit(self, limits: EventTimeLimits, positions: Mapping[TopicPartition, int], ranges: Ranges) -> None:
-        """Take the limits of event times as they are for a batch of those ranges, from those positions on."""
-        stops = {**positions, **{partition: stop for partition, (_, stop) in ranges.items()}}
-        self.limits, self.unread = limits.at(positions, stops)
+        """Set the limits of event times for a batch of those ranges, which starts at those positions."""
+        self.limits, self.unread = limits.at(positions, stops_of(positions, ranges))
 
     def go_without(self, partition: TopicPartition, offset: int, reason: LeftOut) -> None:
         """Leave a record out from now on."""

@@ -157,14 +157,14 @@ class EventTimeLimits:
     def at(
         self, positions: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]
     ) -> tuple[dict[str, int], frozenset[str]]:
-        """Return the limit of each topic that was looked at, for a batch, and the topics that have more to come.
+        """Return the limit of each known topic for a batch, and the topics that have more rows to come after it.
 
-        It may be asked again for a batch that takes less: nothing counts as read before it is committed. What is to
-        come was there at the last look, written and not read, or is to be made of what was unread upstream.
+        A batch that was cut asks again: nothing counts as read before it is committed. More rows are to come if they
+        were written but not read at the last look, or if a task upstream had unread input.
 
         Args:
-            positions: where the task stands.
-            stops: where it stands behind the batch.
+            positions: the task's offsets.
+            stops: its offsets after the batch.
         """
         self._read(positions)
         times, ahead = dict(self._times), set(self.unread_since)
@@ -194,7 +194,7 @@ class EventTimeLimits:
             states: what its stateful steps have reported.
             used: its limits.
             topics: those that it read.
-            positions: where the task stands behind it.
+            positions: the task's offsets after it.
         """
         self._read(positions)
         self._used |= {topic: time for topic, time in used.items() if topic in topics}
@@ -202,7 +202,7 @@ class EventTimeLimits:
             self._open = any(state.left_ms == 0 for state in states)
 
     def _read(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Have those limits count whose rows are in front of the task's positions."""
+        """Apply the limits whose rows the task has read up to those offsets."""
         for partition, waiting in self._waiting.items():
             while waiting and waiting[0][0] <= positions.get(partition, -1):
                 self._times[partition.topic] = waiting.popleft()[1]

@@ -11,12 +11,28 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["behind", "name_tasks", "plan_ranges", "require_inputs", "share_out", "source_offsets", "topics_behind"]
+__all__ = [
+    "behind",
+    "name_tasks",
+    "plan_ranges",
+    "require_inputs",
+    "share_out",
+    "source_offsets",
+    "stops_of",
+    "topics_behind",
+]
 
 
 def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
     """Return how many offsets lie between where something stands and the ends, as far as these are known."""
     return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
+
+
+def stops_of(
+    positions: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int]:
+    """Return a task's offsets after a batch of those ranges; ``positions`` are its offsets before."""
+    return {**positions, **{partition: stop for partition, (_, stop) in ranges.items()}}
 
 
 def topics_behind(stops: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> frozenset[str]:

@@ -19,7 +19,7 @@ from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes, 
 from sparkrelay.runtime.tasks.idle_topics import IdleTopics
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 from sparkrelay.runtime.tasks.position import LocalCopy, Position
-from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, topics_behind
+from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, stops_of, topics_behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.store_descriptions import StoreDescriptions
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
@@ -650,8 +650,7 @@ class Task:
 
     def _behind(self, positions: Mapping[TopicPartition, int], ranges: Ranges) -> frozenset[str]:
         """Return the topics that have more than a micro-batch of those ranges takes."""
-        stops = {**positions, **{partition: end for partition, (_, end) in ranges.items()}}
-        return topics_behind(stops, self.input_ends)
+        return topics_behind(stops_of(positions, ranges), self.input_ends)
 
     def _on(self, event: TaskEvent) -> None:
         """Take an event.
