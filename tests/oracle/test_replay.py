@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import random
@@ -10,10 +9,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-
-from sparkrelay.cli.assign import answer_lines, assign
-from sparkrelay.cli.assign_ops import OPERATIONS
-from sparkrelay.errors import ConfigException
+from tests.oracle import replay
+from tests.oracle.assign import answer_lines, main
+from tests.oracle.assign_ops import OPERATIONS
 
 HERE = Path(__file__).parent
 CLONE = HERE / "cases"
@@ -22,10 +20,6 @@ SHARED = HERE.parents[2] / "shared" / "assignment-cases"
 NOT_RECORDED = {"sticky_preserve"}
 #: Cases of one operation that a run compares outside the clone; others come with another seed.
 MOST = 100
-
-_spec = importlib.util.spec_from_file_location("oracle_replay", HERE / "replay.py")
-replay = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(replay)
 
 
 def cases_in(folder):
@@ -110,6 +104,15 @@ def test_every_line_is_answered_and_bad_ones_are_named():
     assert answer_lines(lines[:1], io.StringIO()) == 0
 
 
-def test_an_unreadable_file_is_named(tmp_path):
-    with pytest.raises(ConfigException, match="no-such.jsonl"):
-        assign(tmp_path / "no-such.jsonl")
+def test_an_unreadable_file_is_named(tmp_path, capsys):
+    assert main([str(tmp_path / "no-such.jsonl")]) == 2
+    assert "no-such.jsonl: No such file" in capsys.readouterr().err
+
+
+def test_requests_that_are_no_text_are_answered_as_malformed(tmp_path, capsys):
+    file = tmp_path / "requests.jsonl"
+    file.write_bytes(b'\xff\xfe\x00\n{"name": "x"}\n')
+    assert main([str(file)]) == 1
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["output"]["error"]["class"] == "MalformedInput"
+    assert second["name"] == "x"

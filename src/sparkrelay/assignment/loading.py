@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
-from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, LegacyStickyTaskAssignor, StickyTaskAssignor
+from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import TaskAssignor
 from sparkrelay.errors import ConfigException
 from sparkrelay.settings import nearest, shown
@@ -29,7 +29,6 @@ _JAVA_NAMES: Final[Mapping[str, type[TaskAssignor]]] = MappingProxyType(
         for package, name, kind in (
             ("assignment.assignors", "StickyTaskAssignor", StickyTaskAssignor),
             ("internals.assignment", "HighAvailabilityTaskAssignor", HighAvailabilityTaskAssignor),
-            ("internals.assignment", "LegacyStickyTaskAssignor", LegacyStickyTaskAssignor),
             ("internals.assignment", "FallbackPriorTaskAssignor", FallbackPriorTaskAssignor),
         )
     }

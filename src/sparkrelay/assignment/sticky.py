@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["FallbackPriorTaskAssignor", "LegacyStickyTaskAssignor", "StickyTaskAssignor"]
+__all__ = ["FallbackPriorTaskAssignor", "StickyTaskAssignor"]
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
@@ -52,19 +52,6 @@ class StickyTaskAssignor(TaskAssignor):
         if self._preserve and entries:
             entries[0] = entries[0].with_followup_rebalance(_EPOCH)
         return TaskAssignment(entries)
-
-
-class LegacyStickyTaskAssignor(TaskAssignor):
-    """The internal sticky assignor of Kafka Streams; kept to compare with, use :class:`StickyTaskAssignor`."""
-
-    def assign(self, application_state: ApplicationState) -> TaskAssignment:
-        """Place every task; never asks for another rebalance."""
-        plan = _Plan(application_state, preserve=False, legacy=True)
-        plan.place_actives()
-        plan.optimize_actives()
-        plan.place_standbys()
-        plan.optimize_standbys()
-        return TaskAssignment(plan.to_assignments())
 
 
 class FallbackPriorTaskAssignor(TaskAssignor):

@@ -37,7 +37,6 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 * offsets: show and set where an application is in the topics that it reads
 * reset: start an application over; without --execute it only shows what it would do
 * simulate: study task assignors in simulated groups
-* assign: answer assignment requests, one JSON object a line
 
 More on each: sparkrelay COMMAND --help
 """
@@ -50,7 +49,6 @@ app = App(
 )
 app.command("sparkrelay.cli.broker:broker", name="broker")
 app.command("sparkrelay.cli.simulate:simulate", name="simulate")
-app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.doctor:doctor", name="doctor")
 app.command("sparkrelay.cli.new:new", name="new")

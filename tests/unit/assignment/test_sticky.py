@@ -7,9 +7,10 @@ made hangs on Java's hash order; tests/oracle compares that, here stands what ho
 from __future__ import annotations
 
 import pytest
+from tests.oracle.legacy_sticky import LegacyStickyTaskAssignor
 
 from sparkrelay.assignment import StickyTaskAssignor
-from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, LegacyStickyTaskAssignor
+from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor
 
 
 @pytest.fixture(params=[StickyTaskAssignor, LegacyStickyTaskAssignor], ids=["public", "internal"])

@@ -6,9 +6,9 @@ import random
 
 import pytest
 from hypothesis import given, note, settings, strategies as st
+from tests.oracle.legacy_sticky import LegacyStickyTaskAssignor
 
 from sparkrelay.assignment import StickyTaskAssignor
-from sparkrelay.assignment.sticky import LegacyStickyTaskAssignor
 
 
 @pytest.fixture(scope="session", params=[StickyTaskAssignor, LegacyStickyTaskAssignor], ids=["public", "internal"])

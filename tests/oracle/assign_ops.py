@@ -1,4 +1,4 @@
-"""The operations of ``sparkrelay assign``: JSON in, JSON out, in the schema of the assignment cases.
+"""The operations of ``tests.oracle.assign``: JSON in, JSON out, in the schema of the assignment cases.
 
 Errors that belong to an operation carry the names that Java gives them, since the answers are compared with Java's;
 input that the schema does not allow raises :class:`MalformedInput`.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING, Any
+
+from tests.oracle.legacy_sticky import LegacyStickyTaskAssignor
 
 from sparkrelay.assignment import (
     ApplicationState,
@@ -30,11 +32,7 @@ from sparkrelay.assignment.consumer_level import host_maps
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.assignment.lags import lag_of
 from sparkrelay.assignment.rack_awareness import cross_rack, racks_known
-from sparkrelay.assignment.sticky import (
-    FallbackPriorTaskAssignor,
-    LegacyStickyTaskAssignor,
-    StickyTaskAssignor,
-)
+from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, StickyTaskAssignor
 from sparkrelay.assignment.threads import ThreadLoads
 from sparkrelay.assignment.validation import ask
 from sparkrelay.errors import ConfigException, StreamsException, TaskAssignmentException

@@ -1,6 +1,10 @@
-"""``sparkrelay assign``: run the assignors on JSON lines, one request and one answer a line.
+"""Run the assignors on JSON lines, one request and one answer a line.
 
-The schema is that of the assignment cases, so that a case file, a hand-written group or another program can ask.
+    python -m tests.oracle.assign [FILE]
+
+Reads standard input if FILE is left out or "-". The schema is that of the assignment cases, so that a case file, a
+hand-written group or another program can ask. Every line is answered; if one was malformed or asked for an unknown op,
+its answer says so and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -8,38 +12,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from cyclopts import Parameter
-
-from sparkrelay.cli.assign_ops import MalformedInput, run_operation
-from sparkrelay.errors import ConfigException
+from tests.oracle.assign_ops import MalformedInput, run_operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-__all__ = ["answer_lines", "assign"]
-
-
-def assign(file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None) -> int:
-    """Answer assignment requests, one JSON object a line: {"name", "op", "input"}.
-
-    Every line is answered; if one was malformed or asked for an unknown op, its answer says so and the exit code is 1.
-
-    Args:
-        file: Read from here; standard input if left out or "-".
-    """
-    if file is None or str(file) == "-":
-        return answer_lines(sys.stdin, sys.stdout)
-    try:
-        # What is no UTF-8 is answered as malformed, on its own line.
-        source = file.open(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise ConfigException(
-            f"cannot read {file}: {error.strerror}; give a file of JSON lines, or - for standard input"
-        ) from error
-    with source:
-        return answer_lines(source, sys.stdout)
 
 
 def answer_lines(source: Iterable[str], sink: TextIO) -> int:
@@ -68,3 +46,24 @@ def _answer(number: int, line: str) -> tuple[dict[str, Any], bool]:
         message = f"line {number}: {error}"
         return {**answer, "output": {"error": {"class": "MalformedInput", "message": message}}}, False
     return answer, True
+
+
+def main(arguments: list[str]) -> int:
+    """Answer the requests of the file named on the command line, or of standard input."""
+    if len(arguments) > 1:
+        sys.stderr.write("usage: python -m tests.oracle.assign [FILE]\n")
+        return 2
+    if not arguments or arguments == ["-"]:
+        return answer_lines(sys.stdin, sys.stdout)
+    try:
+        # What is no UTF-8 is answered as malformed, on its own line.
+        source = Path(arguments[0]).open(encoding="utf-8", errors="surrogateescape")  # noqa: SIM115 - entered below
+    except OSError as error:
+        sys.stderr.write(f"cannot read {arguments[0]}: {error.strerror}\n")
+        return 2
+    with source:
+        return answer_lines(source, sys.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

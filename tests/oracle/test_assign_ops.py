@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from sparkrelay.cli.assign_ops import run_operation
+from tests.oracle.assign_ops import run_operation
 
 PROCESS = "00000000-0000-0000-0000-000000000001"
 
