@@ -3,9 +3,31 @@
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_state import TaskState
+from sparkrelay.runtime.topics.layout import TaskShape
 
 #: What a task's records are written under.
 LENT = ProducerIdentity("app-thread-0-0", 1, 0)
+
+
+def task_of(
+    id_,
+    inputs=(),
+    changelogs=None,
+    directory=None,
+    state_topics=frozenset(),
+    *,
+    watermark_idle_seconds=0.0,
+    task_idle_seconds=None,
+    **shape,
+):
+    """Return a new task; what is not named here belongs to its shape."""
+    return Task(
+        id_,
+        TaskShape(tuple(inputs), changelogs or {}, state_topics, **shape),
+        directory,
+        watermark_idle_seconds=watermark_idle_seconds,
+        task_idle_seconds=task_idle_seconds,
+    )
 
 
 def task_in(
@@ -13,7 +35,7 @@ def task_in(
 ):
     """Return a task in a state; ``copied`` are the changelog offsets that it has, ``ends`` where they end."""
     changelogs = changelogs or {}
-    task = Task(id_, inputs, changelogs, directory, **settings)
+    task = task_of(id_, inputs, changelogs, directory, **settings)
     if state is TaskState.STANDBY:
         task.assigned_standby()
     elif state is not TaskState.CREATED:

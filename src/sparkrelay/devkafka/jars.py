@@ -29,7 +29,7 @@ from sparkrelay.own_files import cache_folder, open_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["KAFKA_VERSION", "kafka_classpath", "streams_classpath", "streams_tests_classpath", "tools_classpath"]
+__all__ = ["KAFKA_VERSION", "classpath_of", "kafka_classpath"]
 
 #: The version that is run unless another is asked for.
 KAFKA_VERSION = "4.3.1"
@@ -42,9 +42,6 @@ _REMEDY = "Check the network, or set SPARKRELAY_IVY_SETTINGS to an Ivy settings 
 _OTHER_CACHE = "Set XDG_CACHE_HOME to a folder that only this user may write to."
 
 _BROKER = f"kafka_{_SCALA_VERSION}"
-_TOOLS = "kafka-tools"
-_STREAMS = "kafka-streams"
-_STREAMS_TESTS = "kafka-streams-test-utils"
 
 _IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="sparkrelay" module="devkafka"/>
@@ -58,51 +55,23 @@ _IVY_MODULE = """<ivy-module version="2.0">
 
 
 def kafka_classpath(version: str = KAFKA_VERSION) -> str:
-    """Return the class path of the broker, resolving its jars the first time (about half a minute, 45 MB).
+    """Return the class path of the broker (45 MB); else as :func:`classpath_of`, of any version."""
+    return _classpath(_BROKER, version, f"kafka-{version}")
+
+
+def classpath_of(artifact: str) -> str:
+    """Return the class path of one of Kafka's modules, resolving its jars the first time (about half a minute).
 
     Safe to call from several processes at once: one resolves, the others wait for it. A process that dies while
     resolving leaves nothing that looks finished.
 
     Args:
-        version: Kafka's version; each has a folder of its own.
+        artifact: such as ``kafka-tools``.
 
     Raises:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
-    return _classpath(_BROKER, version, f"kafka-{version}")
-
-
-def tools_classpath() -> str:
-    """Return the class path of Kafka's own command line programs: console and performance clients, and the rest.
-
-    Resolved, kept and guarded as the broker's. The classes are in ``org.apache.kafka.tools``.
-
-    Raises:
-        DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
-    """
-    return _classpath(_TOOLS, KAFKA_VERSION, f"{_TOOLS}-{KAFKA_VERSION}")
-
-
-def streams_classpath() -> str:
-    """Return the class path of Java's Kafka Streams, with RocksDB and Jackson: a peer in the bench.
-
-    Resolved, kept and guarded as the broker's (95 MB, most of it RocksDB).
-
-    Raises:
-        DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
-    """
-    return _classpath(_STREAMS, KAFKA_VERSION, f"{_STREAMS}-{KAFKA_VERSION}")
-
-
-def streams_tests_classpath() -> str:
-    """Return the class path of Kafka Streams with its ``TopologyTestDriver``: what our own pipelines are compared with.
-
-    Resolved, kept and guarded as the broker's (95 MB, most of it RocksDB).
-
-    Raises:
-        DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
-    """
-    return _classpath(_STREAMS_TESTS, KAFKA_VERSION, f"{_STREAMS_TESTS}-{KAFKA_VERSION}")
+    return _classpath(artifact, KAFKA_VERSION, f"{artifact}-{KAFKA_VERSION}")
 
 
 def _classpath(artifact: str, version: str, name: str) -> str:

@@ -38,14 +38,12 @@ class Access:
         name: the resource's, or how the names begin.
         prefixed: True for all names that begin so.
         operations: Kafka's names.
-        purpose: what for.
     """
 
     kind: str
     name: str
     prefixed: bool
     operations: tuple[str, ...]
-    purpose: str
 
     def command(self, principal: str, bootstrap_servers: str) -> str:
         """Return the command that grants it."""
@@ -86,15 +84,10 @@ def needed_access(
     own = f"{application_id}-"
     written = sorted({*sinks, *(() if dead_letters is None else (dead_letters,))})
     return [
-        Access("group", application_id, prefixed=False, operations=("READ",), purpose="join, commit offsets"),
-        Access("transactional-id", own, prefixed=True, operations=("WRITE",), purpose="a transaction a task"),
-        Access(
-            "topic",
-            own,
-            prefixed=True,
-            operations=("CREATE", "READ", "WRITE", "DELETE"),
-            purpose="changelogs and repartition topics: made, read, written, and cut at what nobody needs any more",
-        ),
-        *(Access("topic", name, prefixed=False, operations=("READ",), purpose="input") for name in sorted(sources)),
-        *(Access("topic", name, prefixed=False, operations=("WRITE",), purpose="output") for name in written),
+        Access("group", application_id, prefixed=False, operations=("READ",)),
+        Access("transactional-id", own, prefixed=True, operations=("WRITE",)),
+        # Changelogs are also cut, which deletes records.
+        Access("topic", own, prefixed=True, operations=("CREATE", "READ", "WRITE", "DELETE")),
+        *(Access("topic", name, prefixed=False, operations=("READ",)) for name in sorted(sources)),
+        *(Access("topic", name, prefixed=False, operations=("WRITE",)) for name in written),
     ]

@@ -67,7 +67,7 @@ def check_topic(topic: TopicFacts, *, brokers: int, servers: str) -> Iterator[Fi
     """
     check = f"{topic.role} {topic.name}"
     needs = _NEEDS[topic.role]
-    grant = Access("topic", topic.name, prefixed=False, operations=needs, purpose="").command("User:NAME", servers)
+    grant = Access("topic", topic.name, prefixed=False, operations=needs).command("User:NAME", servers)
     if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         yield fail(check, f"this user may not see it, and needs {', '.join(needs)}", grant)
         return

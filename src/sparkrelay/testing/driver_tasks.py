@@ -261,13 +261,13 @@ class DriverTasks:
         """Take a task into service where the group stands, or its state; a partition without either begins at 0."""
         positions = {partition: self._transactions.committed.get(partition, 0) for partition in task.inputs}
         if report is not None:
-            seen = {p: o for p, o in report.positions.items() if p.topic in task.state_topics and p in positions}
+            seen = {p: o for p, o in report.positions.items() if p.topic in task.shape.state_topics and p in positions}
             positions |= seen | source_offsets(
                 task.source_changelogs, report.changelog_next, self._transactions.committed
             )
             task.restore_progressed(report.changelog_next)
         task.positioned(positions, skipped={}, batch=None if report is None else report.batch)
-        if task.foreach_batch:
+        if task.shape.foreach_batch:
             task.goes_on_saying(self._transactions.commits)
             task.noted(self._transactions.commits, self._now_ms())
         task.restored()

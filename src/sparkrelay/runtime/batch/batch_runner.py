@@ -286,7 +286,7 @@ class BatchRunner:
 
         The offsets stay as they are. Who cannot commit that is initialized again, and finds out what is there.
         """
-        new = [task for task, _ in work.values() if task.foreach_batch and not task.attempt.intended]
+        new = [task for task, _ in work.values() if task.shape.foreach_batch and not task.attempt.intended]
         if not new:
             return work
         clock_ms = int(time.time() * 1000)

@@ -26,6 +26,7 @@ from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import slice_of
 from sparkrelay.runtime.tasks.task import Task, new_task_epoch
+from sparkrelay.runtime.topics.layout import TaskShape
 from sparkrelay.runtime.topics.partition_counts import missing
 from sparkrelay.state.header import replaced_topics
 from sparkrelay.state.obsolete import ABANDONED_SECONDS
@@ -236,7 +237,7 @@ class GlobalTables:
         inputs = tuple(TopicPartition(topic, number) for number in range(count))
         first = self._topics.offsets(dict.fromkeys(inputs, EARLIEST))
         ends = self._topics.offsets(dict.fromkeys(inputs, LATEST))
-        task = Task(id_, inputs, {}, str(self._home / store), frozenset({topic}))
+        task = Task(id_, TaskShape(inputs, {}, frozenset({topic})), str(self._home / store))
         task.initialized(new_task_epoch(), {}, {})
         topic_ids = self._topics.ids([topic])
         report = self._taken_over(task, topic_ids, wipe=wipe)

@@ -47,7 +47,7 @@ class Looks:
         """Continue with these tasks; nothing is known about their inputs."""
         tasks = tuple(tasks)
         self._tasks = {partition: task for task in tasks for partition in task.inputs}
-        self._clocked = [task for task in tasks if task.clocked]
+        self._clocked = [task for task in tasks if task.shape.clocked]
         self._by_silence = any(task.goes_by_silence for task in tasks)
         self._changelogs_listed.clear()
         self.invalidate()
@@ -93,7 +93,7 @@ class Looks:
             task
             for task in tasks
             # A changelog is cut at the end that was listed before the batch.
-            if task.cut or now - self._changelogs_listed.get(task.id, -math.inf) >= _CHANGELOGS_SECONDS
+            if task.shape.cut or now - self._changelogs_listed.get(task.id, -math.inf) >= _CHANGELOGS_SECONDS
         ]
         self._changelogs_listed.update({task.id: now for task in due})
         return [partition for task in due for partition in task.changelogs.values()]

@@ -59,7 +59,7 @@ def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s
                     changelogs=dict(task.changelogs),
                     lag=0 if running else _lag(task, copies.get(task.id)),
                     task_epoch=task_epoch if running else None,
-                    width=task.width,
+                    width=task.shape.width,
                     read=_reading(process, directory, timeout_s),
                 )
 

@@ -47,22 +47,14 @@ class Task:
 
     Args:
         id: its name.
-        inputs: input partitions, sorted.
-        changelogs: store -> changelog partition.
+        shape: what it reads and keeps.
         directory: state directory, or None for a stateless task.
-        state_topics: input topics of which the state itself says how far it has seen.
-        table_topics: input topics of tables that are looked into: they are read first.
-        width: how many tasks its subtopology has.
-        cut: stores whose changelogs are cut at what is over.
-        timed_topics: input topics whose silence moves the watermarks of their rows.
         watermark_idle_seconds: after how long without input watermarks go on (``watermark.idle.ms``); 0: never.
-        merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
-        task_idle_seconds: store -> for how long a silent one of these holds its watermark back; 0: not.
-        timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
-        foreach_batch: True if rows of it go to ``foreachBatch``: its commits say what each of its batches takes.
-        clocked: store -> the topics that its step reads, of steps that go by processing time.
+        task_idle_seconds: store -> for how long a silent source topic of its grouping or join holds its watermark back;
+            0: not.
 
     Attributes:
+        source_changelogs: the inputs that are changelogs, too, of tables that reuse their topic.
         cuts: where those may be cut.
         descriptions: when they are to say what their stores hold.
         owner: who writes for it, as its commits are to say; empty: they need not.
@@ -78,76 +70,52 @@ class Task:
         "attempt",
         "changelog_ids",
         "changelogs",
-        "clocked",
         "copy",
-        "cut",
         "cuts",
         "descriptions",
         "directory",
         "due_times",
         "event_time_limits",
-        "foreach_batch",
         "hindered",
         "id",
         "idle_topics",
         "idle_watermarks",
         "input_ends",
         "inputs",
-        "merged",
         "owner",
         "position",
+        "shape",
+        "source_changelogs",
         "state",
-        "state_topics",
-        "table_topics",
         "task_epoch",
         "task_idle_seconds",
-        "timed_sinks",
-        "timed_topics",
         "watermark_idle_seconds",
-        "width",
         "written_times",
     )
 
     def __init__(
         self,
         id: TaskId,  # noqa: A002 - its name everywhere
-        inputs: tuple[TopicPartition, ...],
-        changelogs: Mapping[str, TopicPartition],
-        directory: str | None,
-        state_topics: frozenset[str] = frozenset(),
+        shape: TaskShape,
+        directory: str | None = None,
         *,
-        table_topics: frozenset[str] = frozenset(),
-        width: int = 0,
-        cut: frozenset[str] = frozenset(),
-        timed_topics: frozenset[str] = frozenset(),
         watermark_idle_seconds: float = 0.0,
-        merged: Mapping[str, frozenset[str]] | None = None,
         task_idle_seconds: Mapping[str, float] | None = None,
-        timed_sinks: frozenset[str] = frozenset(),
-        foreach_batch: bool = False,
-        clocked: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         self.id = id
-        self.inputs = inputs
-        self.changelogs = changelogs
+        self.shape = shape
+        self.inputs = shape.inputs
+        self.changelogs = shape.changelogs
+        self.source_changelogs = shape.source_changelogs
         self.directory = directory
-        self.state_topics = state_topics
-        self.table_topics = table_topics
-        self.width = width
-        self.cut = cut
         self.cuts = ChangelogCuts()
-        self.timed_topics = timed_topics
-        self.timed_sinks = timed_sinks
-        self.foreach_batch = foreach_batch
-        self.clocked = {} if clocked is None else clocked
         self._times_said: Mapping[str, object] = {}
         self.input_ends: dict[TopicPartition, int] = {}
         # An idle batch takes no offsets. So offsets, which are all that a store without changelog goes by when it is
         # taken over, do not say whether one of them was committed.
         self.watermark_idle_seconds = 0.0 if self.unlogged else watermark_idle_seconds
-        self.merged = {} if merged is None else merged
         self.task_idle_seconds = {} if task_idle_seconds is None else task_idle_seconds
-        if self.merged and self.watermark_idle_seconds:
+        if shape.merged and self.watermark_idle_seconds:
             # As long as a topic is waited for, the clock does not go on without it.
             self.watermark_idle_seconds = max(self.watermark_idle_seconds, *self.task_idle_seconds.values())
         self._watch_idleness()
@@ -168,24 +136,14 @@ class Task:
     def of(cls, id_: TaskId, shape: TaskShape, directory: str | None, config: StreamsConfig) -> Self:
         """Return a task of that shape, which the instance's settings are true of."""
         return cls(
-            id=id_,
-            inputs=shape.inputs,
-            changelogs=shape.changelogs,
-            directory=directory,
-            state_topics=shape.state_topics,
-            table_topics=shape.table_topics,
-            width=shape.width,
-            cut=shape.cut,
-            timed_topics=shape.timed_topics,
+            id_,
+            shape,
+            directory,
             watermark_idle_seconds=config.watermark_idle_ms / 1000,
-            merged=shape.merged,
             task_idle_seconds={
                 store: max(config.max_task_idle_ms, config.join_idle_ms if store in shape.joins else 0) / 1000
                 for store in shape.merged
             },
-            timed_sinks=shape.timed_sinks,
-            foreach_batch=shape.foreach_batch,
-            clocked=shape.clocked,
         )
 
     @property
@@ -197,11 +155,6 @@ class Task:
     def stateful(self) -> bool:
         """True if any leg of the task has a store with a changelog."""
         return bool(self.changelogs)
-
-    @property
-    def source_changelogs(self) -> frozenset[TopicPartition]:
-        """The inputs that are changelogs, too, of tables that reuse their topic."""
-        return frozenset(self.changelogs.values()).intersection(self.inputs)
 
     @property
     def unlogged(self) -> bool:
@@ -237,7 +190,7 @@ class Task:
             directory=self.directory,
             changelogs=self.changelogs,
             source_changelogs=self.source_changelogs,
-            cut=self.cut,
+            cut=self.shape.cut,
             wipe=self.copy.wipe,
         )
 
@@ -284,13 +237,13 @@ class Task:
             directory=self.directory,
             changelogs=self.changelogs,
             source_changelogs=sources,
-            cut=self.cut,
+            cut=self.shape.cut,
             task_epoch=self.task_epoch,
             ends=dict(self.copy.ends),
-            committed={p: committed.get(p) for p in self.inputs if p.topic in self.state_topics}
+            committed={p: committed.get(p) for p in self.inputs if p.topic in self.shape.state_topics}
             if self.unlogged
             else None,
-            width=self.width if self.unlogged else None,
+            width=self.shape.width if self.unlogged else None,
             wipe=self.copy.wipe,
         )
 
@@ -340,7 +293,7 @@ class Task:
         """
         reached = reached_by(self.inputs, {p: reached_in(commits[p].metadata) for p in self.inputs if p in commits})
         self._times_said = said_again(reached)
-        self.written_times = WrittenTimes(self.timed_sinks, reached)
+        self.written_times = WrittenTimes(self.shape.timed_sinks, reached)
 
     def noted(self, commits: Mapping[TopicPartition, CommittedOffset], now_ms: int) -> BatchNote | None:
         """Go on by what the commits of its inputs say of its batches, once it is positioned.
@@ -429,16 +382,16 @@ class Task:
                 self.idle_watermarks.had_input(now)
             return ranges
         self.attempt.silence_ms, self.attempt.now_ms = 0, clock_ms
-        ranges = plan_ranges(positions, ends, limit, self.table_topics)
+        ranges = plan_ranges(positions, ends, limit, self.shape.table_topics)
         self.attempt.limit(self.event_time_limits, positions, ranges)
         unread = self.event_time_limits.unread_since
         awaited = self.idle_topics.look(self._behind(positions, ranges), now, unread)
         self.attempt.awaited, self.attempt.looked_at = awaited, now
-        if any(partition.topic in self.timed_topics for partition in ranges):
+        if any(partition.topic in self.shape.timed_topics for partition in ranges):
             self.idle_watermarks.had_input(now)
-        elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now, unread.values())):
+        elif self.shape.timed_topics and (silence_ms := self.idle_watermarks.due(now, unread.values())):
             self.attempt.silence_ms = silence_ms
-            ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
+            ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.shape.timed_topics}
         topics = (
             self.idle_topics.due(awaited)
             | self.event_time_limits.due(self.attempt.limits)
@@ -492,9 +445,9 @@ class Task:
     ) -> dict[TopicPartition, str]:
         """Return the notes of a commit; ``written`` are the stores whose changelogs have records in it."""
         notes: dict[TopicPartition, dict[str, object]] = {
-            p: {**SOURCE_CHANGELOG, TASKS: self.width} for p in self.source_changelogs
+            p: {**SOURCE_CHANGELOG, TASKS: self.shape.width} for p in self.source_changelogs
         }
-        batch = BatchNote(self.id, self.position.batch, intent).as_json() if self.foreach_batch else None
+        batch = BatchNote(self.id, self.position.batch, intent).as_json() if self.shape.foreach_batch else None
         changelogs = self._changelogs_with_state(written)
         if batch or self._times_said or changelogs or owner:
             said = {OWNER: owner, "batch": batch, "event_times": self._times_said, CHANGELOGS: changelogs}
@@ -539,7 +492,7 @@ class Task:
             sequences: where that goes on.
         """
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
-        seen = {p: offset for p, offset in self.position.offsets.items() if p.topic in self.state_topics}
+        seen = {p: offset for p, offset in self.position.offsets.items() if p.topic in self.shape.state_topics}
         return TaskCommand(
             task=self.id,
             batch=self.position.batch,
@@ -592,7 +545,7 @@ class Task:
                 continue
             if changelog.topic in self.attempt.describe:
                 self.descriptions.committed(changelog, self.copy.listed[changelog])
-            if state.expired is not None and state.store in self.cut:
+            if state.expired is not None and state.store in self.shape.cut:
                 listed, last = self.copy.listed[changelog], state.last_end
                 self.cuts.committed(changelog, listed, expired=state.expired, last_end=last)
         self.attempt.ranges = None
@@ -604,7 +557,7 @@ class Task:
 
     def batch_narrowed(self, records: int) -> None:
         """Have the batch that has failed take so many of its records when it runs again; others come in later ones."""
-        ranges = self.attempt.narrow(records, self.table_topics)
+        ranges = self.attempt.narrow(records, self.shape.table_topics)
         self.attempt.limit(self.event_time_limits, self.position.offsets, ranges)
         self.attempt.behind = self._behind(self.position.offsets, ranges)
 
@@ -641,11 +594,11 @@ class Task:
 
     def _watch_idleness(self) -> None:
         """Begin to count silence, as an owner of the task that has just come."""
-        self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, self.cut)
-        self.idle_topics = IdleTopics(self.task_idle_seconds, self.merged)
-        self.due_times = DueTimes(self.clocked)
+        self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, self.shape.cut)
+        self.idle_topics = IdleTopics(self.task_idle_seconds, self.shape.merged)
+        self.due_times = DueTimes(self.shape.clocked)
         self.event_time_limits = EventTimeLimits()
-        self.written_times = WrittenTimes(self.timed_sinks)
+        self.written_times = WrittenTimes(self.shape.timed_sinks)
         self.descriptions = StoreDescriptions()
 
     def _behind(self, positions: Mapping[TopicPartition, int], ranges: Ranges) -> frozenset[str]:

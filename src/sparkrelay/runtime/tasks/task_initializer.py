@@ -108,7 +108,7 @@ class TaskInitializer:
         try:
             # Nothing but the group's offsets says where stores without changelog must stand, and tables that reuse
             # their topic.
-            wanted = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.state_topics]
+            wanted = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.shape.state_topics]
             wanted += [p for task in tasks for p in task.source_changelogs]
             committed = self._topics.committed(wanted)
             works = self._restores(tasks, ends, committed)
@@ -133,7 +133,7 @@ class TaskInitializer:
             for task, report in ready
             if report is not None
             for partition, offset in report.positions.items()
-            if partition in task.inputs and partition.topic in task.state_topics
+            if partition in task.inputs and partition.topic in task.shape.state_topics
         }
         for task, report in ready:
             if report is not None:
@@ -147,7 +147,7 @@ class TaskInitializer:
         positions = {**first, **committed, **seen, **moved}
         for task, report in ready:
             if report is not None and (
-                change := other_inputs(task.id, report.positions, task.inputs, task.state_topics)
+                change := other_inputs(task.id, report.positions, task.inputs, task.shape.state_topics)
             ):
                 log.warning("%s", change)
             task.positioned(
@@ -158,7 +158,7 @@ class TaskInitializer:
                 changelog_ids={p.topic: topic_ids[p.topic] for p in task.changelogs.values() if p.topic in topic_ids},
             )
             task.goes_on_saying(commits)
-            if task.foreach_batch and (lost := task.noted(commits, int(time.time() * 1000))):
+            if task.shape.foreach_batch and (lost := task.noted(commits, int(time.time() * 1000))):
                 log.warning(
                     "task %s: batch %d was begun and is not run again as it was, because the task stands elsewhere by "
                     "now. Sinks of foreachBatch() may have rows of it, and get those that are read again under another "

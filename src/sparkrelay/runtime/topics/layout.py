@@ -94,7 +94,7 @@ class TaskShape:
     clocked: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
-    def reused(self) -> frozenset[TopicPartition]:
+    def source_changelogs(self) -> frozenset[TopicPartition]:
         """The inputs that are changelogs, too, of tables that reuse their topic."""
         return frozenset(self.changelogs.values()).intersection(self.inputs)
 
@@ -269,7 +269,7 @@ def require_noted_width(application_id: str, layout: TaskLayout, noted: Mapping[
         StreamsException: a topic got partitions.
     """
     for shape in layout.tasks.values():
-        for partition in shape.reused:
+        for partition in shape.source_changelogs:
             tasks = note_parts(noted.get(partition, "")).get(TASKS)
             if type(tasks) is int and tasks != shape.width:
                 raise grown_source(application_id, {partition.topic: tasks}, now=shape.width)

@@ -249,7 +249,7 @@ class Topics:
         """Refuse what commits of a former run say that tables cannot go on with."""
         topics = topics_of_tables(self._topology)
         inputs = {p for shape in layout.tasks.values() for p in shape.inputs if p.topic in topics}
-        wanted = inputs.union(*(shape.reused for shape in layout.tasks.values()))
+        wanted = inputs.union(*(shape.source_changelogs for shape in layout.tasks.values()))
         if not wanted:
             return
         noted = {partition: commit.metadata for partition, commit in self.commits(sorted(wanted)).items()}

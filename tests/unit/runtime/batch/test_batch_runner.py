@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from tests.doubles.jobs import Jobs as OneByOne
@@ -155,7 +156,7 @@ def test_a_batch_is_sent_with_the_positions_that_the_state_sees():
     task.inputs += (unseen,)
     task.position.offsets[unseen] = 7
     ranges[unseen] = 7, 8
-    task.state_topics = frozenset({"orders"})
+    task.shape = replace(task.shape, state_topics=frozenset({"orders"}))
     run(jobs, work=work)
     command = next(command for share in jobs.command.spark_partitions for command in share if command.task == ONE)
     assert command.positions == {TopicPartition("orders", 0): 5}
@@ -500,7 +501,7 @@ def giving(transactions, functions, work, jobs=None):
 def work_of_functions():
     work = tasks()
     for task, _ in work.values():
-        task.foreach_batch = True
+        task.shape = replace(task.shape, foreach_batch=True)
     return work
 
 

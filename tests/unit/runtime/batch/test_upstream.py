@@ -3,12 +3,12 @@
 import math
 
 import pytest
+from tests.doubles.tasks import task_of
 
 from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.event_times import WrittenTimes
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.topics.writers import Writers
 from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
@@ -25,7 +25,7 @@ class Group:
         self.notes, self.stands, self.starts = {}, {}, {}
         self.ends = {ROWS: 40, FAST: 100, SLOW: 100} | dict.fromkeys(upstream, 100)
         self.writers = {"rows": Writers(((FAST,), (SLOW,)), {"above": frozenset(upstream)})}
-        self.task = Task(TaskId(1, 0), (ROWS,), {}, None)
+        self.task = task_of(TaskId(1, 0), (ROWS,), {}, None)
         self.asks = Upstream(self, clock=lambda: self.now)
 
     def commit(self, partition, offset, newest=None, *, limit=ANY_TIME):
@@ -216,7 +216,7 @@ def test_how_far_a_task_has_come_says_nothing_of_a_topic_without_times():
 
 def test_silence_is_looked_at_often_and_when_it_counts(group):
     """What comes to the writers is no news to the thread that reads what they write."""
-    counting = Task(
+    counting = task_of(
         TaskId(1, 0), (ROWS,), {"w": TopicPartition("log", 0)}, "d", cut={"w"}, timed_topics={"rows"},
         watermark_idle_seconds=60.0,
     )  # fmt: skip

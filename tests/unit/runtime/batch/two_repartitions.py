@@ -13,6 +13,8 @@ import random
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+from tests.doubles.tasks import task_of
+
 from sparkrelay.client.admin import EARLIEST, CommittedOffset
 from sparkrelay.client.new_records import News
 from sparkrelay.config import StreamsConfig
@@ -23,7 +25,6 @@ from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.contract.commands import LegReport, StateReport
 from sparkrelay.runtime.tasks.in_service import InService
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.topics.writers import Writers
 from sparkrelay.state.watermarks import LATEST, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
@@ -329,7 +330,7 @@ class Model:
     def made(self, id_):
         last = id_.subtopology == 2
         inputs = inputs_of(id_.subtopology)[id_.partition]
-        return Task(
+        return task_of(
             id_,
             inputs,
             {"windows": TopicPartition("changelog", id_.partition)} if last else {},

@@ -1,9 +1,8 @@
 """With which batches a task has its changelogs say what they hold."""
 
-from tests.doubles.tasks import LENT, initialize, serve
+from tests.doubles.tasks import LENT, initialize, serve, task_of
 
 from sparkrelay.runtime.contract.commands import StateReport
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.types import TaskId, TopicPartition
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
@@ -11,8 +10,8 @@ COUNTS, NAMES = TopicPartition("app-counts-changelog", 0), TopicPartition("app-n
 CHANGELOGS = {"counts": COUNTS, "names": NAMES, "users": USERS}
 
 
-def task_of(**more):
-    task = Task(TaskId(0, 0), (ORDERS, USERS), CHANGELOGS, "/nowhere", frozenset({"orders", "users"}), **more)
+def running(**more):
+    task = task_of(TaskId(0, 0), (ORDERS, USERS), CHANGELOGS, "/nowhere", frozenset({"orders", "users"}), **more)
     serve(task, {ORDERS: 0, USERS: 0})
     return task
 
@@ -31,7 +30,7 @@ def batch(task, ends, *states, commits=True):
 
 
 def test_each_store_is_described_with_the_first_batch_that_changes_it_and_is_committed():
-    task = task_of()
+    task = running()
     both = {COUNTS.topic, NAMES.topic}
     # The table of users has its topic for a changelog: what stands there is the user's.
     assert batch(task, {COUNTS: 0, NAMES: 0}, "counts", commits=False) == both
@@ -41,7 +40,7 @@ def test_each_store_is_described_with_the_first_batch_that_changes_it_and_is_com
 
 
 def test_a_new_owner_says_it_again():
-    task = task_of()
+    task = running()
     batch(task, {COUNTS: 0, NAMES: 0}, "counts", "names")
     task.fell_out()
     initialize(task, {COUNTS: 9, NAMES: 9})
@@ -50,7 +49,7 @@ def test_a_new_owner_says_it_again():
 
 
 def test_what_is_to_be_cut_is_said_again_first():
-    task = task_of(cut=frozenset({"counts"}))
+    task = running(cut=frozenset({"counts"}))
 
     def run(end, expired, last_end):
         ranges = task.next_ranges(

@@ -2,11 +2,10 @@
 
 import math
 
-from tests.doubles.tasks import LENT, initialize
+from tests.doubles.tasks import LENT, initialize, task_of
 
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.tasks.event_times import Limit
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.types import TaskId, TopicPartition
 
 CLICKS, USERS, CHANGELOG = (TopicPartition(topic, 0) for topic in ("clicks", "users", "app-counts-changelog"))
@@ -15,7 +14,7 @@ OPEN = StateReport("counts", 1, expired=0, last_end=1, left_ms=1)
 
 
 def idle_task(changelogs=None):
-    task = Task(
+    task = task_of(
         TaskId(0, 0),
         (CLICKS, USERS),
         {"counts": CHANGELOG} if changelogs is None else changelogs,
@@ -91,7 +90,7 @@ WEB = TopicPartition("web", 0)
 
 
 def merging_task(**more):
-    task = Task(
+    task = task_of(
         TaskId(0, 0),
         (CLICKS, USERS, WEB),
         more.pop("changelogs", {"counts": CHANGELOG}),
@@ -188,7 +187,7 @@ def test_without_a_changelog_windows_wait_for_rows():
 
 
 def clocked_task():
-    task = Task(
+    task = task_of(
         TaskId(0, 0),
         (CLICKS, USERS),
         {"counts": CHANGELOG},

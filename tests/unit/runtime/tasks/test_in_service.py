@@ -5,18 +5,18 @@ import threading
 import time
 
 import pytest
+from tests.doubles.tasks import task_of
 from tests.waiting import AVOIDED, LONG, within
 
 from sparkrelay.client.transactions import GroupMember
 from sparkrelay.runtime.tasks.in_service import InService
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.types import TaskId
 
 A, B, C = (TaskId(0, n) for n in range(3))
 
 
 def task(id_):
-    return Task(id=id_, inputs=(), changelogs={}, directory=None)
+    return task_of(id_=id_, inputs=(), changelogs={}, directory=None)
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def under_way():
     """A micro-batch is under way, of a task of a member of the group."""
     service = InService()
     service.joined(MEMBER)
-    service.put([Task(ONE, (), {}, None)])
+    service.put([task_of(ONE, (), {}, None)])
     service.look()
     service.begin([ONE])
     return service

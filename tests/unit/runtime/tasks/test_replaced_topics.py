@@ -1,8 +1,9 @@
 """Changelogs that were deleted and created again, when only the group's commits know it."""
 
+from tests.doubles.tasks import task_of
+
 from sparkrelay.runtime.contract.commit_notes import CHANGELOGS, note_text
 from sparkrelay.runtime.tasks.replaced_topics import lost_changelogs, lost_state, replaced_changelog
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.types import TaskId, TopicPartition
 
 TASK = TaskId(0, 0)
@@ -45,7 +46,7 @@ def test_the_error_names_the_store_and_both_ways_out():
 
 
 def test_the_error_of_a_changelog_that_was_replaced_while_the_task_ran_names_the_state_and_both_ways_out():
-    text = str(replaced_changelog("app", Task(TASK, (ORDERS, CLICKS), STORES, "/state/app/0/0_0"), {USERS.topic}))
+    text = str(replaced_changelog("app", task_of(TASK, (ORDERS, CLICKS), STORES, "/state/app/0/0_0"), {USERS.topic}))
     assert text.startswith("task 0_0: changelog 'app-users-changelog' was deleted and created again while")
     assert "sparkrelay reset --application-id app ..." in text
     removal = text.index("first remove /state/app/0/0_0,")

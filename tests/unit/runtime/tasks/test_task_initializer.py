@@ -3,6 +3,7 @@
 import pytest
 from tests.doubles.clock import Clock
 from tests.doubles.state_updater import StateUpdater
+from tests.doubles.tasks import task_of
 
 from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
 from sparkrelay.client.transactions import GroupMember, ProducerIdentity
@@ -26,7 +27,6 @@ from sparkrelay.runtime.contract.owners import OWNER, Owner
 from sparkrelay.runtime.tasks import task_initializer as module
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote
 from sparkrelay.runtime.tasks.in_service import InService
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.layout import TaskLayout
@@ -110,7 +110,7 @@ def made(broker, service):
 
 
 def stateless(id_=ONE, *inputs):
-    return Task(id=id_, inputs=inputs or (TopicPartition("orders", id_.partition),), changelogs={}, directory=None)
+    return task_of(id_=id_, inputs=inputs or (TopicPartition("orders", id_.partition),), changelogs={}, directory=None)
 
 
 def test_stores_without_changelog_get_the_groups_offsets(made, broker):
@@ -118,8 +118,8 @@ def test_stores_without_changelog_get_the_groups_offsets(made, broker):
     initializer = made()
     initializer._state_updater.assign = (works := []).extend
     topics = {"state_topics": frozenset(["orders"])}
-    unlogged = Task(id=ONE, inputs=(A, B, INTERNAL), changelogs={}, directory="/state/0_0", **topics)
-    logged = Task(id=OTHER, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/state/0_1", **topics)
+    unlogged = task_of(id_=ONE, inputs=(A, B, INTERNAL), changelogs={}, directory="/state/0_0", **topics)
+    logged = task_of(id_=OTHER, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/state/0_1", **topics)
     initializer.initialize([unlogged, logged])
     assert [work.committed for work in works] == [{A: 40, B: None}, None]
 
@@ -229,8 +229,8 @@ def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made
 
 
 def test_a_state_that_has_seen_its_input_decides_the_offset(made, broker, service):
-    task = Task(
-        id=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=frozenset({A.topic})
+    task = task_of(
+        id_=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=frozenset({A.topic})
     )
     initializer = made()
     initializer.initialize([task])
@@ -241,7 +241,7 @@ def test_a_state_that_has_seen_its_input_decides_the_offset(made, broker, servic
 @pytest.fixture
 def counting():
     topics = frozenset({A.topic})
-    return Task(id=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=topics)
+    return task_of(id_=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=topics)
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def test_a_changelog_that_was_deleted_is_named_as_one(made, broker):
     broker.missing = {"app-s-changelog"}
     changelog = TopicPartition("app-s-changelog", 0)
     with pytest.raises(TimeoutException) as refused:
-        initializer.initialize([Task(ONE, (A,), {"s": changelog}, "/state/0_0", frozenset())])
+        initializer.initialize([task_of(ONE, (A,), {"s": changelog}, "/state/0_0", frozenset())])
     assert "'app-s-changelog' is the changelog of store 's', which the application creates itself" in str(refused.value)
     assert "sparkrelay reset --application-id app" in str(refused.value)
 
@@ -419,7 +419,7 @@ def test_a_table_that_reuses_its_topic_is_restored_to_the_groups_offset_and_begi
     broker.group = {A: 40}
     initializer = made("earliest")
     initializer._state_updater.assign = (works := []).extend
-    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
+    task = task_of(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
     initializer.initialize([task])
     (work,) = works
     assert (work.ends, work.source_ends(), work.committed) == ({A: 40}, {"people": 40}, None)
@@ -433,7 +433,7 @@ def test_a_table_that_reuses_its_topic_is_restored_to_the_groups_offset_and_begi
 def test_a_table_that_reuses_its_topic_begins_where_that_does(made, broker):
     initializer = made("earliest")
     initializer._state_updater.assign = (works := []).extend
-    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
+    task = task_of(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
     initializer.initialize([task])
     assert works[0].ends == {A: 0}
     initializer.serve([(task, RestoreReport(ONE, {}, 0, {}))])
@@ -445,7 +445,7 @@ def test_a_topic_that_ends_before_the_groups_offset_is_no_copy_of_what_was_read(
     broker.group = {A: 140}
     initializer = made("earliest")
     initializer._state_updater.assign = (works := []).extend
-    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
+    task = task_of(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
     initializer.initialize([task])
     assert works[0].ends == {A: 100}
     initializer.serve([(task, RestoreReport(ONE, {A: 100}, 0, {A: 100}))])
@@ -456,7 +456,7 @@ def test_a_commit_takes_a_copy_of_a_topic_to_where_the_batch_ended(made, broker)
     broker.group = {A: 40}
     initializer = made("earliest")
     initializer._state_updater.assign = [].extend
-    task = Task(ONE, (A,), {"people": A, "counts": CHANGELOG}, "/state/0_0", frozenset([A.topic]))
+    task = task_of(ONE, (A,), {"people": A, "counts": CHANGELOG}, "/state/0_0", frozenset([A.topic]))
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40, CHANGELOG: 100}))])
     task.restore_progressed({A: 40, CHANGELOG: 100})
@@ -472,7 +472,7 @@ def giving(broker, offset, start, stop):
     """Return a task with foreachBatch, and have the group stand there with a batch that was begun."""
     note = BatchNote(ONE, 41, BatchIntent({A: (start, stop)}))
     broker.group, broker.notes = {A: offset}, {A: note_text(ONE, {"batch": note.as_json()})}
-    return Task(id=ONE, inputs=(A,), changelogs={}, directory=None, foreach_batch=True)
+    return task_of(id_=ONE, inputs=(A,), changelogs={}, directory=None, foreach_batch=True)
 
 
 def test_a_batch_that_was_begun_comes_first(made, broker, service):
@@ -488,7 +488,7 @@ def test_a_batch_that_was_begun_is_noted_still_where_its_input_is_a_changelog_to
     broker.notes = {A: note_text(ONE, {"batch": note, "event_times": {"rows": [7, 7]}})}
     initializer = made("earliest")
     initializer._state_updater.assign = [].extend
-    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
+    task = task_of(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 40, {A: 40}))])
     said = {OWNER: "me-0/2", "batch": note, "event_times": {"rows": [7, 7]}}
@@ -509,7 +509,7 @@ def test_what_a_lost_batch_would_have_said_of_event_times_is_not_said(made, brok
 
     def new():
         settings = {"timed_sinks": frozenset(["rows"])}
-        return Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), **settings)
+        return task_of(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), **settings)
 
     task = opened(new())
     task.ends_listed({A: 60})
@@ -530,7 +530,7 @@ def test_a_new_owner_says_what_those_before_it_have_written(made, broker, newest
     initializer = made("earliest")
     # A topic in front of the other one has got a partition since.
     for inputs in ((A,), (INTERNAL, A)):
-        task = Task(ONE, inputs, {}, None, timed_sinks=frozenset(["rows"]))
+        task = task_of(ONE, inputs, {}, None, timed_sinks=frozenset(["rows"]))
         initializer.initialize([task])
         task.ends_listed({A: 60})
         task.batch_begun({A: (40, 60)})
@@ -543,7 +543,7 @@ def test_a_task_that_is_opened_again_behind_a_batch_intends_none(made, broker):
     broker.group = {A: 40}
     initializer = made("earliest")
     initializer._state_updater.assign = [].extend
-    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
+    task = task_of(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]), foreach_batch=True)
     initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40}))])
     task.ends_listed({A: 60})

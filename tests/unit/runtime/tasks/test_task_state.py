@@ -4,11 +4,11 @@ import re
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.doubles.tasks import initialize, task_in
+from tests.doubles.tasks import initialize, task_in, task_of
 
 from sparkrelay.errors import IllegalTransitionException
 from sparkrelay.runtime.tasks import task_state
-from sparkrelay.runtime.tasks.task import Task, new_task_epoch
+from sparkrelay.runtime.tasks.task import new_task_epoch
 from sparkrelay.runtime.tasks.task_state import TRANSITIONS, TaskEvent, TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -121,7 +121,7 @@ def test_a_copy_that_is_rebuilt_counts_for_nothing_until_it_is():
 
 
 def test_a_stateless_task_has_nothing_to_restore_or_close():
-    task = Task(TaskId(0, 0), (INPUT,), {}, None)
+    task = task_of(TaskId(0, 0), (INPUT,), {}, None)
     initialize(task)
     assert task.close_command() is None
     assert task.assigned_standby() is None

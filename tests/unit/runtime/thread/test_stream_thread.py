@@ -5,6 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tests.doubles.tasks import task_of
 from tests.waiting import LONG
 
 from sparkrelay.config import StreamsConfig
@@ -20,7 +21,6 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.spark.executor_target import ExecutorLost
 from sparkrelay.runtime.tasks.in_service import InService
-from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.thread.stream_thread import StreamThread, ThreadCallbacks
 from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
 from sparkrelay.types import TaskId
@@ -158,7 +158,7 @@ class Bench:
             raise self.failure
 
     def fall_out(self, reason):
-        self.service.put([Task(id=TASK, inputs=(), changelogs={}, directory=None)])
+        self.service.put([task_of(id_=TASK, inputs=(), changelogs={}, directory=None)])
         self.service.look()
         self.service.done({TASK: reason})
 
