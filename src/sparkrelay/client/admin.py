@@ -14,13 +14,13 @@ from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriabl
 from sparkrelay.client.coordinators import CoordinatorCache
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, run_exchange
 from sparkrelay.client.features import finalized_features
+from sparkrelay.client.group_requests import offset_fetch
 from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
 from sparkrelay.client.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
-    OffsetFetchRequest,
 )
 from sparkrelay.client.new_records import NewRecords, News
 from sparkrelay.errors import TimeoutException, UnknownTopicException
@@ -332,7 +332,7 @@ class Admin:
         found = self._ask_group(
             group,
             f"fetching offsets of group {group}",
-            _offset_fetch(group, partitions, stable=stable),
+            offset_fetch(group, partitions, stable=stable),
             lambda group: (group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)),
             final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
@@ -512,27 +512,3 @@ def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:
 def _deletion(names: Collection[str], timeout_ms: int) -> Any:
     # Version 5 is the last that names topics by name alone.
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms, max_version=5)
-
-
-def _offset_fetch(group: str, partitions: Collection[TopicPartition], *, stable: bool) -> Any:
-    topics: dict[str, list[int]] = {}
-    for tp in partitions:
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    one = OffsetFetchRequest.OffsetFetchRequestGroup
-    return OffsetFetchRequest(
-        groups=[
-            one(
-                group_id=group,
-                member_id=None,
-                member_epoch=-1,
-                topics=[
-                    one.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
-                    for name, indexes in topics.items()
-                ],
-            )
-        ],
-        require_stable=stable,
-        # 8: several groups; 9 is the last that names topics.
-        min_version=8,
-        max_version=9,
-    )

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.coordinators import CoordinatorCache, is_moved
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, results, run_exchange, run_exchanges
+from sparkrelay.client.group_requests import offset_commit, offset_fetch
 from sparkrelay.client.messages import (
     ListGroupsRequest,
     ListTransactionsRequest,
-    OffsetCommitRequest,
     OffsetDeleteRequest,
-    OffsetFetchRequest,
 )
 from sparkrelay.client.transaction_calls import GroupMember, offsets_by_request
 from sparkrelay.errors import AuthorizationException, BrokerResponseException, RebalanceInProgressException
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ApplicationAdmin"]
 
-#: The last version of offset requests that names topics.
-_LAST_WITH_NAMES: Final = 9
 _NOBODY: Final = GroupMember()
 _BETWEEN_GENERATIONS: Final = frozenset(
     {
@@ -61,7 +58,7 @@ class ApplicationAdmin:
 
     def offsets(self) -> dict[TopicPartition, int]:
         """Return every offset that the group has committed, of all topics."""
-        found = self._run("fetching all offsets", _fetch_request(self._group), _fetch_codes)
+        found = self._run("fetching all offsets", offset_fetch(self._group, None, stable=False), _fetch_codes)
         (group,) = found.groups
         return {
             TopicPartition(topic.name, part.partition_index): part.committed_offset
@@ -89,7 +86,12 @@ class ApplicationAdmin:
             RebalanceInProgressException: ``member`` is none, or the group is between two generations.
         """
         said = notes or {}
-        requests = [_commit_request(self._group, some, said, member) for some in offsets_by_request(offsets, said)]
+        requests = [
+            offset_commit(
+                self._group, {at: (offset, -1, said.get(at, "")) for at, offset in some.items()}, member=member
+            )
+            for some in offsets_by_request(offsets, said)
+        ]
         refused: list[str] = []
 
         def codes(answer: Any) -> Iterable[int]:
@@ -164,52 +166,12 @@ class ApplicationAdmin:
             yield Pause(backoff.next(), error)
 
 
-def _fetch_request(group: str) -> object:
-    one = OffsetFetchRequest.OffsetFetchRequestGroup
-    return OffsetFetchRequest(
-        groups=[one(group_id=group, member_id=None, member_epoch=-1, topics=None)],
-        require_stable=False,
-        min_version=8,
-        max_version=_LAST_WITH_NAMES,
-    )
-
-
 def _fetch_codes(answer: Any) -> Iterable[int]:
     (group,) = answer.groups
     # A group that does not exist has no offsets; version 9 calls that an error.
     if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
         yield group.error_code
         yield from (part.error_code for topic in group.topics for part in topic.partitions)
-
-
-def _commit_request(
-    group: str, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str], member: GroupMember
-) -> object:
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    part = topic.OffsetCommitRequestPartition
-    return OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=member.generation,
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        topics=[
-            topic(
-                name=name,
-                partitions=[
-                    part(
-                        partition_index=at.partition,
-                        committed_offset=offsets[at],
-                        committed_leader_epoch=-1,
-                        committed_metadata=notes.get(at, ""),
-                    )
-                    for at in parts
-                ],
-            )
-            for name, parts in _by_topic(offsets).items()
-        ],
-        min_version=2 if member.group_instance_id is None else 7,
-        max_version=_LAST_WITH_NAMES,
-    )
 
 
 def _topic_codes(answer: Any) -> Iterable[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.exchanges import Pause, ask
-from sparkrelay.client.messages import FindCoordinatorRequest
+from sparkrelay.client.group_requests import find_coordinators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -67,7 +67,7 @@ class CoordinatorCache:
         while missing := [key for key in keys if (kind, key) not in self._nodes]:
             answer = yield from ask(
                 self._client,
-                functools.partial(_request, kind, missing),
+                functools.partial(find_coordinators, missing, int(kind)),
                 node=lambda: None,
                 backoff=backoff,
                 lane=_LANE,
@@ -153,8 +153,3 @@ class CoordinatorCache:
                 raise error
             # A transaction that is being decided takes a moment.
             yield Pause(backoff.next(first=0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None), error)
-
-
-def _request(kind: CoordinatorKind, keys: list[str]) -> FindCoordinatorRequest:
-    # Many keys in one request came with version 4 (Kafka 3.0, KIP-699).
-    return FindCoordinatorRequest(key_type=int(kind), coordinator_keys=keys, min_version=4)

@@ -7,12 +7,13 @@ import uuid
 import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.group_requests import offset_commit, offset_fetch
 from sparkrelay.client.messages import MetadataResponse, OffsetCommitResponse, OffsetFetchResponse
 from sparkrelay.consumer.base.assignor import GroupMetadata
 from sparkrelay.consumer.base.events import Commit
 from sparkrelay.consumer.base.subscription import LeaderView, SubscriptionState
 from sparkrelay.consumer.offsets.commits import CommitManager
-from sparkrelay.consumer.offsets.offset_requests import commit_request, fetch_request, sort_out
+from sparkrelay.consumer.offsets.offset_topics import sort_out
 from sparkrelay.errors import DisconnectException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 
@@ -33,7 +34,7 @@ def bounds(request):
 
 
 def test_a_commit_names_topics_by_id_to_brokers_that_know_ids_and_by_name_to_others():
-    request = commit_request("g", GroupMetadata("g", 3, "m", "i"), OFFSETS, {T0: OLD, T1: OLD, U0: OTHER})
+    request = offset_commit("g", OFFSETS, member=GroupMetadata("g", 3, "m", "i"), ids={T0: OLD, T1: OLD, U0: OTHER})
     newer, older = as_sent(request, 10), as_sent(request, 9)
     assert [topic.topic_id for topic in newer.topics] == [OLD, OTHER]
     assert [topic.name for topic in older.topics] == ["t", "u"]
@@ -50,14 +51,14 @@ def test_a_commit_names_topics_by_id_to_brokers_that_know_ids_and_by_name_to_oth
 
 
 def test_a_commit_goes_by_name_where_any_id_is_unknown():
-    assert bounds(commit_request("g", None, OFFSETS, {T0: OLD, T1: OLD})) == (7, 9)
+    assert bounds(offset_commit("g", OFFSETS, ids={T0: OLD, T1: OLD})) == (7, 9)
 
 
 def test_committed_offsets_are_asked_for_by_id_or_by_name():
-    request = fetch_request("g", None, OFFSETS, {"t": OLD, "u": OTHER})
+    request = offset_fetch("g", OFFSETS, stable=True, ids={"t": OLD, "u": OTHER})
     assert [t.topic_id for t in as_sent(request, 10).groups[0].topics] == [OLD, OTHER]
     assert [(t.name, t.partition_indexes) for t in as_sent(request, 9).groups[0].topics] == [("t", [0, 1]), ("u", [0])]
-    assert bounds(fetch_request("g", None, OFFSETS, {"t": OLD})) == (8, 9)
+    assert bounds(offset_fetch("g", OFFSETS, stable=True, ids={"t": OLD})) == (8, 9)
 
 
 # -- which topic -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name
-from sparkrelay.client.messages import FindCoordinatorRequest
+from sparkrelay.client.group_requests import find_coordinators
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.consumer.group.classic_requests import JOIN_LANE
 
@@ -98,7 +98,7 @@ class CoordinatorManager:
         if (wait := self._state.wait(now)) > 0:
             return PollResult(wait=wait, dropped=dropped)
         self._state.sent()
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self._group_id], min_version=4)
+        request = find_coordinators([self._group_id])
         return PollResult((Unsent(request, self._answered, None, GROUP_LANE),), math.inf, dropped)
 
     def _answered(self, message: Any, error: KafkaException | None, now: float) -> None:

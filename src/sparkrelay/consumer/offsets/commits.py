@@ -3,7 +3,7 @@
 Commits go out in the order in which they were asked for, over one connection. Nothing goes out behind one that may be
 repeated before it is decided: a repeated older commit must not overwrite a newer one. What to commit was decided by the
 application thread, from what ``poll`` had returned to it (KAFKA-18641). Offsets of a topic that is there no more are
-left out, and the others committed: see ``offset_requests``.
+left out, and the others committed: see ``offset_topics``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
+from sparkrelay.client.group_requests import offset_commit, offset_fetch
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.consumer.group.coordinator import GROUP_LANE
-from sparkrelay.consumer.offsets.offset_requests import (
-    commit_request,
-    fetch_request,
+from sparkrelay.consumer.offsets.offset_topics import (
     gone_error,
     ids_by_topic,
     sort_out,
@@ -171,7 +170,7 @@ class CommitManager:
         if not offsets:
             commit.call.fail(gone_error(commit.call.what, gone, commit.offsets))
             return None
-        request = commit_request(self._group_id, place, offsets, ids)
+        request = offset_commit(self._group_id, offsets, member=place, ids=ids)
         names = topic_names(ids)
         self._under_way += 1
         if commit.retry:
@@ -272,7 +271,7 @@ class CommitManager:
         place = self._place() if self._member_reads else None
         member = place if place is not None and place.generation >= 0 else None
         ids = ids_by_topic(partitions, self._metadata)
-        request = fetch_request(self._group_id, member, partitions, ids)
+        request = offset_fetch(self._group_id, partitions, stable=True, member=member, ids=ids)
         state.sent()
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
