@@ -7,6 +7,8 @@ position and the return of the records, so none is lost.
 
 The consumer belongs to one event loop, and to one task at a time. A child task inherits nothing; a callback hands the
 consumer over by its key, explicitly (see ``access``). Whoever would wait for its own loop gets an error instead.
+
+Most methods are generated from those of ``Consumer`` by ``scripts/generate_async_consumer.py``.
 """
 
 # ruff: noqa: ASYNC109 - the timeouts are those of Consumer: a poll that is over returns an empty table
@@ -29,6 +31,7 @@ from sparkrelay.errors import ConcurrentModificationError, ConfigException, Disc
 if TYPE_CHECKING:
     import re
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     import pyarrow as pa
 
@@ -68,8 +71,15 @@ def _guarded(
     return cast("Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, R]]", guarded)
 
 
+def _awaitable(committed: Future[None]) -> asyncio.Future[None]:
+    future = asyncio.wrap_future(committed)
+    # Nobody has to look at it.
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future
+
+
 class AsyncConsumer(Face):
-    """Reads topics, alone or as a member of a group, for asyncio. ``Consumer`` says what each method does.
+    """Reads topics, alone or as a member of a group, for asyncio.
 
     Used by one task at a time; ``wakeup`` may be called from any task or thread. It belongs to the event loop that
     uses it first. ``async for table in consumer`` goes through tables that are not empty, until the consumer is closed.
@@ -110,6 +120,9 @@ class AsyncConsumer(Face):
         self._network = self._session.network
 
     async def _run(self, exchange: Exchange[R]) -> R:
+        # A program that always finds records would never let other tasks run, nor itself be cancelled. It happens
+        # before any position moves.
+        await asyncio.sleep(0)
         return await awaiting(exchange, self._session.mailbox)
 
     def _check_loop(self, *, closing: bool = False) -> None:
@@ -168,7 +181,21 @@ class AsyncConsumer(Face):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Be a member of the group for these topics; callbacks may be coroutine functions."""
+        """Be a member of the group for these topics, instead of those before; ``poll`` joins.
+
+        Callbacks are called with ``(consumer, partitions)``, and may be coroutine functions.
+
+        Args:
+            topics: names, or a pattern: a ``re.Pattern``, or names that begin with ``^``. Topics that do not exist are
+                waited for. None at all is ``unsubscribe``.
+            on_assigned: called with new partitions; positions may be sought in it.
+            on_revoked: called with partitions that are about to go to others; commit in it. It may block, heartbeats
+                go on.
+            on_lost: called with partitions that others have already; without it ``on_revoked`` is called.
+
+        Raises:
+            ConfigException: no ``group.id``, or partitions were assigned by hand.
+        """
         await self._run(self._session.subscribe(topics, on_assigned, on_revoked, on_lost))
 
     @_guarded
@@ -206,43 +233,66 @@ class AsyncConsumer(Face):
 
     @_guarded
     async def group_metadata(self) -> GroupMetadata:
-        """Return the member's place in its group."""
+        """Return the member's place in its group, as a transactional commit must name it."""
         return self._session.group_metadata()
 
     # -- polling -----------------------------------------------------------------------------------------------------
 
     @_guarded
     async def poll(self, timeout: float, *, max_records: int | None = None, max_bytes: int | None = None) -> pa.Table:
-        """Serve the group, and return records. See ``Consumer.poll``; a cancellation loses none."""
-        # A program that always finds records would never let other tasks run, nor itself be cancelled. It happens
-        # before any position moves.
-        await asyncio.sleep(0)
+        """Serve the group, and return records.
+
+        Args:
+            timeout: longest wait for the first record, in seconds.
+            max_records: most rows; None for ``max.poll.records``.
+            max_bytes: most bytes of keys and values, but at least one row; None for no limit.
+
+        Returns:
+            Rows with the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+            timestampType, headers.
+
+        Raises:
+            WakeupException: ``wakeup`` was called.
+            RecordDeserializationException: a record cannot be read; the position stays in front of it.
+            KafkaException: the group or a partition failed for good.
+            Exception: whatever a callback or an assignor raised; the group goes on.
+        """
         return await self._run(self._session.poll(timeout, max_records, max_bytes))
 
     @_guarded
     async def records(
         self, timeout: float, *, max_records: int | None = None, max_bytes: int | None = None
     ) -> list[Record]:
-        """Do what ``poll`` does, and return the rows one by one."""
-        await asyncio.sleep(0)
+        """Do what ``poll`` does, and return the rows one by one. Tables are much faster."""
         return await self._run(self._session.records(timeout, max_records, max_bytes))
 
     # -- committing --------------------------------------------------------------------------------------------------
 
     @_guarded
     async def commit(self, offsets: OffsetsToCommit | None = None, *, timeout: float | None = None) -> None:
-        """Commit offsets (the next to be read), and wait until they are; None for all positions."""
+        """Commit offsets (the next to be read), and wait until they are; None for all positions.
+
+        What was committed with ``commit_async`` before is decided then, and its callbacks have run.
+
+        Raises:
+            CommitFailedException: the group went on without this consumer.
+            UnknownTopicException: a topic was deleted, or deleted and created again; all others are committed.
+            TimeoutException: it was not done within ``timeout``, by default ``default.api.timeout.ms``.
+        """
         await self._run(self._session.offsets.commit(offsets, timeout))
 
     @_guarded
     async def commit_async(
         self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Future[None]:
-        """Commit offsets without waiting; the future that is returned may be awaited."""
-        future = asyncio.wrap_future(self._session.offsets.commit_async(offsets, callback))
-        # Nobody has to look at it.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return future
+        """Commit offsets without waiting. A failed one is not repeated: a newer one may be under way.
+
+        Args:
+            offsets: as for ``commit``.
+            callback: called with ``(offsets, error)``, error None if all went well, inside one of the next calls of
+                ``poll``, ``commit`` or ``close``, in the order of the commits.
+        """
+        return _awaitable(self._session.offsets.commit_async(offsets, callback))
 
     @overload
     async def committed(
@@ -261,7 +311,13 @@ class AsyncConsumer(Face):
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None, with_metadata: bool = False
     ) -> Mapping[TopicPartition, int | OffsetAndMetadata | None]:
-        """Return the group's committed offsets, None where there is none."""
+        """Return the group's committed offsets, None where there is none.
+
+        Args:
+            partitions: which to ask for; they need not be assigned.
+            timeout: in seconds, by default ``default.api.timeout.ms``.
+            with_metadata: whether to return ``OffsetAndMetadata`` instead of plain offsets.
+        """
         found = await self._committed(partitions, timeout)
         return found if with_metadata else {p: None if c is None else c.offset for p, c in found.items()}
 

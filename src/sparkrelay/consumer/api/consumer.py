@@ -2,7 +2,7 @@
 
 Every call submits an event to the network thread and waits for its answer; nothing here touches a socket. Rebalance
 callbacks and assignors run in the calling thread, inside ``poll``. See the consumer threading refactor; for access keys
-KIP-944. ``async_consumer`` is the same for programs that await.
+KIP-944. ``async_consumer`` is the same for programs that await, and generated from this module, but for a few methods.
 """
 
 from __future__ import annotations
@@ -107,6 +107,15 @@ class Consumer(Face):
     def _run(self, exchange: Exchange[R]) -> R:
         return blocking(exchange, self._session.mailbox)
 
+    @staticmethod
+    def _require_plain(*callbacks: Callback | None) -> None:
+        for callback in callbacks:
+            if inspect.iscoroutinefunction(callback):
+                raise ConfigException(
+                    f"subscribe(): {callback!r} is a coroutine function, and Consumer cannot await; use AsyncConsumer, "
+                    "or give a plain function"
+                )
+
     def __enter__(self) -> Self:
         return self
 
@@ -139,12 +148,7 @@ class Consumer(Face):
         Raises:
             ConfigException: no ``group.id``, a callback is a coroutine function, or partitions were assigned by hand.
         """
-        for callback in (on_assigned, on_revoked, on_lost):
-            if inspect.iscoroutinefunction(callback):
-                raise ConfigException(
-                    f"subscribe(): {callback!r} is a coroutine function, and Consumer cannot await; use AsyncConsumer, "
-                    "or give a plain function"
-                )
+        self._require_plain(on_assigned, on_revoked, on_lost)
         self._run(self._session.subscribe(topics, on_assigned, on_revoked, on_lost))
 
     @_guarded

@@ -1,0 +1,55 @@
+"""Write the methods of ``AsyncConsumer`` from those of ``Consumer``: the same calls, awaited.
+
+    python -m scripts.generate_async_consumer [--check]
+
+Run it after a change of ``consumer.py``; a test says when it is due. What differs on purpose is a rule below.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+API = Path(__file__).parents[1] / "src" / "sparkrelay" / "consumer" / "api"
+SOURCE, TARGET = API / "consumer.py", API / "async_consumer.py"
+#: Between these lines of both files.
+FIRST, LAST = "    # -- subscription ", "    # -- closing "
+RULES = (
+    (r"^    def ", "    async def "),
+    (r"\bself\._(run|committed)\(", r"await self._\1("),
+    # Callbacks may be coroutine functions here.
+    (r"        self\._require_plain\(.*\)\n", ""),
+    (r"no ``group\.id``, a callback is a coroutine function, or", "no ``group.id``, or"),
+    (
+        r"Callbacks are called with ``\(consumer, partitions\)``\.",
+        "Callbacks are called with ``(consumer, partitions)``, and may be coroutine functions.",
+    ),
+    (r"-> Future\[None\]:", "-> asyncio.Future[None]:"),
+    (r"return (self\._session\.offsets\.commit_async\(.*\))", r"return _awaitable(\1)"),
+)
+
+
+def generated() -> str:
+    """Return what the target is to be."""
+    methods = _between(SOURCE.read_text(encoding="utf-8"))[1]
+    for pattern, replacement in RULES:
+        methods, count = re.subn(pattern, replacement, methods, flags=re.MULTILINE)
+        if not count:
+            raise ValueError(f"{SOURCE.name} has nothing that {pattern!r} is for")
+    before, _, behind = _between(TARGET.read_text(encoding="utf-8"))
+    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(TARGET), "-"]
+    return subprocess.run(ruff, input=f"{before}{methods}{behind}", capture_output=True, text=True, check=True).stdout
+
+
+def _between(text: str) -> tuple[str, str, str]:
+    first, last = text.index(FIRST), text.index(LAST)
+    return text[:first], text[first:last], text[last:]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--check"]:
+        TARGET.write_text(generated(), encoding="utf-8")
+    elif generated() != TARGET.read_text(encoding="utf-8"):
+        sys.exit("AsyncConsumer is out of date: run python -m scripts.generate_async_consumer")
