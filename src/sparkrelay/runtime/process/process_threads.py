@@ -35,6 +35,7 @@ from sparkrelay.runtime.group.assignment_log import AssignmentLog
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.restore_listeners import RestoreNotices
+from sparkrelay.runtime.tasks.restore_surroundings import RestoreSurroundings
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
 from sparkrelay.runtime.tasks.task_initializer import longest_initialization
 from sparkrelay.runtime.tasks.task_state import TaskState
@@ -62,11 +63,6 @@ __all__ = ["ProcessThreads"]
 
 log = logging.getLogger(__name__)
 
-#: FAIR pools do not preempt: a restore slice is how long a batch may have to wait for a core. A shorter one would
-#: be job more than records: 50 ms of each are Spark's, on a quiet machine.
-_SLICE_SECONDS: Final = 0.2
-#: The same before the first task runs: it bounds what a restore loses to the beginnings and ends of jobs.
-_RESTORE_SECONDS: Final = 1.0
 #: The pause before a dead thread is replaced: the first, and the longest.
 _FIRST_REPLACEMENT: Final = 0.5
 _LONGEST_REPLACEMENT: Final = 30.0
@@ -574,20 +570,17 @@ class ProcessThreads:
     def _state_updater(
         self, number: int, name: str, jobs: Jobs, topics: Topics, progress: ThreadProgress
     ) -> StateUpdater:
-        return StateUpdater(
-            jobs,
+        around = RestoreSurroundings(
             topics.changelog_ends,
-            name=f"{name}-restore",
-            slice_seconds=_SLICE_SECONDS,
-            restore_seconds=_RESTORE_SECONDS,
+            topics.ids,
+            topics.interrupt,
             running=self._runs_tasks,
-            topic_ids=topics.ids,
             active_elsewhere=functools.partial(self._active_beside, number),
             on_slice=progress.restored,
             on_set_aside=progress.set_aside,
             notices=RestoreNotices(self._context.listeners),
-            interrupt=topics.interrupt,
         )
+        return StateUpdater(jobs, around, name=f"{name}-restore")
 
     def _instance_id(self, number: int) -> str | None:
         """Return the thread's static name in the group, which its restart has again; None if it is to have none."""

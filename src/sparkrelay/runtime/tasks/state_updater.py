@@ -28,17 +28,18 @@ from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.cancelling import cancel_until
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.tasks.restore_progress import describe_slice
+from sparkrelay.runtime.tasks.restore_surroundings import RestorePace
 from sparkrelay.runtime.tasks.restore_work import slice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from sparkrelay.runtime.contract.commands import RestoreReport
     from sparkrelay.runtime.spark.jobs import Jobs
-    from sparkrelay.runtime.tasks.restore_listeners import RestoreNotices
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
+    from sparkrelay.runtime.tasks.restore_surroundings import RestoreSurroundings
     from sparkrelay.runtime.tasks.restore_work import Ends, RestoreWork
-    from sparkrelay.types import TaskId, TopicPartition
+    from sparkrelay.types import TaskId
 
 __all__ = ["StateUpdater"]
 
@@ -47,16 +48,12 @@ log = logging.getLogger(__name__)
 _SHORTEST_BACKOFF = 0.1
 #: A broker that is back is noticed within this.
 _LONGEST_BACKOFF = 5.0
-#: A new daemon of Python workers takes seconds to start, a minute on a busy host: a failed job waits longer each time.
-_SHORTEST_RETRY = 1.0
+#: A failed job waits longer each time.
 _LONGEST_RETRY = 30.0
 #: A worker that dies once may have met a passing trouble; one that dies for a minute and more has not.
 _JOB_TRIES = 8
 #: A copy that is rebuilt and damaged again and again is on a disk that does not keep what it is given.
 _REBUILDS = 3
-#: A slice takes a moment, once it has a core; whom it keeps from leaving for longer cancels it.
-_LONGEST_WAIT_SECONDS = 5.0
-_STALE_SECONDS = 1.0
 #: The task epoch of a copy that nobody runs: batches that come late from its former owner are refused.
 _NOBODYS = 0
 
@@ -64,67 +61,18 @@ _NOBODYS = 0
 class StateUpdater:
     """Restores on a thread of its own. The stream thread gives it work and collects what is done."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        list_ends: Callable[[list[TopicPartition]], Ends],
-        *,
-        name: str,
-        slice_seconds: float,
-        restore_seconds: float,
-        running: Callable[[], bool] = lambda: False,
-        idle_seconds: float = 0.2,
-        settled_idle_seconds: float = 1.0,
-        settled_after_seconds: float = 10.0,
-        longest_wait_seconds: float = _LONGEST_WAIT_SECONDS,
-        stale_seconds: float = _STALE_SECONDS,
-        retry_seconds: float = _SHORTEST_RETRY,
-        topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
-        active_elsewhere: Callable[[], Collection[TaskId]] = frozenset,
-        on_slice: Callable[[Sequence[RestoreProgress], int], None] = lambda _, __: None,
-        on_set_aside: Callable[[], None] = lambda: None,
-        notices: RestoreNotices | None = None,
-        interrupt: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, jobs: Jobs, around: RestoreSurroundings, *, name: str, pace: RestorePace | None = None) -> None:
         """Prepare the thread.
 
         Args:
             jobs: runs the slices.
-            list_ends: gives read_committed end offsets; called on the thread.
+            around: what is asked and notified.
             name: the thread's.
-            slice_seconds: about how long a slice may take.
-            restore_seconds: the same where tasks are restored while the process runs none that would wait for a core.
-            running: says whether the process runs tasks; called on the thread.
-            idle_seconds: pause where nothing is to do.
-            settled_idle_seconds: the same where all are standbys, and none of them is new.
-            settled_after_seconds: how long a copy is new once it is complete: its task may wait to move to it.
-            longest_wait_seconds: how long a slice may keep a task from leaving before it is cancelled.
-            stale_seconds: how long ends that were listed before a slice say how far its copies are behind.
-            retry_seconds: pause after the first Spark job that fails; it doubles after each.
-            topic_ids: gives the ids of topics; called on the thread.
-            active_elsewhere: returns which tasks other threads of the process open or run; called on the thread.
-            on_slice: called on the thread after each slice, with the copies that are still behind and the number of
-                records that were applied.
-            on_set_aside: called on the thread when a copy that could not be used was set aside.
-            notices: is given where copies stand after each slice, and which tasks have left.
-            interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
+            pace: how long things may take.
         """
         self._jobs = jobs
-        self._list_ends = list_ends
-        self._topic_ids = topic_ids
-        self._slice_seconds = slice_seconds
-        self._restore_seconds = restore_seconds
-        self._running = running
-        self._idle_seconds = idle_seconds
-        self._settled_idle_seconds = settled_idle_seconds
-        self._settled_after_seconds = settled_after_seconds
-        self._longest_wait_seconds = longest_wait_seconds
-        self._stale_seconds = stale_seconds
-        self._active_elsewhere = active_elsewhere
-        self._on_slice = on_slice
-        self._on_set_aside = on_set_aside
-        self._notices = notices
-        self._interrupt = interrupt
+        self._around = around
+        self._pace = pace or RestorePace()
         self._wake = threading.Condition()
         self._work: dict[TaskId, RestoreWork] = {}
         #: Where each copy stands, of what is complete until that is taken. Replaced as a whole, never changed: whoever
@@ -141,7 +89,7 @@ class StateUpdater:
         self._theirs: Collection[TaskId] = ()
         self._retries = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         #: Of Spark jobs alone: how often a broker was silent before says nothing about them.
-        self._job_retries = Backoff(retry_seconds, _LONGEST_RETRY, jitter=0)
+        self._job_retries = Backoff(self._pace.retry, _LONGEST_RETRY, jitter=0)
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -158,7 +106,7 @@ class StateUpdater:
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
-        self._interrupt()
+        self._around.interrupt()
         with self._wake:
             self._leave(self._touched)
         if self._thread.ident is not None:
@@ -189,14 +137,14 @@ class StateUpdater:
                 self._restored.pop(task, None)
             self._forget_copies(tasks)
             self._leave(tasks)
-            if self._notices is not None:
-                self._notices.left(tasks)
+            if self._around.notices is not None:
+                self._around.notices.left(tasks)
 
     def _leave(self, tasks: Collection[TaskId]) -> None:
         """Wait until the slice under way, if those tasks are in it, has ended; cancel one that takes long."""
-        if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._longest_wait_seconds):
+        if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._pace.longest_wait):
             return
-        log.info("a restore slice has not ended within %g s and is cancelled", self._longest_wait_seconds)
+        log.info("a restore slice has not ended within %g s and is cancelled", self._pace.longest_wait)
 
         def cancel() -> None:
             self._cancelled = True
@@ -252,7 +200,7 @@ class StateUpdater:
                 return True
         # An assignment may turn one thread's standby into another's task, which opens the very same copy. The other may
         # follow it first: taking the copy back until we do would have each undo what the other does.
-        self._theirs = self._active_elsewhere()
+        self._theirs = self._around.active_elsewhere()
         with self._wake:
             works = self._ours()
             # Somebody waits for the tasks that open; standbys can wait.
@@ -262,7 +210,7 @@ class StateUpdater:
         pause = 0.0
         try:
             if not self._slice(works):
-                pause = self._pause()
+                pause = self._rest()
             self._retries.reset()
             self._job_retries.reset()
         except WakeupException:
@@ -275,7 +223,7 @@ class StateUpdater:
                     self._wake.wait(pause)
         return True
 
-    def _pause(self) -> float:
+    def _rest(self) -> float:
         """Return how long to wait where nothing is left to do.
 
         The beginning and end of a job cost more than the records that a busy owner writes meanwhile. Who needs a copy
@@ -286,10 +234,10 @@ class StateUpdater:
             settled = all(
                 work.task not in self._theirs
                 and work.complete_since is not None
-                and now - work.complete_since >= self._settled_after_seconds
+                and now - work.complete_since >= self._pace.settled_after
                 for work in self._work.values()
             )
-        return self._settled_idle_seconds if settled else self._idle_seconds
+        return self._pace.settled_idle if settled else self._pace.idle
 
     def _backoff(self, error: SparkRelayError) -> float:
         """Return how long to wait before a failed slice is tried again, or raise what trying again cannot mend."""
@@ -312,9 +260,9 @@ class StateUpdater:
         records each would keep a core busy.
         """
         partitions = [p for work in works if work.ends is None for p in work.changelogs.values()]
-        ends = self._list_ends(partitions) if partitions else {}
+        ends = self._around.list_ends(partitions) if partitions else {}
         new = {p.topic for work in works if not work.taken_over for p in work.changelogs.values()}
-        ids = self._topic_ids(new) if new else {}
+        ids = self._around.topic_ids(new) if new else {}
         commands: dict[TaskId, RestoreCommand] = {}
         weights: dict[TaskId, int] = {}
         for work in works:
@@ -356,8 +304,8 @@ class StateUpdater:
         # A slice may have no time for the records of all: who waited longest goes first.
         in_turn = sorted(works, key=lambda work: (work.turn, -weights[work.task]))
         # A standby may become a task at any moment, and waits for its slice then.
-        alone = all(work.ends is not None for work in works) and not self._running()
-        seconds = self._restore_seconds if alone else self._slice_seconds
+        alone = all(work.ends is not None for work in works) and not self._around.running()
+        seconds = self._pace.restore if alone else self._pace.slice
         slice_ = slice_of(
             (commands[work.task] for work in in_turn), self._jobs.spark_partitions, weights, seconds=seconds
         )
@@ -369,10 +317,10 @@ class StateUpdater:
             with self._wake:
                 self._touched = frozenset()
                 self._wake.notify_all()
-        if ends and time.monotonic() - began > self._stale_seconds:
+        if ends and time.monotonic() - began > self._pace.stale:
             # It waited for a core, or for Python workers: by the ends from before, copies would seem too warm.
             try:
-                ends = self._list_ends(list(ends))
+                ends = self._around.list_ends(list(ends))
             except KafkaException as error:
                 if not error.retriable:
                     raise
@@ -391,11 +339,11 @@ class StateUpdater:
                     self._take(current, report, current.goal(ends))
                     self._copies = {**self._copies, report.task: current.progress(ends)}
             copies = [copy for task, copy in self._copies.items() if task in self._work]
-            if self._notices is not None:
+            if self._around.notices is not None:
                 # Under the lock: who is released meanwhile was moved before.
                 moved = [self._copies[report.task] for report in reports if report.task in self._copies]
-                self._notices.moved(moved, frozenset(self._restored))
-        self._on_slice(copies, sum(report.records for report in reports))
+                self._around.notices.moved(moved, frozenset(self._restored))
+        self._around.on_slice(copies, sum(report.records for report in reports))
         if any(report.error is not None for report in reports):
             return False
         with self._wake:
@@ -420,7 +368,7 @@ class StateUpdater:
             self._recover(work, report.error)
             return
         if work.wipe:
-            self._on_set_aside()
+            self._around.on_set_aside()
         work.wipe = False
         if not report.read_through:
             log.debug("task %s: its state was not closed, and is still compared with what was written", work.task)

@@ -25,34 +25,24 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.contract.commands import RestoreReport
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.tasks.restore_listeners import RestoreListeners, RestoreNotices, StateRestoreListener
+from sparkrelay.runtime.tasks.restore_surroundings import RestorePace, RestoreSurroundings
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
 from sparkrelay.types import TaskId, TopicPartition
 
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
 TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
+PACE = {field.name for field in dataclasses.fields(RestorePace)}
 
 
 @pytest.fixture
 def state_updater_of():
     made = []
 
-    def make(
-        jobs, list_ends=lambda partitions: dict.fromkeys(partitions, 10), longest_wait=60.0, retry=0.001, **settings
-    ):
-        made.append(
-            StateUpdater(
-                jobs,
-                list_ends,
-                name="restore",
-                slice_seconds=0.1,
-                restore_seconds=1.5,
-                idle_seconds=0.01,
-                longest_wait_seconds=longest_wait,
-                retry_seconds=retry,
-                **settings,
-            )
-        )
+    def make(jobs, list_ends=lambda partitions: dict.fromkeys(partitions, 10), **settings):
+        paced = {name: settings.pop(name) for name in list(settings) if name in PACE}
+        pace = RestorePace(**{"slice": 0.1, "restore": 1.5, "idle": 0.01, "longest_wait": 60.0, "retry": 0.001} | paced)
+        made.append(StateUpdater(jobs, RestoreSurroundings(list_ends, **settings), name="restore", pace=pace))
         made[-1].start()
         return made[-1]
 
@@ -402,7 +392,7 @@ def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_o
     jobs = Jobs()
     jobs.may_end = threading.Semaphore(0)
     ends = {CHANGELOG: 10}
-    state_updater = state_updater_of(jobs, lambda _: dict(ends), stale_seconds=stale)
+    state_updater = state_updater_of(jobs, lambda _: dict(ends), stale=stale)
     state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     assert jobs.slice_began.acquire(timeout=LONG)
     ends[CHANGELOG] = 5000
@@ -425,7 +415,7 @@ def test_the_look_after_a_long_slice_holds_nobody_up(state_updater_of, wait_unti
         assert interrupted.wait(LONG)
         raise WakeupException("we stop")
 
-    state_updater = state_updater_of(jobs, list_ends, stale_seconds=-1.0, interrupt=interrupted.set)
+    state_updater = state_updater_of(jobs, list_ends, stale=-1.0, interrupt=interrupted.set)
     state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     jobs.may_end.release()
     assert asked.acquire(timeout=LONG)
@@ -442,7 +432,7 @@ def test_ends_that_cannot_be_listed_again_cost_no_slice(state_updater_of, wait_u
             raise DisconnectException("gone for a moment")
         return dict.fromkeys(partitions, 10)
 
-    state_updater = state_updater_of(jobs, list_ends, stale_seconds=-1.0)
+    state_updater = state_updater_of(jobs, list_ends, stale=-1.0)
     state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     wait_until(lambda: state_updater.copies()[TASK].offsets, "what the slice did is lost")
 
@@ -586,9 +576,7 @@ def test_a_task_that_opens_here_is_restored_whoever_else_has_it(state_updater_of
 
 def test_a_settled_standby_is_left_alone_for_a_while_but_not_when_its_task_comes(state_updater_of, wait_until):
     jobs, ends = Jobs(), {CHANGELOG: 10}
-    state_updater = state_updater_of(
-        jobs, lambda _: dict(ends), settled_after_seconds=0.0, settled_idle_seconds=threading.TIMEOUT_MAX
-    )
+    state_updater = state_updater_of(jobs, lambda _: dict(ends), settled_after=0.0, settled_idle=threading.TIMEOUT_MAX)
     state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
     wait_until(lambda: state_updater.copies()[TASK].lag == 0, "the standby is not restored")
     ends[CHANGELOG] = 20
@@ -599,7 +587,7 @@ def test_a_settled_standby_is_left_alone_for_a_while_but_not_when_its_task_comes
 
 def test_a_standby_that_is_new_is_followed_closely(state_updater_of, wait_until):
     ends = {CHANGELOG: 10}
-    state_updater = state_updater_of(Jobs(), lambda _: dict(ends), settled_idle_seconds=threading.TIMEOUT_MAX)
+    state_updater = state_updater_of(Jobs(), lambda _: dict(ends), settled_idle=threading.TIMEOUT_MAX)
     state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
     for end in (10, 20, 30):
         ends[CHANGELOG] = end
