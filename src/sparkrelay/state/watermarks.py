@@ -5,7 +5,18 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["ENDLESS", "END_BYTES", "LATEST", "MOST_SOURCES", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
+__all__ = [
+    "ENDLESS",
+    "END_BYTES",
+    "LATEST",
+    "MOST_SOURCES",
+    "NEVER",
+    "NO_TIME",
+    "end_bytes",
+    "end_of",
+    "expired_with",
+    "over",
+]
 
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size
@@ -15,6 +26,8 @@ ENDLESS: Final = b"\xff" * END_BYTES
 NO_TIME: Final = -(1 << 62)
 #: Later than any end: that of what never ends is before it.
 LATEST: Final = (1 << 63) - 1
+#: The end of what never ends.
+NEVER: Final = 1 << 62
 #: Source topics whose own watermarks a store may keep.
 MOST_SOURCES: Final = 1000
 

@@ -6,30 +6,14 @@ from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
-from sparkrelay.topology.stateful_steps import (
-    RECORD_TIME,
-    Aggregation,
-    Deduplication,
-    Delay,
-    EmittingStep,
-    NamedAggregate,
-    Order,
-    Ranking,
-    StreamJoin,
-    TableJoin,
-    Transformation,
-)
+from sparkrelay.topology.stateful_steps import Aggregation, NamedAggregate, Order, Ranking, TableJoin
 from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.structure import Foreach, ForeachBatch, Leg, Lookup, Show, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 
 __all__ = [
-    "RECORD_TIME",
     "Aggregation",
     "CallSite",
-    "Deduplication",
-    "Delay",
-    "EmittingStep",
     "Foreach",
     "ForeachBatch",
     "GlobalKTable",
@@ -45,10 +29,8 @@ __all__ = [
     "Sink",
     "Source",
     "Step",
-    "StreamJoin",
     "StreamsBuilder",
     "Subtopology",
     "TableJoin",
     "Topology",
-    "Transformation",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.columns import is_session_window
 
@@ -11,17 +11,11 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
 
 __all__ = [
-    "RECORD_TIME",
     "Aggregation",
-    "Deduplication",
-    "Delay",
-    "EmittingStep",
     "NamedAggregate",
     "Order",
     "Ranking",
-    "StreamJoin",
     "TableJoin",
-    "Transformation",
 ]
 
 
@@ -169,119 +163,3 @@ class Aggregation:
     def sessions(self) -> bool:
         """True where one of the keys is ``F.session_window``: its groups merge where they touch."""
         return any(map(is_session_window, self.keys))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamJoin:
-    """The stateful step of a leg whose rows are joined with those of another stream, which other legs read.
-
-    Attributes:
-        store: the store of both streams' rows; the runtime composes the changelog's name from it.
-        columns: names of the columns that both streams have, and that are equal in rows that go together.
-        how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
-        within: how much earlier and how much later than the left row the right one may be, ``("0 seconds", "1 hour")``.
-        by_condition: True if the condition says so, and ``within=`` does not.
-        is_left: True for a leg of the left stream.
-        watermark: column of this stream's event times, and how late its rows may come.
-        logged: False for a store without changelog.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-    """
-
-    store: str
-    columns: tuple[str, ...]
-    how: str
-    within: tuple[str, str]
-    by_condition: bool
-    is_left: bool
-    watermark: tuple[str, str]
-    logged: bool
-    call_site: CallSite
-    text: str
-
-    @property
-    def side(self) -> str:
-        """Which of the two streams this is."""
-        return "left" if self.is_left else "right"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Deduplication:
-    """The stateful step of a leg of whose rows only the first of each key goes on.
-
-    Attributes:
-        store: the store of the keys that have been; the runtime composes the changelog's name from it.
-        columns: names of the columns that make the key.
-        within: True where a key is remembered until its first row's event time and the watermark's delay are over;
-            False where for as long as rows may come that are equal in its columns, one of which is the event time.
-        watermark: column of event times, and how late rows may come; None: keys are remembered for ever.
-        logged: False for a store without changelog.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-    """
-
-    store: str
-    columns: tuple[str, ...]
-    within: bool
-    watermark: tuple[str, str] | None
-    logged: bool
-    call_site: CallSite
-    text: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Delay:
-    """The stateful step of a leg whose rows wait, each until the watermark has passed its event time and a grace.
-
-    Attributes:
-        store: the store of the rows that wait; the runtime composes the changelog's name from it.
-        grace: how long, such as ``"5 minutes"``.
-        watermark: column of event times, ``RECORD_TIME`` for the records' timestamps, and how late rows may come.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-        logged: True: it has a changelog.
-    """
-
-    store: str
-    grace: str
-    watermark: tuple[str, str]
-    call_site: CallSite
-    text: str
-
-    logged: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transformation:
-    """The stateful step of a leg whose rows go, group by group, to a stateful processor of the user's.
-
-    Attributes:
-        store: the store of the processor's variables and timers; the runtime composes the changelog's name from it.
-        keys: the grouping columns, as the user wrote them.
-        processor: PySpark's ``StatefulProcessor``.
-        output: the columns of the rows that it returns: a ``StructType``, or the same as text.
-        time_mode: ``none``, ``processingtime`` or ``eventtime``.
-        in_pandas: True where it takes and returns pandas' DataFrames, False for rows.
-        watermark: column of event times, and how late rows may come; None: it does not go by event time.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-    """
-
-    store: str
-    keys: tuple[Any, ...]
-    processor: Any
-    output: Any
-    time_mode: str
-    in_pandas: bool
-    watermark: tuple[str, str] | None
-    call_site: CallSite
-    text: str
-    logged: bool = True
-
-
-#: In the place of a column of event times: the records' own timestamps.
-RECORD_TIME: Final = ""
-
-
-#: Stateful steps that emit a stream: rows that never change, by a way that is the only one out of them.
-EmittingStep = StreamJoin | Deduplication | Delay | Transformation

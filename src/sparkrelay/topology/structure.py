@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparkrelay.topology.stateful_steps import Deduplication, StreamJoin, TableJoin
+from sparkrelay.operators.dedup.step import Deduplication
+from sparkrelay.operators.stream_join.step import StreamJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.stateful_steps import Aggregation, EmittingStep
+    from sparkrelay.topology.stateful_steps import Aggregation, TableJoin
     from sparkrelay.types import BatchId
 
 __all__ = [

@@ -12,6 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.dedup.step import Deduplication
+from sparkrelay.operators.delay.step import RECORD_TIME, Delay
+from sparkrelay.operators.process.step import Transformation
+from sparkrelay.operators.stream_join.step import StreamJoin
 from sparkrelay.topology.branches import with_branches
 from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
@@ -31,16 +35,7 @@ from sparkrelay.topology.nodes import (
     UnionNode,
     watermark_before,
 )
-from sparkrelay.topology.stateful_steps import (
-    RECORD_TIME,
-    Aggregation,
-    Deduplication,
-    Delay,
-    EmittingStep,
-    StreamJoin,
-    TableJoin,
-    Transformation,
-)
+from sparkrelay.topology.stateful_steps import Aggregation, TableJoin
 from sparkrelay.topology.structure import ForeachBatch, Leg, Lookup, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 from sparkrelay.topology.ways import all_ways, starts_of
@@ -48,6 +43,7 @@ from sparkrelay.topology.ways import all_ways, starts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.topology.nodes import Record
     from sparkrelay.topology.ways import End, Start, Way
 

@@ -6,10 +6,12 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from sparkrelay.operators.dedup.step import Deduplication
+from sparkrelay.operators.delay.step import Delay
+from sparkrelay.operators.process.step import Transformation
 from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.describe import describe, dot, format_text, graph
 from sparkrelay.topology.public_calls import public_calls
-from sparkrelay.topology.stateful_steps import Deduplication, Delay, Transformation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

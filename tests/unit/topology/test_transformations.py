@@ -4,7 +4,7 @@ import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology import Transformation
+from sparkrelay.operators.process.step import Transformation
 
 
 class Processor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.topology import Deduplication
 
 if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg

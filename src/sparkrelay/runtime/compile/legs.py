@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from sparkrelay.operators.emitting.plan import JoinSide, Surroundings
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -44,7 +45,6 @@ from sparkrelay.runtime.compile.schemas import hidden_fields, without_kafka
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, topics_read, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.step_fields import StepFields
-from sparkrelay.runtime.compile.stream_joins import JoinSide
 from sparkrelay.runtime.compile.table_joins import answers_spec, joined_tables
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
@@ -66,13 +66,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, EmittingStep, Leg, Step, TableJoin
+    from sparkrelay.topology import Aggregation, Leg, Step, TableJoin
 
 __all__ = ["LegCompiler"]
 
@@ -131,7 +132,7 @@ class LegCompiler:
         self._made: dict[str, Mapping[str, str]] = {}
         #: store -> what it holds, in words, and how far back a table's history goes, in milliseconds; likewise
         self._held: dict[str, tuple[str, int | None]] = {}
-        self._emitting = EmittingSteps(self._legs, self._ended, self._side, names=names, config=config)
+        self._emitting = EmittingSteps(Surroundings(self._legs, self._ended, self._side, names, config))
         #: store of a step that emits a stream -> the columns behind it that anything reads
         self._read_behind_store: dict[str, frozenset[str]] = {}
         #: leg -> what its stateful step does
@@ -517,7 +518,7 @@ class LegCompiler:
         """Return the leg's reports and its output; ``folded`` has the step run although Spark sees no row."""
         everything = self._emitting.columns(emitting, taken)
         read = self._read_emitted(leg, everything)
-        step, output = self._emitting.prepared(leg, emitting, taken, read, computed, self._writing(leg))
+        step, output = self._emitting.runner(leg, emitting, taken, read, computed, self._writing(leg))
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
         emitted = self._way.between(leg.id, taken, step, output)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
-from sparkrelay.topology import Delay, StreamJoin, Transformation
+from sparkrelay.operators.delay.step import Delay
+from sparkrelay.operators.process.step import Transformation
+from sparkrelay.operators.stream_join.step import StreamJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -67,7 +67,7 @@ from sparkrelay.state.aggregate.spec import COUNTED, IN_ORDER
 from sparkrelay.topology.describe import format_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sparkrelay.topology import Leg, Sink
 
@@ -85,6 +85,7 @@ __all__ = [
     "hidden_fields",
     "layout_number",
     "lost_in_arrow",
+    "nullable",
     "plain_format",
     "plan_sink",
     "unlike",
@@ -145,6 +146,12 @@ def lost_in_arrow(field: StructField) -> str | None:
     except PySparkException as error:
         return str(error.getMessage() or error)
     return None
+
+
+def nullable(fields: Iterable[StructField]) -> StructType:
+    """Return columns any of which may be null, but for hidden ones."""
+    hidden = hidden_columns.PREFIX
+    return StructType([f if f.name.startswith(hidden) else StructField(f.name, f.dataType) for f in fields])
 
 
 def layout_number(schema: StructType) -> int:

@@ -12,14 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType, TimestampNTZType, TimestampType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.delay.step import RECORD_TIME
+from sparkrelay.operators.emitting.run import TimedSource
 from sparkrelay.runtime.compile.catalyst import as_column, java, named, null_column
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.emitting_specs import TimedSource
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
-from sparkrelay.topology import RECORD_TIME, Delay
 from sparkrelay.topology.columns import argument_text, session_gap
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
-    from sparkrelay.config import StreamsConfig
+    from sparkrelay.operators.emitting.plan import Surroundings
+    from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, EmittingStep, Leg, Lookup
+    from sparkrelay.topology import Aggregation, Leg, Lookup
 
 __all__ = [
     "check_sessions",
@@ -238,26 +239,34 @@ def timed_sources(
 
 
 def timed_fields(
-    leg: Leg, step: EmittingStep, rows: DataFrame, names: TopicNames, config: StreamsConfig
+    leg: Leg,
+    step: EmittingStep,
+    rows: DataFrame,
+    around: Surroundings,
+    *,
+    legs: Sequence[Leg] = (),
+    times: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what the specs of steps have in common that emit the stream of one leg (``TimedSpec``).
+    """Return the fields of a step's ``EmittingRunner`` that are about its store and its watermark.
 
     Args:
         leg: the leg.
         step: its stateful step.
         rows: some, by which Spark reads intervals.
-        names: Kafka's names of the topology's topics.
-        config: the instance's settings.
+        around: the pipeline.
+        legs: all that keep the store, if others do, too.
+        times: leg -> what its column of event times is computed from, where that is not the column.
 
     Raises:
         TopologyException: too many topics are read, or a delay is no interval.
     """
-    sources, own_sources = timed_sources([leg], leg, rows, names, f"{step.call_site}: {step.text}")
+    where = f"{step.call_site}: {step.text}"
+    sources, own_sources = timed_sources(legs or [leg], leg, rows, around.names, where, times=times or {})
     return {
         "store": step.store,
-        "changelog": names.changelog(step.store) if step.logged else None,
-        "delay_ms": max((source.delay_ms for source in sources), default=0),
-        "ahead_ms": config.event_time_after_max_ms,
+        "changelog": around.names.changelog(step.store) if step.logged else None,
+        "delay_ms": max((source.delay_ms for source in sources if source.name in own_sources), default=0),
+        "ahead_ms": around.config.event_time_after_max_ms,
         "sources": sources,
         "own_sources": own_sources,
     }
@@ -269,8 +278,8 @@ def _timed_sources(leg: Leg, rows: DataFrame, names: TopicNames) -> list[TimedSo
         return []
     time, delay = step.watermark
     delay_ms = interval_ms(rows, delay, f"{step.call_site}: withWatermark({time!r}, {delay!r})")
-    if isinstance(step, Delay):
-        delay_ms += interval_ms(rows, step.grace, f"{step.call_site}: {step.text}, read as a delay")
+    if step.waits is not None:
+        delay_ms += interval_ms(rows, step.waits, f"{step.call_site}: {step.text}, read as a delay")
     topics = (names(topic, leg.source.internal) for topic in leg.source.topics)
     return [TimedSource(f"{topic} {time} {delay}", topic, delay_ms) for topic in topics]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkrelay.runtime.contract import hidden_columns
 
@@ -141,6 +141,7 @@ class StoreSpec(StepSpec):
         changelog: Kafka's name of the store's changelog; None if it has none.
         contents: what the store holds, in words: a store that holds something else is refused.
         flush_seconds: how long the broker may take to acknowledge what is written.
+        holds: what it holds, where that is no rows of a table.
     """
 
     store: str
@@ -148,6 +149,8 @@ class StoreSpec(StepSpec):
     contents: str
     compression: str
     flush_seconds: float
+
+    holds: ClassVar[str] = "no rows"
 
 
 @dataclass(frozen=True, slots=True)

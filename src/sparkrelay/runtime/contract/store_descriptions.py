@@ -16,7 +16,6 @@ import pyarrow as pa
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.type_names import fields_json, fields_of, type_json, type_of
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec, DelaySpec, JoinSpec, TransformationSpec
 from sparkrelay.runtime.contract.specs import RankingSpec, StateSpec, WatermarkSpec
 from sparkrelay.state.aggregate import AggregateSpec
 
@@ -28,13 +27,6 @@ __all__ = ["StoreDescription", "describe_store", "read_description"]
 _VERSION: Final = 1
 #: Far below what a record may have. A longer one says only what kind of store it is.
 _LONGEST: Final = 256 * 1024
-#: Kinds of stores whose rows are none of a table, with what they hold.
-_WITHOUT_ROWS: Final[dict[type[StoreSpec], str]] = {
-    JoinSpec: "the rows of a join, of both streams",
-    DeduplicationSpec: "the keys that a stream has had",
-    DelaySpec: "rows that wait for a table's",
-    TransformationSpec: "the variables and timers of a stateful processor",
-}
 #: What a damaged or forged record may raise.
 _UNREADABLE: Final = (
     ValueError,
@@ -73,7 +65,7 @@ def describe_store(spec: StoreSpec) -> bytes:
     """Return what is written into a changelog about its store."""
     said: dict[str, Any] = {"version": _VERSION, "store": spec.store, "contents": spec.contents}
     if not isinstance(spec, StateSpec):
-        return _encoded(said | {"holds": _WITHOUT_ROWS.get(type(spec), "no rows")})
+        return _encoded(said | {"holds": spec.holds})
     if spec.ranks_beside:
         return _encoded(said | {"holds": "rows of each key, and not their places"})
     try:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException, UnknownTopicException
+from sparkrelay.operators.process.step import Transformation
 from sparkrelay.protocol import LONG_MAX
 from sparkrelay.runtime.contract.commit_notes import TASKS, note_parts
 from sparkrelay.runtime.topics.grown_sources import grown_source, sources_of
 from sparkrelay.runtime.topics.partition_counts import absent, count_partitions, missing
 from sparkrelay.runtime.topics.writers import writers_of
-from sparkrelay.topology import ForeachBatch, Transformation
+from sparkrelay.topology import ForeachBatch
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:

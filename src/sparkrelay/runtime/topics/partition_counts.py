@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import MissingSourceTopicException, StreamsException
-from sparkrelay.topology import StreamJoin, TableJoin
+from sparkrelay.operators.stream_join.step import StreamJoin
+from sparkrelay.topology import TableJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

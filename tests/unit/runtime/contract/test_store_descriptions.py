@@ -7,8 +7,8 @@ import pytest
 from tests.doubles.state_steps import state_spec
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.operators.dedup.run import Deduplicate
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec
 from sparkrelay.runtime.contract.specs import RankingSpec, WatermarkSpec
 from sparkrelay.runtime.contract.store_descriptions import describe_store, read_description
 from sparkrelay.state.aggregate import AggregateSpec
@@ -65,7 +65,7 @@ def test_tables_rankings_and_tables_of_changes_are_told_apart():
 
 def test_stores_without_rows_say_what_they_hold():
     base = {name: getattr(spec_of(), name) for name in ("leg", "subtopology", "topics", "spark_partitions", "client")}
-    keys = DeduplicationSpec(
+    keys = Deduplicate(
         **base,
         map_limit=0,
         failure_key=b"",

@@ -11,29 +11,28 @@ micro-batch, none of them remembered before it, only the first goes on, whatever
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.operators.dedup.keys import keys_until, remembered, values_until, wide_ends
+from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import laid_out, whole
-from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
 from sparkrelay.state.rows import SortedKeys
-from sparkrelay.state.seen_keys import NEVER, keys_until, remembered, values_until, wide_ends
 from sparkrelay.state.view import Changes
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.watermarks import NEVER, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from sparkrelay.operators.emitting.run import TaskStep
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec
     from sparkrelay.state import Watermark
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
@@ -41,17 +40,32 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["deduplicate_leg"]
+__all__ = ["Deduplicate"]
 
 _LATEST_US: Final = (1 << 63) - 1
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
-def deduplicate_leg(spec: DeduplicationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Remember the keys of each task's rows, write the changelog, and yield the rows that are the first of theirs."""
-    yield from emit_leg(
-        spec, batches, functools.partial(_TaskDeduplication, spec), "when their key could have been forgotten"
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplicate(EmittingRunner):
+    """Which rows of a stream are the first of their key.
+
+    Attributes:
+        keys: names of the columns that make the key.
+        input: Arrow schema of the rows that come in.
+        within: True where a key is remembered until its first row's event time and the delay are over.
+    """
+
+    keys: tuple[str, ...]
+    input: pa.Schema
+    within: bool
+
+    holds: ClassVar[str] = "the keys that a stream has had"
+    late: ClassVar[str] = "when their key could have been forgotten"
+
+    def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
+        """Return a task's share of the leg."""
+        return _TaskDeduplication(self, task, batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ class _Distinct:
 class _TaskDeduplication:
     """One task's share of a leg."""
 
-    def __init__(self, spec: DeduplicationSpec, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
+    def __init__(self, spec: Deduplicate, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
         self.task = task
         self._spec = spec
         self._rows = pa.Table.from_batches(batches, spec.input if not batches else None).combine_chunks()

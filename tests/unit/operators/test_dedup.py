@@ -10,12 +10,11 @@ from hypothesis import given, settings, strategies as st
 from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.operators.dedup.run import Deduplicate, _TaskDeduplication
+from sparkrelay.operators.emitting.run import TimedSource, applied
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.emitting_specs import DeduplicationSpec, TimedSource
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.operators.deduplication import _TaskDeduplication
-from sparkrelay.runtime.worker.operators.emitting_steps import applied
 from sparkrelay.state.changelog import Marker
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
@@ -34,7 +33,7 @@ AHEAD = 10**17
 
 def spec_of(rule, delay_ms):
     timed = rule != "for ever"
-    return DeduplicationSpec(
+    return Deduplicate(
         **WITHOUT_KAFKA,
         leg="store:d",
         topics=TOPICS,

@@ -9,12 +9,11 @@ from hypothesis import given, settings, strategies as st
 from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.operators.delay.run import DelayRows, _TaskDelay
+from sparkrelay.operators.emitting.run import TimedSource, applied
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.emitting_specs import DelaySpec, TimedSource
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.operators.delays import _TaskDelay
-from sparkrelay.runtime.worker.operators.emitting_steps import applied
 from sparkrelay.runtime.worker.task_steps import store_after
 from sparkrelay.state.changelog import Marker
 from sparkrelay.state.watermarks import NO_TIME
@@ -34,7 +33,7 @@ class Driven:
 
     def __init__(self, folder, grace_ms):
         self.folder, self.path, self.grace_ms = folder, folder / "1" / "0_0", grace_ms
-        self.spec = DelaySpec(
+        self.spec = DelayRows(
             **WITHOUT_KAFKA,
             leg="store:d",
             topics=("orders",),

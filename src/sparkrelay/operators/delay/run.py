@@ -12,16 +12,15 @@ the join itself; here the rows that have waited go through a repartition topic t
 
 from __future__ import annotations
 
-import functools
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import clock_ms, laid_out, whole
-from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, watermark_with
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.state.byte_arrays import big_endian, fixed, side_by_side
 from sparkrelay.state.view import Changes
@@ -29,23 +28,38 @@ from sparkrelay.state.view import Changes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from sparkrelay.operators.emitting.run import TaskStep
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.emitting_specs import DelaySpec
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
-__all__ = ["delay_leg"]
+__all__ = ["DelayRows"]
 
 
-def delay_leg(spec: DelaySpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Keep each task's rows, write the changelog, and yield those that have waited long enough."""
-    yield from emit_leg(spec, batches, functools.partial(_TaskDelay, spec), "too late")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayRows(EmittingRunner):
+    """How the rows of a stream wait, each until its event time is over by the watermark.
+
+    Attributes:
+        input: Arrow schema of the rows that come in.
+        row: of the columns of them that are kept.
+    """
+
+    input: pa.Schema
+    row: pa.Schema
+
+    holds: ClassVar[str] = "rows that wait for a table's"
+    late: ClassVar[str] = "too late"
+
+    def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
+        """Return a task's share of the leg."""
+        return _TaskDelay(self, task, batches)
 
 
 class _TaskDelay:
     """One task's share of a leg."""
 
-    def __init__(self, spec: DelaySpec, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
+    def __init__(self, spec: DelayRows, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
         self.task = task
         self._spec = spec
         self._columns = StoredColumns(spec.row)

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
-from sparkrelay.runtime.worker.operators.processor_rows import RowCodec, Verifier, is_nested, plain
-from sparkrelay.state.processor_keys import (
-    NEVER,
+from sparkrelay.operators.process.keys import (
     TIMERS,
     behind_front,
     element_key,
@@ -28,21 +26,50 @@ from sparkrelay.state.processor_keys import (
     variable_key,
     variable_of,
 )
-from sparkrelay.state.watermarks import over
+from sparkrelay.operators.process.rows import RowCodec, Verifier, is_nested, plain
+from sparkrelay.state.watermarks import NEVER, over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sparkrelay.runtime.contract.emitting_specs import VariableSpec
     from sparkrelay.state.view import StoreView
 
-__all__ = ["Group", "ListCells", "MapCells", "Timers", "ValueCells", "Work", "cells_of", "remove_expired"]
+__all__ = [
+    "Group",
+    "ListCells",
+    "MapCells",
+    "Timers",
+    "ValueCells",
+    "VariableSpec",
+    "Work",
+    "cells_of",
+    "remove_expired",
+]
 
 _LATEST_EXPIRY: Final = 1 << 60
 #: So many entries of a map are read to see whether it has any.
 _FIRST_ENTRIES: Final = 16
 #: Columns of what is known of a list as a whole: where its first element stands, and where the next one is to.
 _PLACES: Final = StructType([StructField("first", LongType(), False), StructField("next", LongType(), False)])
+
+
+@dataclass(frozen=True, slots=True)
+class VariableSpec:
+    """A variable of a stateful processor.
+
+    Attributes:
+        name: the user's name of it.
+        kind: ``value``, ``list`` or ``map``.
+        key: of a map: the columns of its keys; else None.
+        value: the columns of its values.
+        ttl_ms: for how long what is put into it lasts, in milliseconds; None: for ever.
+    """
+
+    name: str
+    kind: str
+    key: StructType | None
+    value: StructType
+    ttl_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, whole
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
@@ -22,13 +23,11 @@ from sparkrelay.state import Watermark
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.emitting_specs import TimedSpec
-    from sparkrelay.runtime.contract.specs import StoreSpec
     from sparkrelay.state import Applied
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import Changes, StoreView
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["TaskStep", "applied", "emit_leg", "event_times", "too_late", "watermark_with"]
+__all__ = ["EmittingRunner", "TaskStep", "TimedSource", "applied", "event_times", "too_late", "watermark_with"]
 
 #: Before any event time: those of a Spark timestamp begin with the year 1.
 _EARLIEST_MS: Final = -(1 << 52)
@@ -56,39 +55,67 @@ class TaskStep(Protocol):
         """Yield the rows that go on, once the store is changed."""
 
 
-def emit_leg(
-    spec: StoreSpec,
-    batches: Iterator[pa.RecordBatch],
-    begin: Callable[[TaskCommand, list[pa.RecordBatch]], TaskStep],
-    late: str,
-) -> Iterator[pa.RecordBatch]:
-    """Have each task's share change its store, write the changelog, and yield the rows that go on.
+@dataclass(frozen=True, slots=True)
+class TimedSource:
+    """One source topic of a step whose source topics have watermarks of their own.
 
-    Args:
-        spec: the step.
-        batches: the leg's rows.
-        begin: makes a task's share of its rows.
-        late: how rows came that were left out, in words.
+    Attributes:
+        name: under which the store keeps it.
+        topic: Kafka's name of it.
+        delay_ms: how much later than the newest event time a row of it may come.
     """
-    shares = share_out(leg_tasks(spec), batches)
-    freeze_loaded_objects()
-    connections.close_unused()
-    done: list[tuple[TaskStep, Applied]] = []
-    for share in shares:
-        for task in share.tasks:
-            own = begin(task, share.rows_of(task))
-            fault_points.reach("state-before-apply")
-            with task_failure(spec, task):
-                done.append((own, applied(spec, own)))
-            fault_points.reach("state-after-apply")
-    warn_of_late(spec.store, sum(result.entry.rows_late for _, result in done), late)
-    write_changelogs(spec, ((own.task, result) for own, result in done))
-    for own, result in done:
-        with task_failure(spec, own.task):
-            yield from own.emitted(store_after(spec, own.task, result))
+
+    name: str
+    topic: str
+    delay_ms: int
 
 
-def applied(spec: StoreSpec, own: TaskStep) -> Applied:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmittingRunner(StoreSpec):
+    """A step that emits a stream, as workers run it. Its watermark is the least of its source topics' own.
+
+    Attributes:
+        late: how rows came that were left out, in words.
+        output: Arrow schema of the rows that leave the step.
+        delay_ms: how much later than the newest event time a row of the leg may come.
+        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        sources: the source topics of all the legs that keep the store; none where there is no watermark.
+        own_sources: the names of those of the leg, in the order of its topics.
+    """
+
+    output: pa.Schema
+    delay_ms: int
+    ahead_ms: int
+    sources: tuple[TimedSource, ...]
+    own_sources: tuple[str, ...]
+
+    late: ClassVar[str] = ""
+
+    def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
+        """Return a task's share of the leg; ``batches`` are its rows."""
+        raise NotImplementedError
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Have each task's share change its store, write the changelog, and yield the rows that go on."""
+        shares = share_out(leg_tasks(self), batches)
+        freeze_loaded_objects()
+        connections.close_unused()
+        done: list[tuple[TaskStep, Applied]] = []
+        for share in shares:
+            for task in share.tasks:
+                own = self.begin(task, share.rows_of(task))
+                fault_points.reach("state-before-apply")
+                with task_failure(self, task):
+                    done.append((own, applied(self, own)))
+                fault_points.reach("state-after-apply")
+        warn_of_late(self.store, sum(result.entry.rows_late for _, result in done), self.late)
+        write_changelogs(self, ((own.task, result) for own, result in done))
+        for own, result in done:
+            with task_failure(self, own.task):
+                yield from own.emitted(store_after(self, own.task, result))
+
+
+def applied(spec: EmittingRunner, own: TaskStep) -> Applied:
     """Change the store of a task."""
     store = task_store(spec, own.task)
     return store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, own.task), operate=own.operate)
@@ -105,7 +132,7 @@ def too_late(times_us: Numbers, watermark_ms: int) -> Flags:
     return times_us < max(watermark_ms, _EARLIEST_MS) * 1000
 
 
-def watermark_with(spec: TimedSpec, view: StoreView, task: TaskCommand, rows: pa.Table, late: int) -> Watermark:
+def watermark_with(spec: EmittingRunner, view: StoreView, task: TaskCommand, rows: pa.Table, late: int) -> Watermark:
     """Return the watermark with a leg's share of the batch, which has moved on as far as what is read by now says.
 
     Args:

@@ -11,13 +11,12 @@ from hypothesis import given, settings, strategies as st
 from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.operators.emitting.run import TimedSource, applied
+from sparkrelay.operators.stream_join import run
+from sparkrelay.operators.stream_join.run import JoinStreams, _TaskJoin
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.emitting_specs import JoinSpec, TimedSource
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.operators import stream_joins
-from sparkrelay.runtime.worker.operators.emitting_steps import applied
-from sparkrelay.runtime.worker.operators.stream_joins import _TaskJoin
 from sparkrelay.runtime.worker.task_steps import store_after
 from sparkrelay.state import after, rows as stored_rows, scan, view
 from sparkrelay.types import TaskId, TopicPartition
@@ -39,7 +38,7 @@ TOPICS = {"left": "clicks", "right": "views"}
 
 
 def spec_of(side, how, span_us, delay_ms=0, topics=TOPICS):
-    return JoinSpec(
+    return JoinStreams(
         **WITHOUT_KAFKA,
         leg=f"store:j{'' if side == 'left' else '#2'}",
         topics=(topics[side],),
@@ -164,8 +163,8 @@ def join(tmp_path):
 
 def in_pieces(patch, most):
     """Have no more than so many bytes of stored rows be in memory at once."""
-    patch.setattr(stream_joins, "_KEPT_BYTES", most)
-    patch.setattr(stream_joins, "_PIECE_BYTES", most)
+    patch.setattr(run, "_KEPT_BYTES", most)
+    patch.setattr(run, "_PIECE_BYTES", most)
     patch.setattr(after, "_PIECE_BYTES", most)
     patch.setattr(view, "_UNDO_BYTES", most)
     patch.setattr(scan, "_BATCH_BYTES", most)
@@ -258,7 +257,7 @@ def test_what_is_over_is_removed(join):
 
 
 def test_many_pairs_go_on_in_pieces(join, monkeypatch):
-    monkeypatch.setattr(stream_joins, "_MOST_PAIRS", 7)
+    monkeypatch.setattr(run, "_MOST_PAIRS", 7)
     driven = join("inner", span_us=(10_000, 10_000))
     rows = [(side, "x", number, number) for side in ("left", "right") for number in range(10)]
     assert sorted(driven.run(rows), key=repr) == expected(rows, "inner", (10_000, 10_000))

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["NEVER", "keys_until", "remembered", "values_until", "wide_ends"]
+__all__ = ["keys_until", "remembered", "values_until", "wide_ends"]
 
-#: The end of a key that is never forgotten.
-NEVER: Final = 1 << 62
 _SHORTEST_MS: Final = 1000
 #: A bucket of this many widths from now is of the next width.
 _NEAR: Final = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
 
-from sparkrelay.runtime.worker.operators.processor_state import (
+from sparkrelay.operators.process.variables import (
     ListCells,
     MapCells,
     Timers,
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from sparkrelay.runtime.contract.emitting_specs import VariableSpec
-    from sparkrelay.runtime.worker.operators.processor_state import Group
+    from sparkrelay.operators.process.variables import Group, VariableSpec
 
 __all__ = ["Handle"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkrelay.state.processor_keys import (
+from sparkrelay.operators.process.keys import (
     LONGEST_NAME,
     behind_front,
     element_key,

@@ -13,6 +13,11 @@ from pyspark.sql.streaming.stateful_processor import ListState, MapState, Statef
 from pyspark.sql.types import StructType, VariantType, _has_type, _parse_datatype_string
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.emitting.plan import EmittingPlan
+from sparkrelay.operators.process.keys import LONGEST_NAME
+from sparkrelay.operators.process.run import CallProcessor
+from sparkrelay.operators.process.step import Transformation
+from sparkrelay.operators.process.variables import VariableSpec
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.catalyst import as_column, named, projected_sql
 from sparkrelay.runtime.compile.grouping import brief, spread
@@ -24,107 +29,104 @@ from sparkrelay.runtime.compile.schemas import (
     hidden_fields,
     without_kafka,
 )
-from sparkrelay.runtime.compile.watermarks import event_time
+from sparkrelay.runtime.compile.watermarks import event_time, timed_fields
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.emitting_specs import TransformationSpec, VariableSpec
-from sparkrelay.state.processor_keys import LONGEST_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
-    from sparkrelay.topology import Leg, Transformation
+    from sparkrelay.topology import Leg
 
-__all__ = ["transformation_input", "transformation_spec", "transformed_columns"]
+__all__ = ["Plan"]
 
 #: Grouping columns, which may be computed, beside the row's own.
 _KEY: Final = hidden_columns.PREFIX + "group_"
 
 
-def transformed_columns(step: Transformation) -> StructType:
-    """Return the columns of the rows that a processor returns.
+class Plan(EmittingPlan[Transformation]):
+    """See :class:`EmittingPlan`."""
 
-    Raises:
-        TopologyException: ``outputStructType`` is none, or a column of it cannot be.
-    """
-    where = f"{step.call_site}: {step.text}"
-    columns = _parsed(step.output, f"{where}: outputStructType")
-    for name in columns.names:
-        if name.startswith(hidden_columns.PREFIX):
-            raise TopologyException(f"{where}: names that begin with {hidden_columns.PREFIX} are ours, as {name!r} is")
-        if columns.names.count(name) > 1:
-            raise TopologyException(f"{where}: outputStructType names column {name!r} twice")
-    return columns
+    def columns(self, before: StructType) -> StructType:
+        """Return the columns of the rows that the processor returns.
 
+        Raises:
+            TopologyException: ``outputStructType`` is none, or a column of it cannot be.
+        """
+        del before
+        where = f"{self.step.call_site}: {self.step.text}"
+        columns = _parsed(self.step.output, f"{where}: outputStructType")
+        for name in columns.names:
+            if name.startswith(hidden_columns.PREFIX):
+                raise TopologyException(
+                    f"{where}: names that begin with {hidden_columns.PREFIX} are ours, as {name!r} is"
+                )
+            if columns.names.count(name) > 1:
+                raise TopologyException(f"{where}: outputStructType names column {name!r} twice")
+        return columns
 
-def transformation_input(step: Transformation, rows: DataFrame, hidden: Iterable[str]) -> DataFrame:
-    """Return the rows that the step takes in: all that users see, grouping columns, hidden columns, and times.
+    def computed(self, before: Mapping[str, str]) -> Mapping[str, str]:
+        """Return nothing: the processor makes its columns itself."""
+        del before
+        return {}
 
-    Raises:
-        TopologyException: a grouping column does not exist, or no group can be found by it.
-    """
-    where = str(step.call_site)
-    left_out = {hidden_columns.PARTITION_TIME, hidden_columns.TOMBSTONE}
-    names = without_kafka(visible(rows)).names
-    # As groupBy() reads them, and says what is wrong.
-    found = checked(where, lambda: rows.select(*(as_column(key) for key in step.keys))).schema
-    check_groupable(found, where)
-    keys = [as_column(key).alias(f"{_KEY}{index}") for index, key in enumerate(step.keys)]
-    times = []
-    if step.watermark is not None:
-        times.append(F.unix_micros(event_time(step, rows)).alias(hidden_columns.EVENT_MICROS))
-    kept = [name for name in hidden if name not in left_out]
-    taken = checked(where, lambda: rows.select(*named(names), *keys, *named(kept), *times))
-    if "*" in step.text:
-        refuse_hidden(where, step.text, taken, rows)
-    return taken
+    def taken(self, step: Transformation, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
+        """Return all that users see, grouping columns, hidden columns, and times.
 
+        Raises:
+            TopologyException: a grouping column does not exist, or no group can be found by it.
+        """
+        del read
+        where = str(step.call_site)
+        left_out = {hidden_columns.PARTITION_TIME, hidden_columns.TOMBSTONE}
+        names = without_kafka(visible(rows)).names
+        # As groupBy() reads them, and says what is wrong.
+        found = checked(where, lambda: rows.select(*(as_column(key) for key in step.keys))).schema
+        check_groupable(found, where)
+        keys = [as_column(key).alias(f"{_KEY}{index}") for index, key in enumerate(step.keys)]
+        times = []
+        if step.watermark is not None:
+            times.append(F.unix_micros(event_time(step, rows)).alias(hidden_columns.EVENT_MICROS))
+        kept = [name for name in hidden if name not in left_out]
+        taken = checked(where, lambda: rows.select(*named(names), *keys, *named(kept), *times))
+        if "*" in step.text:
+            refuse_hidden(where, step.text, taken, rows)
+        return taken
 
-def transformation_spec(  # noqa: PLR0917 - what is known of one step
-    leg: Leg,
-    step: Transformation,
-    taken: DataFrame,
-    result: StructType,
-    read: frozenset[str],
-    computed: Mapping[str, str],
-    *,
-    legs: Sequence[Leg],
-    fields: Mapping[str, Any],
-) -> tuple[TransformationSpec, StructType]:
-    """Return the step that calls a leg's processor, and the columns that leave it.
+    def runner(  # noqa: PLR0917 - what is known of one step
+        self,
+        leg: Leg,
+        taken: DataFrame,
+        columns: StructType,
+        read: frozenset[str],
+        computed: Mapping[str, str],
+        fields: Mapping[str, Any],
+    ) -> tuple[CallProcessor, StructType]:
+        """Return what calls a leg's processor, and the columns that leave it.
 
-    Args:
-        leg: the leg.
-        step: its stateful step.
-        taken: the rows that it takes in.
-        result: what the processor returns.
-        read: the columns of that which anything reads behind it.
-        computed: what the columns in front of it are computed from.
-        legs: of the topology.
-        fields: what every step knows that goes by event times (``watermarks.timed_fields``).
-
-    Raises:
-        TopologyException: a variable cannot be kept.
-    """
-    where = f"{step.call_site}: {step.text}"
-    keys = StructType([one for one in taken.schema if one.name.startswith(_KEY)])
-    variables = _declared(step, where)
-    output = StructType([*(one for one in result if one.name in read), *hidden_fields(EMITTED)])
-    spec = TransformationSpec(
-        **fields,
-        contents=_contents(step, taken, keys, variables, computed, spread(leg, legs)),
-        output=arrow_schema(output),
-        keys=arrow_schema(keys),
-        key=keys,
-        row=without_kafka(visible(taken)),
-        result=result,
-        processor=step.processor,
-        variables=variables,
-        time_mode=step.time_mode,
-        in_pandas=step.in_pandas,
-    )
-    return spec, output
+        Raises:
+            TopologyException: a variable cannot be kept.
+        """
+        step = self.step
+        keys = StructType([one for one in taken.schema if one.name.startswith(_KEY)])
+        variables = _declared(step, f"{step.call_site}: {step.text}")
+        output = StructType([*(one for one in columns if one.name in read), *hidden_fields(EMITTED)])
+        made = CallProcessor(
+            **fields,
+            **timed_fields(leg, step, taken, self.around),
+            contents=_contents(step, taken, keys, variables, computed, spread(leg, self.around.legs)),
+            output=arrow_schema(output),
+            keys=arrow_schema(keys),
+            key=keys,
+            row=without_kafka(visible(taken)),
+            result=columns,
+            processor=step.processor,
+            variables=variables,
+            time_mode=step.time_mode,
+            in_pandas=step.in_pandas,
+        )
+        return made, output
 
 
 def _contents(  # noqa: PLR0917 - what the words are made of

@@ -21,12 +21,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparkrelay.runtime.contract.emitting_specs import VariableSpec
-from sparkrelay.runtime.worker.operators import processor_state
-from sparkrelay.runtime.worker.operators.processor_handle import Handle
-from sparkrelay.runtime.worker.operators.processor_rows import RowCodec, Verifier
-from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
-from sparkrelay.runtime.worker.operators.transformations import changes_of
+from sparkrelay.operators.process import variables as variables_module
+from sparkrelay.operators.process.handle import Handle
+from sparkrelay.operators.process.rows import RowCodec, Verifier
+from sparkrelay.operators.process.run import changes_of
+from sparkrelay.operators.process.variables import Group, VariableSpec, Work, remove_expired
 from sparkrelay.state import BatchStamp, TaskStore, Watermark
 from sparkrelay.types import TopicPartition
 
@@ -472,7 +471,7 @@ def test_a_map_that_has_its_turn_looks_at_its_own_groups_entries(tmp_path):
     steps = []
 
     def count(frame, event, _):
-        if frame.f_code.co_filename != processor_state.__file__:
+        if frame.f_code.co_filename != variables_module.__file__:
             return None
         frame.f_trace_opcodes = True
         steps[-1] += event == "opcode"

@@ -18,12 +18,10 @@ import hashlib
 import struct
 from typing import Final
 
-from sparkrelay.state.seen_keys import NEVER
-from sparkrelay.state.watermarks import END_BYTES, end_bytes, end_of
+from sparkrelay.state.watermarks import END_BYTES, NEVER, end_bytes, end_of
 
 __all__ = [
     "LONGEST_NAME",
-    "NEVER",
     "TIMERS",
     "behind_front",
     "element_key",

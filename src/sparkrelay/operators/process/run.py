@@ -14,10 +14,9 @@ it. It may be called more than once for the same rows: a micro-batch that fails 
 from __future__ import annotations
 
 import copy
-import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -26,13 +25,13 @@ import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
+from sparkrelay.operators.process.handle import Handle
+from sparkrelay.operators.process.rows import Verifier, rows_of, table_of
+from sparkrelay.operators.process.variables import Group, VariableSpec, Work, remove_expired
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import clock_ms, laid_out, whole
-from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
-from sparkrelay.runtime.worker.operators.processor_handle import Handle
-from sparkrelay.runtime.worker.operators.processor_rows import Verifier, rows_of, table_of
-from sparkrelay.runtime.worker.operators.processor_state import Group, Work, remove_expired
 from sparkrelay.state import Watermark
 from sparkrelay.state.view import Changes
 
@@ -40,13 +39,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    from pyspark.sql.types import StructType
 
+    from sparkrelay.operators.emitting.run import TaskStep
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.emitting_specs import TransformationSpec
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
-__all__ = ["changes_of", "transform_leg"]
+__all__ = ["CallProcessor", "changes_of"]
 
 #: Rows in one batch of rows that go on.
 _MOST_ROWS: Final = 16_000
@@ -54,11 +55,36 @@ _MOST_ROWS: Final = 16_000
 _OURS: Final = str(Path(__file__).parent)
 
 
-def transform_leg(spec: TransformationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give each task's rows to the processor, write the changelog, and yield the rows that it returns."""
-    yield from emit_leg(
-        spec, batches, functools.partial(_TaskTransformation, spec), "when the watermark had passed their event time"
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallProcessor(EmittingRunner):
+    """How the rows of each group go to a stateful processor.
+
+    Attributes:
+        keys: Arrow schema of the grouping columns, under hidden names.
+        key: the same as the processor gets them.
+        row: the columns that it gets of each row.
+        result: the columns that it returns; ``output`` has those of them that anything reads.
+        processor: the user's.
+        variables: which it has.
+        time_mode: ``none``, ``processingtime`` or ``eventtime``.
+        in_pandas: True where it takes and returns pandas' DataFrames.
+    """
+
+    keys: pa.Schema
+    key: StructType
+    row: StructType
+    result: StructType
+    processor: StatefulProcessor
+    variables: tuple[VariableSpec, ...]
+    time_mode: str
+    in_pandas: bool
+
+    holds: ClassVar[str] = "the variables and timers of a stateful processor"
+    late: ClassVar[str] = "when the watermark had passed their event time"
+
+    def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
+        """Return a task's share of the leg."""
+        return _TaskTransformation(self, task, batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +105,7 @@ class _Result:
 class _TaskTransformation:
     """One task's share of a leg."""
 
-    def __init__(self, spec: TransformationSpec, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
+    def __init__(self, spec: CallProcessor, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
         self.task = task
         self._spec = spec
         self._rows = pa.Table.from_batches(batches).combine_chunks() if batches else None
@@ -144,7 +170,7 @@ class _TaskTransformation:
 class _Turns:
     """The turns of groups and timers of one task in one micro-batch."""
 
-    def __init__(self, spec: TransformationSpec, work: Work, watermark_ms: int | None) -> None:
+    def __init__(self, spec: CallProcessor, work: Work, watermark_ms: int | None) -> None:
         """Begin; ``watermark_ms`` is that before the micro-batch, None where it does not count."""
         self.results: list[_Result] = []
         self.handle = Handle(work, spec.variables, spec.time_mode)
@@ -293,7 +319,7 @@ def _end_at_the_user_s(error: Exception) -> None:
         last.tb_next = None
 
 
-def _of_pandas(made: Any, spec: TransformationSpec) -> Iterable[tuple[Any, ...]]:
+def _of_pandas(made: Any, spec: CallProcessor) -> Iterable[tuple[Any, ...]]:
     """Return the rows of a DataFrame that the processor has returned."""
     if not isinstance(made, pd.DataFrame):
         raise TypeError(f"transformWithStateInPandas takes pandas' DataFrames, not {type(made).__name__}")

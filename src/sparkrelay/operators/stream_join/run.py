@@ -13,19 +13,18 @@ gone with may be gone.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
+from sparkrelay.operators.stream_join.step import LEFT_ONLY
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.emitting_specs import LEFT_ONLY
 from sparkrelay.runtime.worker.context import laid_out, spans, whole
-from sparkrelay.runtime.worker.operators.emitting_steps import emit_leg, event_times, too_late, watermark_with
 from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.state.join_rows import (
     FIRST_NOTE,
@@ -45,8 +44,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sparkrelay.operators.emitting.run import TaskStep
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.emitting_specs import JoinSpec
     from sparkrelay.state import Watermark
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["join_leg"]
+__all__ = ["JoinStreams"]
 
 #: Pairs in one batch of rows that go on, and bytes of what they are made of: one key may have millions.
 _MOST_PAIRS: Final = 64_000
@@ -67,9 +66,47 @@ _MOST_ROWS: Final = 1 << 26
 _ALONE: Final = {"left": {"left"}, "right": {"right"}, "full": {"left", "right"}, "left_anti": {"left"}}
 
 
-def join_leg(spec: JoinSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join the rows of each task, write the changelog, and yield the joined rows."""
-    yield from emit_leg(spec, batches, functools.partial(_TaskJoin, spec), "when they were too old to be joined")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinStreams(EmittingRunner):
+    """How the rows of one stream are joined with those of another.
+
+    Attributes:
+        side: ``left`` or ``right``: which of the two streams the leg reads.
+        how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
+        keys: Arrow schema of the columns that are equal in rows that go together.
+        rows: side -> Arrow schema of the columns that are kept of its rows, without the keys.
+        earlier_us: how much earlier than the left row the right one may be, in microseconds.
+        later_us: how much later it may be.
+        later: topics of the legs of this join that run behind this one.
+        number: of the leg among those of this join, by which its rows are told apart from theirs.
+    """
+
+    side: str
+    how: str
+    keys: pa.Schema
+    rows: Mapping[str, pa.Schema]
+    earlier_us: int
+    later_us: int
+    later: frozenset[str]
+    number: int
+
+    holds: ClassVar[str] = "the rows of a join, of both streams"
+    late: ClassVar[str] = "when they were too old to be joined"
+
+    @property
+    def other(self) -> str:
+        """The other side."""
+        return "right" if self.side == "left" else "left"
+
+    @property
+    def partners_us(self) -> tuple[int, int]:
+        """How much earlier and how much later than a row of this side its partners may be, in microseconds."""
+        both = self.earlier_us, self.later_us
+        return both if self.side == "left" else both[::-1]
+
+    def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
+        """Return a task's share of the leg."""
+        return _TaskJoin(self, task, batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +168,7 @@ class _Found:
 class _TaskJoin:
     """One task's share of a leg: from its rows to the changes of its store, and to the rows that go on."""
 
-    def __init__(self, spec: JoinSpec, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
+    def __init__(self, spec: JoinStreams, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
         self.task = task
         self._spec = spec
         self._batches = batches
