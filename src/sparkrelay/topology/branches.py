@@ -10,15 +10,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.topology.nodes import (
-    DeduplicationNode,
-    DelayNode,
-    JoinNode,
-    Record,
-    RepartitionNode,
-    SourceNode,
-    line_up,
-)
+from sparkrelay.topology.nodes import EmittingNode, Record, RepartitionNode, SourceNode, line_up
 from sparkrelay.topology.ways import ways_behind_emitting
 
 if TYPE_CHECKING:
@@ -38,21 +30,21 @@ def with_branches(record: Record) -> Record:
         # What follows a node is written behind it, so everything that this one refers to has been made by now.
         made[id(node)] = at = written.add(_following(node, made))
         # Of what a processor returns, no column is known to decide the partition.
-        if id(node) in branching and isinstance(at, JoinNode | DeduplicationNode | DelayNode):
-            # Rows behind dropDuplicates keep the key they have.
-            key = at.located if isinstance(at, DeduplicationNode) else at.columns
-            words = (*at.columns, "shared")
+        if id(node) in branching and isinstance(at, EmittingNode) and at.located is not None:
+            words = (*at.step.by, "shared")
             made[id(node)] = written.add(
-                RepartitionNode(at, key, None, words, None, explicit=False, call_site=at.call_site, raw=_is_raw(at))
+                RepartitionNode(
+                    at, at.located, None, words, None, explicit=False, call_site=at.call_site, raw=_is_raw(at)
+                )
             )
     return written
 
 
-def _is_raw(node: JoinNode | DeduplicationNode | DelayNode) -> bool:
+def _is_raw(node: EmittingNode) -> bool:
     """Return whether rows behind a step are those of a stream without formats."""
     first = next(at for at in line_up(node) if isinstance(at, SourceNode | RepartitionNode))
     source = isinstance(first, SourceNode) and first.key is None and first.value is None
-    return source and isinstance(node, DeduplicationNode)
+    return source and node.step.keeps_columns
 
 
 def _following(node: AnyNode, made: dict[int, AnyNode]) -> AnyNode:

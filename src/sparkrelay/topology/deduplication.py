@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.topology.columns import parse_path
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import DeduplicationNode, watermark_before
+from sparkrelay.topology.nodes import EmittingNode, watermark_before
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -48,7 +49,7 @@ def deduplicate(  # noqa: PLR0917 - as they are written
     name: Any,
     logged: Any,
     call_site: CallSite,
-) -> DeduplicationNode:
+) -> EmittingNode:
     """Write down that only the first row of each key goes on.
 
     Args:
@@ -79,8 +80,5 @@ def deduplicate(  # noqa: PLR0917 - as they are written
         if time is None or len(time) > 1 or time[0].lower() not in {column.lower() for column in columns}:
             watermark = None
     text = f"{method}({', '.join(columns if logged else (*columns, 'logged=False'))})"
-    return record.add(
-        DeduplicationNode(
-            node, columns, located, within, watermark, check_name(name, call_site), logged, text, call_site
-        )
-    )
+    step = Deduplication("", columns, within, watermark, logged, call_site, text)
+    return record.add(EmittingNode(node, step, check_name(name, call_site), located))

@@ -10,8 +10,7 @@ from sparkrelay.records.formats import Arrow, Json, OneColumn, RegistryFormat
 from sparkrelay.topology.columns import column_path, expression_path, is_star, output_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
-    DeduplicationNode,
-    JoinNode,
+    EmittingNode,
     LookupNode,
     SourceNode,
     StepNode,
@@ -40,12 +39,10 @@ def known_names(node: AnyNode | None) -> frozenset[str]:
             return _of_format(node.key, "key") | _of_format(node.value, "value")
         case StepNode() if node.step is not None:
             return _after(node.step, known_names(node.parent))
-        case JoinNode():
-            return known_names(node.parent) | known_names(node.other)
+        case EmittingNode():
+            return known_names(node.parent) | known_names(node.other) | {*node.step.by}
         case LookupNode():
             return known_names(node.parent) | known_names(node.table.parent)
-        case DeduplicationNode():
-            return known_names(node.parent) | set(node.columns)
         case _:
             return known_names(node.parent)
 

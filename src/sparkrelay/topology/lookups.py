@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.topology.columns import is_column, quoted
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
-    DelayNode,
+    EmittingNode,
     LookupNode,
     RepartitionNode,
     StepNode,
@@ -106,7 +107,8 @@ def look_up(  # noqa: PLR0917 - as they are written
             if behind_state(node) or len([*ways_back(node)]) > 1:
                 # A leg keeps one store, and a store of rows that wait has one leg.
                 node = record.add(RepartitionNode(node, key, None, key, None, explicit=False, call_site=call_site))
-            node = record.add(DelayNode(node, key, grace, watermark, name, text, call_site))
+            waits = Delay("", key, grace, watermark or (RECORD_TIME, "0 seconds"), call_site, text)
+            node = record.add(EmittingNode(node, waits, name, key))
         node = record.add(RepartitionNode(node, key, name, key, None, explicit=False, call_site=call_site))
         lineage = Lineage.of_repartition(key)
     return record.add(LookupNode(node, table, of, key, how, text, call_site, watermark, grace)), lineage

@@ -8,15 +8,12 @@ from sparkrelay.topology.naming import NameRegister, speaking_name
 from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
-    DeduplicationNode,
-    DelayNode,
     EmittingNode,
-    JoinNode,
+    GroupingNode,
     RepartitionNode,
     SinkNode,
     SourceNode,
     TableJoinNode,
-    TransformationNode,
     line_up,
 )
 
@@ -53,13 +50,7 @@ class NodeNames:
         match node:
             case SourceNode(name=str(name)):
                 self._of[id(node)] = self._streams.choose(name, node.call_site)
-            case (
-                AggregationNode(name=str(name))
-                | JoinNode(name=str(name))
-                | DeduplicationNode(name=str(name))
-                | DelayNode(name=str(name))
-                | TransformationNode(name=str(name))
-            ):
+            case AggregationNode(name=str(name)) | EmittingNode(name=str(name)):
                 self._of[id(node)] = self._stores.choose(name, node.call_site)
             case SinkNode(name=str(name)) | ActionNode(name=str(name)):
                 self._of[id(node)] = self._sinks.choose(name, node.call_site)
@@ -75,13 +66,10 @@ class NodeNames:
         if repartition.explicit:
             return None
         for node in record.nodes:
-            if (
-                isinstance(node, AggregationNode | TransformationNode)
-                and node.name
-                and node.parent.parent is repartition
-            ):
-                return node.name
-            if isinstance(node, DeduplicationNode) and node.name and node.parent is repartition:
+            if not isinstance(node, AggregationNode | EmittingNode) or not node.name:
+                continue
+            behind = node.parent.parent if isinstance(node.parent, GroupingNode) else node.parent
+            if behind is repartition and (isinstance(node, AggregationNode) or node.step.names_topic):
                 return node.name
         return None
 
@@ -97,22 +85,14 @@ class NodeNames:
                 how = () if node.newest else ("by",)
                 name = speaking_name((node.parent.of or self._base(node.parent), *how, *node.parent.words))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
-            case JoinNode():
-                name = speaking_name((self._base(node.parent), "join", self._base(node.other)))
+            case EmittingNode():
+                others = () if node.other is None else (self._base(node.other),)
+                name = speaking_name((self._base(node.parent), *node.step.words, *others))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case TableJoinNode():
                 # Nothing is stored under it.
                 left = node.left if node.referencing is None else node.referencing
                 self._of[id(node)] = speaking_name((self._base(left), "join", self._base(node.right)))
-            case DeduplicationNode():
-                name = speaking_name((self._base(node.parent), "deduplicated", "by", *node.columns))
-                self._of[id(node)] = self._stores.find(name, node.call_site)
-            case DelayNode():
-                name = speaking_name((self._base(node.parent), "delayed", "by", *node.columns))
-                self._of[id(node)] = self._stores.find(name, node.call_site)
-            case TransformationNode():
-                name = speaking_name((self._base(node.parent), "transformed", "by", *node.parent.words))
-                self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))
                 self._of[id(node)] = self._sinks.find(name, node.call_site)

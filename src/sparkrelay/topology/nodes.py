@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.stateful_steps import Ranking
@@ -21,11 +22,8 @@ __all__ = [
     "ActionNode",
     "AggregationNode",
     "AnyNode",
-    "DeduplicationNode",
-    "DelayNode",
     "EmittingNode",
     "GroupingNode",
-    "JoinNode",
     "LookupNode",
     "Node",
     "Record",
@@ -35,10 +33,10 @@ __all__ = [
     "StepNode",
     "StoredTable",
     "TableJoinNode",
-    "TransformationNode",
     "UnionNode",
     "behind_state",
     "line_up",
+    "parents_of",
     "tables_of",
     "watermark_before",
     "ways_back",
@@ -115,75 +113,38 @@ class LookupNode:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JoinNode:
-    """``join(stream, on, how, within=...)`` of two streams.
+class EmittingNode:
+    """A step that keeps a store and emits a stream.
 
     Attributes:
-        parent: where the left stream's rows come from.
-        other: where the right one's do; another node in any case.
-        columns: names of the columns that are equal in rows that go together.
-        how: as :class:`~sparkrelay.topology.stateful_steps.StreamJoin` has it.
-        within: how much earlier and how much later than the left row the right one may be.
-        by_condition: True if the condition says so.
-        watermarks: the arguments of ``withWatermark`` of the left stream and of the right one.
+        step: what is done; its store has no name yet.
         name: of the store, or None.
+        located: names of the columns that the message key of the emitted rows is made of, in its order; None: unknown.
+        other: of a join of streams: where the right one's rows come from, another node in any case; else None.
+        other_step: likewise of the right stream.
     """
 
     parent: Node
-    other: Node
-    columns: tuple[str, ...]
-    how: str
-    within: tuple[str, str]
-    by_condition: bool
-    watermarks: tuple[tuple[str, str], tuple[str, str]]
+    step: EmittingStep
     name: str | None
-    text: str
-    call_site: CallSite
+    located: tuple[str, ...] | None
+    other: Node | None = None
+    other_step: EmittingStep | None = None
 
+    @property
+    def text(self) -> str:
+        """The step as people read it."""
+        return self.step.text
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeduplicationNode:
-    """``dropDuplicates(...)`` or ``dropDuplicatesWithinWatermark(...)``.
+    @property
+    def call_site(self) -> CallSite:
+        """The line that wrote it."""
+        return self.step.call_site
 
-    Attributes:
-        columns: names of the columns that are equal in rows of which only the first goes on.
-        located: those of them that the rows' message key is made of, in its order.
-        within: True where a row is remembered for the delay of the watermark, False where for as long as rows may come
-            that are equal to it.
-        watermark: the arguments of the ``withWatermark`` by which rows are forgotten; None: they never are.
-        name: of the store, or None.
-        logged: False for a store without changelog.
-    """
-
-    parent: Node
-    columns: tuple[str, ...]
-    located: tuple[str, ...]
-    within: bool
-    watermark: tuple[str, str] | None
-    name: str | None
-    logged: bool
-    text: str
-    call_site: CallSite
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DelayNode:
-    """What ``grace=`` of a stream's join with a table puts in front of it: rows wait there.
-
-    Attributes:
-        columns: names of those by which the join goes.
-        grace: how long, as the user wrote it.
-        watermark: the arguments of the ``withWatermark`` that has to get so far; None: the newest timestamp has.
-        name: of the store, or None.
-    """
-
-    parent: Node
-    columns: tuple[str, ...]
-    grace: str
-    watermark: tuple[str, str] | None
-    name: str | None
-    text: str
-    call_site: CallSite
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        """Where its rows come from: of a join from two streams."""
+        return (self.parent,) if self.other is None else (self.parent, self.other)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,28 +226,6 @@ class AggregationNode:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransformationNode:
-    """``groupBy(...).transformWithState(...)``.
-
-    Attributes:
-        processor: the user's; ``output``, ``time_mode`` and ``in_pandas`` as
-            :class:`~sparkrelay.topology.stateful_steps.Transformation` has them.
-        watermark: the arguments of the ``withWatermark`` that event time goes by; None where it does not.
-        name: of the store, or None.
-    """
-
-    parent: GroupingNode
-    processor: Any
-    output: Any
-    time_mode: str
-    in_pandas: bool
-    watermark: tuple[str, str] | None
-    name: str | None
-    text: str
-    call_site: CallSite
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class TableJoinNode:
     """``join(table, on, how)`` of two tables. It keeps nothing: its rows are found in the stores of its tables.
 
@@ -358,21 +297,16 @@ Node = (
     | StepNode
     | UnionNode
     | LookupNode
-    | JoinNode
-    | DeduplicationNode
-    | DelayNode
+    | EmittingNode
     | RepartitionNode
     | GroupingNode
     | AggregationNode
     | TableJoinNode
-    | TransformationNode
     | LateNode
 )
 #: Tables whose rows stores hold, as they are or as they are joined.
 StoredTable = AggregationNode | TableJoinNode
 AnyNode = Node | SinkNode | ActionNode
-#: Steps that keep a store and emit a stream.
-EmittingNode = JoinNode | DeduplicationNode | DelayNode | TransformationNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
 
@@ -396,7 +330,7 @@ class Record:
     def leaves(self) -> Iterator[AnyNode]:
         """Yield the nodes that nothing follows."""
         followed = {id(node.parent) for node in self.nodes}
-        followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode | JoinNode)}
+        followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode | EmittingNode)}
         followed |= {id(at) for node in self.nodes if isinstance(node, LookupNode) for at in (node.table, node.of)}
         followed |= {
             id(at) for node in self.nodes if isinstance(node, TableJoinNode) for at in (node.left, node.right, *node.of)
@@ -414,9 +348,18 @@ def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:
     if node.parent is None or isinstance(node, RepartitionNode):
         yield (node,)
         return
-    for parent in (node.parent, node.other) if isinstance(node, UnionNode | JoinNode) else (node.parent,):
+    for parent in parents_of(node):
         for way in ways_back(parent):
             yield (node, *way)
+
+
+def parents_of(node: AnyNode) -> tuple[Node, ...]:
+    """Return where rows at a node come from: at a union and a join of streams from two places."""
+    if isinstance(node, UnionNode):
+        return node.parent, node.other
+    if isinstance(node, EmittingNode):
+        return node.parents
+    return () if node.parent is None else (node.parent,)
 
 
 def behind_state(node: Node) -> bool:
@@ -428,7 +371,7 @@ def behind_state(node: Node) -> bool:
 def watermark_before(node: AnyNode) -> tuple[str, str] | None:
     """Return the arguments of the last ``withWatermark`` before ``node``, also before a repartition topic; or None."""
     for at in line_up(node):
-        if isinstance(at, AggregationNode | UnionNode | JoinNode | TransformationNode):
+        if isinstance(at, AggregationNode | UnionNode) or (isinstance(at, EmittingNode) and not at.step.keeps_times):
             # What comes out of another grouping has times of its own, and so has each stream of a union or a join.
             return None
         if isinstance(at, StepNode) and at.step is not None and at.step.kind == "withWatermark":

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.stream_join.step import StreamJoin
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.join_conditions import has_conditions, join_names, join_terms
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import JoinNode, RepartitionNode, StepNode, behind_state, watermark_before
+from sparkrelay.topology.nodes import EmittingNode, RepartitionNode, StepNode, behind_state, watermark_before
 from sparkrelay.topology.row_steps import make_step
 
 if TYPE_CHECKING:
@@ -85,9 +86,11 @@ def join_streams(  # noqa: PLR0917 - as they are written
     if sides[0] is sides[1]:
         sides[1] = record.add(StepNode(sides[1], None, call_site))
     store, by_condition = check_name(name, call_site), terms.within is not None
-    joined: Node = record.add(
-        JoinNode(sides[0], sides[1], columns, way, span, by_condition, watermarks, store, text, call_site)
+    left_step, right_step = (
+        StreamJoin("", columns, way, span, by_condition, is_left, watermark, True, call_site, text)
+        for is_left, watermark in zip((True, False), watermarks, strict=True)
     )
+    joined: Node = record.add(EmittingNode(sides[0], left_step, store, columns, sides[1], right_step))
     steps = [make_step("where", (condition,), call_site) for condition in terms.further]
     if terms.pairs:
         steps.append(make_step("drop", tuple(terms.pairs), call_site))

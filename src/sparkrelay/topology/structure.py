@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.operators.stream_join.step import StreamJoin
 
 if TYPE_CHECKING:
@@ -321,7 +320,7 @@ class Leg:
     def passes_kafka_columns(self) -> bool:
         """True if its rows begin with Kafka's own columns, as a stream without formats has them."""
         return (
-            (self.stateful_step is None or isinstance(self.stateful_step, Deduplication))
+            (self.aggregation is None and (self.emitting is None or self.emitting.keeps_columns))
             and not self.goes_on
             and self.source.value is None
             and self.source.key is None

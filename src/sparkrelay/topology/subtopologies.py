@@ -13,25 +13,18 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.dedup.step import Deduplication
-from sparkrelay.operators.delay.step import RECORD_TIME, Delay
-from sparkrelay.operators.process.step import Transformation
-from sparkrelay.operators.stream_join.step import StreamJoin
 from sparkrelay.topology.branches import with_branches
 from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
-    DeduplicationNode,
-    DelayNode,
     EmittingNode,
     GroupingNode,
-    JoinNode,
     LookupNode,
     RepartitionNode,
     SinkNode,
     SourceNode,
     StepNode,
     TableJoinNode,
-    TransformationNode,
     UnionNode,
     watermark_before,
 )
@@ -122,15 +115,7 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case (
-                UnionNode()
-                | LookupNode()
-                | JoinNode()
-                | DeduplicationNode()
-                | DelayNode()
-                | TransformationNode()
-                | TableJoinNode()
-            ):
+            case UnionNode() | LookupNode() | EmittingNode() | TableJoinNode():
                 text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: nothing uses the result of {text}; end it with to(topic)")
             case StepNode() | RepartitionNode():
@@ -218,7 +203,7 @@ def _warn_of_deletions(keepers: Iterable[Way]) -> None:
 def _warn_of_deduplications(record: Record) -> None:
     """Say which stores of keys will only ever grow."""
     for node in record.nodes:
-        if isinstance(node, DeduplicationNode) and node.watermark is None:
+        if isinstance(node, EmittingNode) and isinstance(node.step, Deduplication) and node.step.watermark is None:
             log.warning(
                 "%s: %s remembers its keys for ever, so its state and its changelog only grow; put "
                 'withWatermark("time", "1 day") before it, and use dropDuplicatesWithinWatermark(), or name that '
@@ -264,7 +249,7 @@ def _check_ways_out(ways: Iterable[Way]) -> None:
     """Refuse several ways out of a processor: no column of what it returns is known to decide the partition."""
     first: dict[int, Way] = {}
     for way in ways:
-        if not isinstance(way.emitting, TransformationNode):
+        if way.emitting is None or way.emitting.located is not None:
             continue
         text, other = way.emitting.text, first.setdefault(id(way.emitting), way)
         if other is not way:
@@ -440,36 +425,8 @@ def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[int, TableJoi
 
 
 def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> EmittingStep:
-    if isinstance(node, DeduplicationNode):
-        return Deduplication(
-            names[node], node.columns, node.within, node.watermark, node.logged, node.call_site, node.text
-        )
-    if isinstance(node, DelayNode):
-        return Delay(names[node], node.grace, node.watermark or (RECORD_TIME, "0 seconds"), node.call_site, node.text)
-    if isinstance(node, TransformationNode):
-        return Transformation(
-            names[node],
-            node.parent.keys,
-            node.processor,
-            node.output,
-            node.time_mode,
-            node.in_pandas,
-            node.watermark,
-            node.call_site,
-            f"{node.parent.text}.{node.text}",
-        )
-    return StreamJoin(
-        names[node],
-        node.columns,
-        node.how,
-        node.within,
-        node.by_condition,
-        is_left,
-        node.watermarks[0 if is_left else 1],
-        True,
-        node.call_site,
-        node.text,
-    )
+    step = node.step if is_left or node.other_step is None else node.other_step
+    return step.named(names[node])
 
 
 def _lookup(node: LookupNode, names: NodeNames) -> Lookup:

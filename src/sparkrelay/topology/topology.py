@@ -6,9 +6,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.operators.dedup.step import Deduplication
-from sparkrelay.operators.delay.step import Delay
-from sparkrelay.operators.process.step import Transformation
 from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.describe import describe, dot, format_text, graph
 from sparkrelay.topology.public_calls import public_calls
@@ -120,10 +117,7 @@ class Topology:
 
 
 def _leg_parts(leg: Leg) -> dict[str, Any]:
-    source, aggregation, join = leg.source, leg.aggregation, leg.join
-    first = leg.emitting if isinstance(leg.emitting, Deduplication) else None
-    delay = leg.emitting if isinstance(leg.emitting, Delay) else None
-    changed = leg.emitting if isinstance(leg.emitting, Transformation) else None
+    source, aggregation = leg.source, leg.aggregation
     return {
         # Only where there are some: instances of the release before must find theirs unchanged.
         **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
@@ -131,10 +125,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         **({"table join": _join_parts(leg.table_join)} if leg.table_join is not None else {}),
         **({"late for": leg.late_for.store} if leg.late_for is not None else {}),
         **({"action": leg.action.text} if leg.action is not None else {}),
-        **({"join": [join.text, join.store, join.side, *join.watermark]} if join is not None else {}),
-        **({"deduplication": [first.text, first.store, *(first.watermark or ())]} if first is not None else {}),
-        **({"delay": [delay.text, delay.store, *delay.watermark]} if delay is not None else {}),
-        **({"transformation": _transformation_parts(changed)} if changed is not None else {}),
+        **({leg.emitting.kind: [*leg.emitting.parts]} if leg.emitting is not None else {}),
         **({"changelog": leg.reused_topic} if leg.reused_topic is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,
@@ -147,10 +138,6 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         "after": [step.text for step in leg.after],
         "sink": _sink_parts(leg.sink),
     }
-
-
-def _transformation_parts(step: Transformation) -> list[Any]:
-    return [step.text, step.store, *map(argument_text, step.keys), *(step.watermark or ())]
 
 
 def _join_parts(join: TableJoin | str) -> list[Any] | str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.process.step import Transformation
+from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import TransformationNode, watermark_before
+from sparkrelay.topology.nodes import EmittingNode, watermark_before
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -29,7 +31,7 @@ def transform(  # noqa: PLR0917 - as they are written
     name: Any,
     method: str,
     call_site: CallSite,
-) -> TransformationNode:
+) -> EmittingNode:
     """Write down that the rows of each group go to a stateful processor.
 
     Args:
@@ -68,8 +70,9 @@ def transform(  # noqa: PLR0917 - as they are written
     arguments = (type(processor).__name__, written, _OUTPUT_MODES[mode], _TIME_MODES[time])
     text = f"{method}({', '.join(arguments)})"
     in_pandas = method == "transformWithStateInPandas"
-    chosen = check_name(name, call_site)
-    return record.add(TransformationNode(node, processor, output, time, in_pandas, watermark, chosen, text, call_site))
+    keys = node.keys, tuple(map(argument_text, node.keys)), node.words
+    step = Transformation("", *keys, processor, output, time, in_pandas, watermark, call_site, f"{node.text}.{text}")
+    return record.add(EmittingNode(node, step, check_name(name, call_site), None))
 
 
 def check_unsupported(method: str, initial_state: Any, event_time_column: Any, call_site: CallSite) -> None:

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
-    DeduplicationNode,
-    DelayNode,
     EmittingNode,
-    JoinNode,
     LateNode,
     LookupNode,
     RepartitionNode,
@@ -20,7 +17,6 @@ from sparkrelay.topology.nodes import (
     SourceNode,
     StepNode,
     TableJoinNode,
-    TransformationNode,
     UnionNode,
     tables_of,
     watermark_before,
@@ -148,7 +144,7 @@ def _way(end: End, nodes: tuple[AnyNode, ...], number: int) -> Way:
             case AggregationNode():
                 # What was collected so far stands behind it.
                 aggregation, before, after = node, [], before
-            case JoinNode() | DeduplicationNode() | DelayNode() | TransformationNode():
+            case EmittingNode():
                 emitting, before, after = node, [], before
                 is_left = nodes[index + 1] is node.parent
             case UnionNode():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sparkrelay.operators.emitting.step import EmittingStep
 
@@ -35,3 +35,12 @@ class Deduplication(EmittingStep):
     logged: bool
     call_site: CallSite
     text: str
+
+    kind: ClassVar[str] = "deduplication"
+    names_topic: ClassVar[bool] = True
+    keeps_columns: ClassVar[bool] = True
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the store's name says of it."""
+        return "deduplicated", "by", *self.columns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from sparkrelay.operators.emitting.step import EmittingStep
 
@@ -22,6 +22,7 @@ class Delay(EmittingStep):
 
     Attributes:
         store: the store of the rows that wait; the runtime composes the changelog's name from it.
+        columns: names of those by which the rows are looked up behind it.
         grace: how long, such as ``"5 minutes"``.
         watermark: column of event times, ``RECORD_TIME`` for the records' timestamps, and how late rows may come.
         call_site: the line that wrote it.
@@ -30,11 +31,19 @@ class Delay(EmittingStep):
     """
 
     store: str
+    columns: tuple[str, ...]
     grace: str
     watermark: tuple[str, str]
     call_site: CallSite
     text: str
     logged: bool = True
+
+    kind: ClassVar[str] = "delay"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the store's name says of it."""
+        return "delayed", "by", *self.columns
 
     @property
     def waits(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkrelay.operators.emitting.step import EmittingStep
 
@@ -20,6 +20,8 @@ class Transformation(EmittingStep):
     Attributes:
         store: the store of the processor's variables and timers; the runtime composes the changelog's name from it.
         keys: the grouping columns, as the user wrote them.
+        key_texts: the same as text.
+        key_words: the same in a name.
         processor: PySpark's ``StatefulProcessor``.
         output: the columns of the rows that it returns: a ``StructType``, or the same as text.
         time_mode: ``none``, ``processingtime`` or ``eventtime``.
@@ -31,6 +33,8 @@ class Transformation(EmittingStep):
 
     store: str
     keys: tuple[Any, ...]
+    key_texts: tuple[str, ...]
+    key_words: tuple[str, ...]
     processor: Any
     output: Any
     time_mode: str
@@ -39,3 +43,17 @@ class Transformation(EmittingStep):
     call_site: CallSite
     text: str
     logged: bool = True
+
+    kind: ClassVar[str] = "transformation"
+    names_topic: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the store's name says of it."""
+        return "transformed", "by", *self.key_words
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What all instances must agree on."""
+        return (self.text, self.store, *self.key_texts, *(self.watermark or ()))

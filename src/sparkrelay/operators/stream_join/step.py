@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from sparkrelay.operators.emitting.step import EmittingStep
 
@@ -43,6 +43,19 @@ class StreamJoin(EmittingStep):
     logged: bool
     call_site: CallSite
     text: str
+
+    kind: ClassVar[str] = "join"
+    keeps_times: ClassVar[bool] = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the store's name says of it between those of the two streams."""
+        return ("join",)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What all instances must agree on."""
+        return (self.text, self.store, self.side, *self.watermark)
 
     @property
     def side(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def carried_columns(leg: Leg) -> tuple[str, ...]:
         names += [hidden_columns.KEY, hidden_columns.TOMBSTONE]
     elif newest:
         names.append(hidden_columns.TOMBSTONE)
-    elif isinstance(leg.emitting, Deduplication):
+    elif leg.emitting is not None and leg.emitting.keeps_columns:
         names.append(hidden_columns.KEY)
     if newest or leg.lookups:
         names.append(hidden_columns.PARTITION_TIME)
