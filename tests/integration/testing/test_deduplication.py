@@ -51,7 +51,8 @@ def test_the_first_row_of_each_key_goes_on_as_it_is(spark):
         for n, user in enumerate(["dan", "ada", "dan", "eve"], 6):
             click(driver, user, 0, n)
         assert numbers(driver)[3:] == [6, 9]
-        with pytest.raises(ValueError, match=r"store 'users' holds the keys of dropDuplicates\(user\)"):
+        holds = r"store 'users' holds the keys that a stream has had; look at what comes out of dropDuplicates\(user\)"
+        with pytest.raises(ValueError, match=holds):
             driver.store("users")
 
 

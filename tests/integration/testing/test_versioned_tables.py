@@ -280,7 +280,7 @@ def test_rows_wait_for_the_tables_that_come_late(spark, stream, batch):
         assert out.read_rows() == [{"n": 5, "rate": 4}], "whoever comes so late does not wait"
         order(6, 9000)
         assert out.read_rows() == [{"n": 3, "rate": 4}, {"n": 4}]
-        with pytest.raises(ValueError, match="holds the rows that wait in front of join"):
+        with pytest.raises(ValueError, match="holds rows that wait for a table.s; look at what comes out of join"):
             driver.store("waiting")
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.operators.dedup.keys import keys_until, remembered, values_until, wide_ends
+from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import laid_out, whole
@@ -60,7 +61,7 @@ class Deduplicate(EmittingRunner):
     input: pa.Schema
     within: bool
 
-    holds: ClassVar[str] = "the keys that a stream has had"
+    holds: ClassVar[str] = Deduplication.holds
     late: ClassVar[str] = "when their key could have been forgotten"
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:

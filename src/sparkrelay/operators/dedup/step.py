@@ -36,6 +36,7 @@ class Deduplication(EmittingStep):
     call_site: CallSite
     text: str
 
+    holds: ClassVar[str] = "the keys that a stream has had"
     kind: ClassVar[str] = "deduplication"
     names_topic: ClassVar[bool] = True
     keeps_columns: ClassVar[bool] = True

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.operators.delay.step import Delay
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import clock_ms, laid_out, whole
@@ -48,7 +49,7 @@ class DelayRows(EmittingRunner):
     input: pa.Schema
     row: pa.Schema
 
-    holds: ClassVar[str] = "rows that wait for a table's"
+    holds: ClassVar[str] = Delay.holds
     late: ClassVar[str] = "too late"
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:

@@ -38,6 +38,7 @@ class Delay(EmittingStep):
     text: str
     logged: bool = True
 
+    holds: ClassVar[str] = "rows that wait for a table's"
     kind: ClassVar[str] = "delay"
 
     @property

@@ -20,6 +20,7 @@ class EmittingStep:
         logged: False for a store without changelog.
         call_site: the line that wrote it.
         text: the step as people read it.
+        holds: what its store holds, in words.
         kind: the step in one word, among what all instances must agree on.
         names_topic: True if a repartition topic right in front of it is called as its store is.
         keeps_times: False if the columns that leave it are others, of whose times nothing is known.
@@ -34,6 +35,7 @@ class EmittingStep:
     call_site: CallSite
     text: str
 
+    holds: ClassVar[str]
     kind: ClassVar[str]
     names_topic: ClassVar[bool] = False
     keeps_times: ClassVar[bool] = True
@@ -57,6 +59,11 @@ class EmittingStep:
     def parts(self) -> tuple[str, ...]:
         """What all instances must agree on."""
         return (self.text, self.store, *(self.watermark or ()))
+
+    @property
+    def goes_by_clock(self) -> bool:
+        """Whether what it does depends on processing time."""
+        return False
 
     @property
     def waits(self) -> str | None:

@@ -28,6 +28,7 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
 from sparkrelay.operators.process.handle import Handle
 from sparkrelay.operators.process.rows import Verifier, rows_of, table_of
+from sparkrelay.operators.process.step import Transformation
 from sparkrelay.operators.process.variables import Group, VariableSpec, Work, remove_expired
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
@@ -79,7 +80,7 @@ class CallProcessor(EmittingRunner):
     time_mode: str
     in_pandas: bool
 
-    holds: ClassVar[str] = "the variables and timers of a stateful processor"
+    holds: ClassVar[str] = Transformation.holds
     late: ClassVar[str] = "when the watermark had passed their event time"
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:

@@ -44,6 +44,7 @@ class Transformation(EmittingStep):
     text: str
     logged: bool = True
 
+    holds: ClassVar[str] = "the variables and timers of a stateful processor"
     kind: ClassVar[str] = "transformation"
     names_topic: ClassVar[bool] = True
     keeps_times: ClassVar[bool] = False
@@ -57,3 +58,8 @@ class Transformation(EmittingStep):
     def parts(self) -> tuple[str, ...]:
         """What all instances must agree on."""
         return (self.text, self.store, *self.key_texts, *(self.watermark or ()))
+
+    @property
+    def goes_by_clock(self) -> bool:
+        """Whether timers and expiry go by processing time."""
+        return self.time_mode == "processingtime"

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
-from sparkrelay.operators.stream_join.step import LEFT_ONLY
+from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out, spans, whole
@@ -90,7 +90,7 @@ class JoinStreams(EmittingRunner):
     later: frozenset[str]
     number: int
 
-    holds: ClassVar[str] = "the rows of a join, of both streams"
+    holds: ClassVar[str] = StreamJoin.holds
     late: ClassVar[str] = "when they were too old to be joined"
 
     @property

@@ -44,6 +44,7 @@ class StreamJoin(EmittingStep):
     call_site: CallSite
     text: str
 
+    holds: ClassVar[str] = "the rows of a join, of both streams"
     kind: ClassVar[str] = "join"
     keeps_times: ClassVar[bool] = False
 

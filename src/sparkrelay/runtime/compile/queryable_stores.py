@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
-from sparkrelay.operators.delay.step import Delay
-from sparkrelay.operators.process.step import Transformation
-from sparkrelay.operators.stream_join.step import StreamJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,12 +50,9 @@ class QueryableStores:
             StateStoreNotAvailableException: it is of a global table, and no process keeps it yet.
         """
         for step in (leg.emitting for leg in self._legs if leg.emitting is not None and leg.store == name):
-            held = f"the {'state' if isinstance(step, Transformation) else 'keys'} of {step.text}"
-            if isinstance(step, StreamJoin):
-                held = "the rows of a join, of both streams"
-            if isinstance(step, Delay):
-                held = f"the rows that wait in front of {step.text}"
-            raise UnknownStateStoreException(f"store {name!r} holds {held}; look at what comes out of it")
+            raise UnknownStateStoreException(
+                f"store {name!r} holds {step.holds}; look at what comes out of {step.text}"
+            )
         spec = self._spec(name)
         if spec is None and name in self.names:
             raise StateStoreNotAvailableException(

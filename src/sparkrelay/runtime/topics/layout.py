@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException, UnknownTopicException
-from sparkrelay.operators.process.step import Transformation
 from sparkrelay.protocol import LONG_MAX
 from sparkrelay.runtime.contract.commit_notes import TASKS, note_parts
 from sparkrelay.runtime.topics.grown_sources import grown_source, sources_of
@@ -181,7 +180,7 @@ def lay_out(
         clocked = {
             leg.emitting.store: frozenset(names(topic, leg.source.internal) for topic in leg.source.topics)
             for leg in subtopology.legs
-            if isinstance(leg.emitting, Transformation) and leg.emitting.time_mode == "processingtime"
+            if leg.emitting is not None and leg.emitting.goes_by_clock
         }
         by_name = {names(topic, _is_internal(subtopology, topic)): count for topic, count in sources.items()}
         for number in range(width):
