@@ -105,11 +105,11 @@ def test_a_table_s_rows_are_refused():
 def test_there_is_one_way_out_and_it_leads_somewhere():
     builder = StreamsBuilder()
     made = grouped(builder).transformWithState(Processor(), "n long", "Append", "None")
-    with pytest.raises(TopologyException, match=r"nothing uses the result of groupBy.*transformWithState\(Processor, .*\)"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of groupBy.*transformWithState\(Processor"):
         builder.build()
     made.to("one")
     made.to("two")
-    with pytest.raises(TopologyException, match=r"there is one way out of groupBy.*transformWithState.* Put repartition"):
+    with pytest.raises(TopologyException, match=r"one way out of groupBy.*transformWithState.* Put repartition"):
         builder.build()
 
 

@@ -16,7 +16,8 @@ class Task(SimpleNamespace):
     """A task that is opened once more as soon as somebody has looked at its state."""
 
     def __init__(self, state):
-        super().__init__(id=TaskId(0, 1), directory="0_1", changelogs={}, width=2, task_epoch=5)
+        super().__init__(id=TaskId(0, 1), directory="0_1", changelogs={}, task_epoch=5)
+        self.shape = SimpleNamespace(width=2)
         self.position, self.copy = SimpleNamespace(committed=7), SimpleNamespace(offsets={}, ends={})
         self._state = state
 
