@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.datasources.cluster import Span
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, SparkRelayError
-from sparkrelay.runtime.worker.operators.shown_rows import lie_apart, shown_rows, shown_span
+from sparkrelay.operators.table.shown_rows import lie_apart, shown_rows, shown_span
 from sparkrelay.state.changelog import MARKER_KEY, SCHEMA_KEY, split
 from sparkrelay.state.watermarks import NO_TIME
 

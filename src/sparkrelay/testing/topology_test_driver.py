@@ -17,6 +17,7 @@ import pyarrow as pa
 from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import UnknownStateStoreException
+from sparkrelay.operators.table.shown_rows import shown_rows, shown_span
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
@@ -29,7 +30,6 @@ from sparkrelay.runtime.spark.session import local_slots
 from sparkrelay.runtime.topics.configured_topology import as_configured
 from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.topic_names import TopicNames
-from sparkrelay.runtime.worker.operators.shown_rows import shown_rows, shown_span
 from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
 from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic

@@ -12,11 +12,11 @@ from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Span
 from sparkrelay.datasources.tables import Store, described, description, stores
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException
+from sparkrelay.operators.latest.rows import NewestRows
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import RankingSpec, WatermarkSpec
 from sparkrelay.runtime.contract.store_descriptions import describe_store
-from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.changelog import SCHEMA_KEY, Marker, encode_changelog, encode_marker
 from sparkrelay.types import TopicPartition

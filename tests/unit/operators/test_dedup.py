@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
+from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.operators.dedup.run import Deduplicate, _TaskDeduplication

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
-from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
+from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.operators.delay.run import DelayRows, _TaskDelay

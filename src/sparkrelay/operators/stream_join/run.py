@@ -5,7 +5,7 @@ cut into micro-batches: by the row that comes second, where the rows of a micro-
 behind those of the left one.
 
 The watermark of a join is the least of its source topics' own, as in
-:mod:`~sparkrelay.runtime.worker.operators.watermarks`.
+:mod:`~sparkrelay.operators.watermarks`.
 The last leg that has input in a micro-batch moves it on, and sends those rows out alone for which nothing will come
 any more (KIP-633's rule: none too early). Rows that were too old before the micro-batch are late: what they could have
 gone with may be gone.
@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
+from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out, spans, whole
-from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.state.join_rows import (
     FIRST_NOTE,
     Buckets,

@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from sparkrelay.operators.collected_join.run import collected_leg
 from sparkrelay.operators.emitting.plan import JoinSide, Surroundings
+from sparkrelay.operators.late.run import late_leg
+from sparkrelay.operators.lookup.run import lookup_leg
+from sparkrelay.operators.table.changes import changes_leg, settle_leg
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -52,10 +56,6 @@ from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
-from sparkrelay.runtime.worker.operators.collected_joins import collected_leg
-from sparkrelay.runtime.worker.operators.late_rows import late_leg
-from sparkrelay.runtime.worker.operators.lookups import lookup_leg
-from sparkrelay.runtime.worker.operators.table_changes import changes_leg, settle_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.forks import repeated_steps

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.aggregate.distinct_values import has_distinct
+from sparkrelay.operators.foreign_join.run import foreign_join_leg
+from sparkrelay.operators.table_join.run import table_join_leg
 from sparkrelay.runtime.compile.carried_columns import joined_columns
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.contract.specs import AnswersSpec, ForeignJoinSpec, JoinedTables, TableJoinSpec, TableSide
-from sparkrelay.runtime.worker.operators.distinct_values import has_distinct
-from sparkrelay.runtime.worker.operators.foreign_joins import foreign_join_leg
-from sparkrelay.runtime.worker.operators.table_joins import table_join_leg
 from sparkrelay.topology import TableJoin
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
     StoreOutOfStepException,
 )
+from sparkrelay.operators.table.search import key_spans, of_group, page_span
+from sparkrelay.operators.table.shown_rows import lie_apart, row_schema, shown_rows
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.shared_reads import SharedReads
 from sparkrelay.runtime.queries.store_keys import StoreKeys
-from sparkrelay.runtime.worker.operators.shown_rows import lie_apart, row_schema, shown_rows
-from sparkrelay.runtime.worker.operators.store_search import key_spans, of_group, page_span
 from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.state.rows import as_binary

@@ -34,6 +34,7 @@ from sparkrelay.errors import (
     UnknownStateStoreException,
 )
 from sparkrelay.observe.http_server import HttpServer
+from sparkrelay.operators.table.shown_rows import row_schema
 from sparkrelay.protocol import HostInfo
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.runtime.queries.instance_queries import require_windows
@@ -52,7 +53,6 @@ from sparkrelay.runtime.queries.peers import (
 )
 from sparkrelay.runtime.queries.routing import Answer, Question, Router, page_question
 from sparkrelay.runtime.queries.store_keys import as_milliseconds
-from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -16,9 +16,9 @@ from sparkrelay.errors import (
     InvalidStateStorePartitionException,
     StateStoreNotAvailableException,
 )
+from sparkrelay.operators.table.shown_rows import row_schema
 from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries.peers import Peers, as_text, pages
-from sparkrelay.runtime.worker.operators.shown_rows import row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.operators.table.shown_rows import key_schema, row_schema
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.records.typed import json_to_columns
-from sparkrelay.runtime.worker.operators.shown_rows import key_schema, row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,13 +13,13 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import StreamsException
+from sparkrelay.operators.table.run import next_in_changelog, state_before
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, pieces, report_row
 from sparkrelay.runtime.worker.kept_rows import KeptRowsFile
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
-from sparkrelay.runtime.worker.operators.state import next_in_changelog, state_before
 from sparkrelay.runtime.worker.shares import rows_by_partition, share_out
 
 if TYPE_CHECKING:

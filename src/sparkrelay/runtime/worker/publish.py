@@ -17,6 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.operators.ranking.beaten_rows import without_beaten
+from sparkrelay.operators.table.run import (
+    Merged,
+    apply_leg,
+    next_in_changelog,
+    state_before,
+    state_report,
+)
+from sparkrelay.operators.watermarks import event_times_ms
 from sparkrelay.records.encode import NO_TIMESTAMP
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import fault_points, hidden_columns
@@ -28,15 +37,6 @@ from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks,
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, Part, await_answers
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
-from sparkrelay.runtime.worker.operators.beaten_rows import without_beaten
-from sparkrelay.runtime.worker.operators.state import (
-    Merged,
-    apply_leg,
-    next_in_changelog,
-    state_before,
-    state_report,
-)
-from sparkrelay.runtime.worker.operators.watermarks import event_times_ms
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
 from sparkrelay.state.changelog import SCHEMA_KEY, Marker, encode_changelog, encode_marker
 from sparkrelay.state.space import disk_bytes

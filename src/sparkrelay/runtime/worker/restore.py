@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from sparkrelay.errors import OffsetOutOfRangeException, SparkRelayError
+from sparkrelay.operators.table.run import newest_rows
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, current_spark_partition, drain, report_row, reporting
 from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
-from sparkrelay.runtime.worker.operators.state import newest_rows
 from sparkrelay.runtime.worker.outdated_copies import removed_as_outdated
 from sparkrelay.state.changelog import Marker, split
 from sparkrelay.state.removal import set_aside, wipe

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from sparkrelay.errors import StateStoreException, StateStoreNotAvailableException
+from sparkrelay.operators.table.search import rows_between, rows_of, stored_rows_of, windows_of
+from sparkrelay.operators.table.shown_rows import row_schema, shown_span
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
-from sparkrelay.runtime.worker.operators.shown_rows import row_schema, shown_span
-from sparkrelay.runtime.worker.operators.store_search import rows_between, rows_of, stored_rows_of, windows_of
 from sparkrelay.state.reader import StoreReader
 from sparkrelay.state.space import DATA_FILE
 from sparkrelay.state.watermarks import NO_TIME

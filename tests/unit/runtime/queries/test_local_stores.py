@@ -14,9 +14,9 @@ from sparkrelay.errors import (
     StateStoreException,
     StateStoreNotAvailableException,
 )
+from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
-from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
 from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.state import TaskStore
 from sparkrelay.state.reader import StoreReader

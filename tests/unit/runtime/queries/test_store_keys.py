@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 from tests.doubles.state_steps import state_spec
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.operators.table.search import key_spans
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds, key_example
-from sparkrelay.runtime.worker.operators.store_search import key_spans
 
 TIME = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", TIME), ("end", TIME)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.doubles.clock import Clock
-from tests.unit.runtime.worker.operators.store_specs import WITHOUT_KAFKA
+from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
 from sparkrelay import Json, String
 from sparkrelay.errors import (
@@ -19,11 +19,11 @@ from sparkrelay.errors import (
     TimeoutException,
     UnknownTopicException,
 )
+from sparkrelay.operators.latest.rows import NewestRows
 from sparkrelay.runtime.contract import hidden_columns as hidden
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
 from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StateSpec, StepSpec
 from sparkrelay.runtime.worker import connections, restore
-from sparkrelay.runtime.worker.operators.newest_rows import NewestRows
 from sparkrelay.state import TaskStore
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
 from sparkrelay.state.watermarks import end_bytes

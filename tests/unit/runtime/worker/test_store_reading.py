@@ -11,15 +11,15 @@ from tests.unit.records.json.test_writing import SCHEMA, rows as json_rows
 from tests.unit.state.conftest import Driver
 
 from sparkrelay.errors import StateStoreNotAvailableException
+from sparkrelay.operators.stored_rows import StoredColumns
+from sparkrelay.operators.table import run as state
+from sparkrelay.operators.table.search import rows_of
+from sparkrelay.operators.table.shown_rows import key_schema, row_schema
+from sparkrelay.operators.watermarks import stored_keys
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import WatermarkSpec
-from sparkrelay.runtime.worker.operators import state
-from sparkrelay.runtime.worker.operators.shown_rows import key_schema, row_schema
-from sparkrelay.runtime.worker.operators.store_search import rows_of
-from sparkrelay.runtime.worker.operators.stored_rows import StoredColumns
-from sparkrelay.runtime.worker.operators.watermarks import stored_keys
 from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec

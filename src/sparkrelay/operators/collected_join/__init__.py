@@ -1,0 +1,1 @@
+"""Rows of a stream with what a collected DataFrame holds for them."""

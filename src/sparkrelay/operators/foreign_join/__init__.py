@@ -1,0 +1,1 @@
+"""Joins of tables by a foreign key (KIP-213)."""

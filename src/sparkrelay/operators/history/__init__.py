@@ -1,0 +1,1 @@
+"""Tables that also know what rows were before."""

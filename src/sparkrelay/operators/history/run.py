@@ -1,0 +1,217 @@
+"""Tables with a history: what a micro-batch does to the rows of each key, and to the newest one, which is the table's.
+
+A row is valid from its timestamp on, until the next one's. One that comes late takes its place among those that are
+there: it is found by whoever asks for that time, and the table does not change (KIP-914). One that comes later than the
+history is left out (KIP-889), by the stream time before its micro-batch, as what is late for windows is
+(``operators.watermarks``): of rows from several partitions, which lie one behind the other in a large micro-batch,
+whatever came second would else be lost. With one row a micro-batch that is what Kafka Streams does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.operators.latest.rows import NewestRows
+from sparkrelay.operators.table.changed_rows import TaskGroups, changed_rows
+from sparkrelay.operators.table.changes import NEWEST
+from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import whole
+from sparkrelay.runtime.worker.task_steps import look
+from sparkrelay.state import LookedUp, versions
+from sparkrelay.state.join_rows import key_parts
+from sparkrelay.state.rows import latest
+from sparkrelay.state.view import Changes
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import LookupSpec, StateSpec, StepSpec
+    from sparkrelay.state.view import StoreView
+
+    Numbers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["TaskVersions", "newest_of", "rows_as_of"]
+
+#: Notes of keys that a micro-batch follows at most, beside twice as many as it has keys of its own.
+_MOST_NOTES: Final = 10_000
+
+
+def newest_of(spec: StepSpec, task: TaskCommand, store: str, contents: str, keys: pa.Array) -> LookedUp:
+    """Return the newest rows of keys, and what they were before the micro-batch, as ``task_steps.look_up`` does."""
+    parts = key_parts(keys)
+    found = look(spec, task, store, contents, lambda view: _rows(versions.newest(view, parts)[1]))
+    return replace(found, before=found.beside.get(NEWEST))
+
+
+def rows_as_of(
+    spec: LookupSpec, task: TaskCommand, keys: pa.Array, numbers: Numbers, times: Numbers
+) -> tuple[pa.Array, Numbers]:
+    """Return rows of a table, the last of them null, and which of them each row of a stream finds.
+
+    Args:
+        spec: the step that looks.
+        task: whose table it is.
+        keys: distinct keys.
+        numbers: of each row's key; one more than there are for a key that is null.
+        times: as of when each row looks, milliseconds since 1970.
+    """
+    assert spec.history_ms is not None, "such a table has a history"
+    history_ms, parts = spec.history_ms, key_parts(keys)
+    order = np.lexsort((times, numbers))
+    order = order[numbers[order] < len(keys)]
+    # What rows of one key and time find is looked for once.
+    new = np.r_[True, (np.diff(numbers[order]) != 0) | (np.diff(times[order]) != 0)][: len(order)]
+    asked = order[new]
+    wanted, at = parts.take(pa.array(numbers[asked])), times[asked]
+    # The rows of the micro-batch are in the store; what it has changed says nothing more.
+    found = look(
+        spec, task, spec.store, spec.contents, lambda view: versions.as_of(view, wanted, at, history_ms, task.batch)
+    ).values
+    values = found.dictionary
+    which = pc.fill_null(found.indices, len(values)).to_numpy(zero_copy_only=False)
+    taken = np.full(len(numbers), len(values), dtype=np.int64)
+    taken[order] = which[np.cumsum(new) - 1]
+    return pa.concat_arrays([values, pa.nulls(1, values.type)]), taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """Rows of a task, on their way into the store.
+
+    Attributes:
+        rows: their columns.
+        keys: distinct encoded keys, in order.
+        parts: the same as they stand in the store's.
+        which: number of each row's key.
+        times: their timestamps.
+    """
+
+    rows: pa.Table
+    keys: pa.Array
+    parts: pa.Array
+    which: Numbers
+    times: Numbers
+
+
+class TaskVersions:
+    """One task's rows on their way into a table with a history."""
+
+    def __init__(  # noqa: PLR0917 - as they are needed
+        self, spec: StateSpec, partition: int, batch: int, rows: pa.Table, latest_ms: int, looked_from_ms: int
+    ) -> None:
+        """Take the rows.
+
+        Args:
+            spec: the stateful step.
+            partition: the task's.
+            batch: number of the micro-batch.
+            rows: the task's, in their order.
+            latest_ms: a later time moves nothing but its own key's row, ms since 1970: the one wrong clock of a
+                producer would have all that follows come too late.
+            looked_from_ms: from when on others are going to look into it yet: the stream time goes no further.
+        """
+        assert spec.newest is not None, "such a table holds rows as they came"
+        assert spec.history_ms is not None, "and has a history"
+        self._spec = spec
+        self._history_ms: int = spec.history_ms
+        self._partition = partition
+        self._batch = batch
+        self._latest_ms = latest_ms
+        self._looked_from_ms = looked_from_ms
+        self._codec = NewestRows(spec.newest)
+        keys = key_bytes([as_type(whole(rows.column(name)), spec.input.field(name).type) for name in spec.keys])
+        # As in Kafka Streams, a record without a key belongs to no row.
+        self._keys = keys.cast(pa.binary()).drop_null()
+        self._rows = rows.filter(keys.is_valid()).combine_chunks()
+        self._times = whole(self._rows.column(hidden_columns.TIMESTAMP)).to_numpy(zero_copy_only=False)
+
+    def operate(self, view: StoreView) -> Changes:
+        """Return what the rows make of the store, and of the newest rows."""
+        now = versions.clock(view)
+        late = self._times < now - self._history_ms
+        brought = self._brought(~late)
+        newest, values = versions.newest(view, brought.parts)
+        keys, put = latest(
+            versions.version_keys(brought.parts.take(pa.array(brought.which)), brought.times),
+            pc.fill_null(self._codec.values(brought.rows), versions.DELETED),
+        )
+        noted = self._notes(brought, newest, keys, put)
+        unknown = noted.filter(view.get(noted).is_null())
+        changed, new = [keys, unknown], [put, pa.repeat(pa.scalar(b"", pa.binary()), len(unknown))]
+        if now != NO_TIME:
+            most = _MOST_NOTES + 2 * len(brought.keys)
+            due, old = versions.deletable(view, now, self._history_ms, most)
+            for some, kept in ((due, noted), (old, keys)):
+                gone = some.filter(pc.invert(pc.is_in(some, value_set=kept)))
+                changed.append(gone)
+                new.append(pa.nulls(len(gone), pa.binary()))
+        newest_ms = int(self._times.max(initial=NO_TIME, where=self._times <= self._latest_ms))
+        if (after := min(newest_ms, self._looked_from_ms)) > now:
+            changed.append(pa.array([versions.CLOCK], pa.binary()))
+            new.append(pa.array([versions.clock_value(after, now, self._batch)], pa.binary()))
+        changes = Changes.of(view, pa.concat_arrays(changed), pa.concat_arrays(new), None)
+        emitted, beside = self._emitted(brought, newest, _rows(values))
+        return replace(changes, emitted=emitted, beside=beside, rows_late=int(late.sum()))
+
+    def _brought(self, kept: Flags) -> _Brought:
+        some = pa.array(kept)
+        encoded = self._keys.filter(some)
+        keys = pc.unique(encoded).sort()
+        which = pc.index_in(encoded, value_set=keys).to_numpy(zero_copy_only=False).astype(np.int64)
+        return _Brought(self._rows.filter(some), keys, key_parts(keys), which, self._times[kept])
+
+    def _notes(self, brought: _Brought, newest: Numbers, keys: pa.Array, put: pa.Array) -> pa.Array:
+        """Return the notes when to look at the keys of which rows are to go, in order.
+
+        Args:
+            brought: the rows.
+            newest: since when the newest row of each key was valid.
+            keys: under which the rows are put.
+            put: what is put.
+        """
+        after = newest.copy()
+        np.maximum.at(after, brought.which, brought.times)
+        at = pc.index_in(versions.version_keys(brought.parts, after), value_set=keys)
+        deleted = pc.fill_null(pc.equal(put.take(at), versions.DELETED), False).to_numpy(zero_copy_only=False)
+        oldest = after.copy()
+        np.minimum.at(oldest, brought.which, brought.times)
+        going = (newest != versions.NEVER) | (oldest != after) | deleted
+        notes = versions.due_keys(brought.parts.filter(pa.array(going)), after[going], self._history_ms)
+        # What lies in front of a row that is not the newest need not wait for that one, which may be years ahead.
+        last = np.full(len(newest), versions.NEVER)
+        np.maximum.at(last, brought.which, brought.times)
+        before = last < after
+        more = versions.due_keys(brought.parts.filter(pa.array(before)), last[before], self._history_ms)
+        return pc.unique(pa.concat_arrays([notes, more])).sort()
+
+    def _emitted(self, brought: _Brought, newest: Numbers, old: pa.Array) -> tuple[pa.RecordBatch, dict[str, Any]]:
+        """Return the rows that go on, and what other legs find in the journal."""
+        spec = self._spec
+        order = np.lexsort((brought.times, brought.which))
+        last = order[np.r_[np.diff(brought.which[order]) != 0, True][: len(order)]]
+        newer = brought.times[last] >= newest
+        winners, old = brought.rows.take(pa.array(last[newer])), old.filter(pa.array(newer))
+        encoded = brought.keys.filter(pa.array(newer))
+        _, results = self._codec.merge(winners, old)
+        columns = [as_type(whole(winners.column(name)), spec.input.field(name).type) for name in spec.keys]
+        groups = TaskGroups.of_one(self._partition, winners, columns, encoded, encoded)
+        emitted, beside = changed_rows(spec, self._codec, groups, old, results)
+        found = dict(beside)
+        if spec.joined:
+            found[NEWEST] = pa.record_batch([encoded, old], ["key", "old"]).filter(results[-1])
+        return emitted, found
+
+
+def _rows(values: pa.Array) -> pa.Array:
+    """Return stored rows with nulls for those that were deleted."""
+    return pc.if_else(pc.equal(values, versions.DELETED), pa.scalar(None, pa.binary()), values)

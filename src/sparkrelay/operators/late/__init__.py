@@ -1,0 +1,1 @@
+"""Rows that a grouping leaves out because their window is over."""

@@ -1,0 +1,40 @@
+"""The step that passes on what a grouping leaves out: rows whose window was over before the micro-batch.
+
+It asks the grouping's store for the same watermark as the stateful step does, which no try of the batch changes. So
+both agree on each row, whichever of the two legs runs first.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkrelay.operators.watermarks import window_ends
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.task_steps import each_task, task_store
+from sparkrelay.state import BatchStamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import LateSpec
+
+__all__ = ["late_leg"]
+
+
+def late_leg(spec: LateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are late, without their window."""
+    yield from each_task(spec, batches, functools.partial(_late, spec))
+
+
+def _late(spec: LateSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    stamp = BatchStamp(task.task_epoch, task.batch, task.committed, {}, {}, tries=task.tries)
+    watermark = task_store(spec, task).watermark_before(spec.store, batch=stamp)
+    for batch in batches:
+        late = batch.filter(pa.array(window_ends(batch.column(hidden_columns.WINDOW)) <= watermark))
+        if late.num_rows:
+            yield laid_out((late.column(name) for name in spec.output.names), spec.output)

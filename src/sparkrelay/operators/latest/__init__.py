@@ -1,0 +1,1 @@
+"""Tables of the newest row of each key."""

@@ -1,0 +1,1 @@
+"""Rows of a stream with what a table holds for them."""

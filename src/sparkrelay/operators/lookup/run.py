@@ -1,0 +1,156 @@
+"""The lookup step: each row of a stream gets what a table holds for its key, as of the row's place in time.
+
+The table's leg has run before, in an earlier wave of the same micro-batch. What it has changed stands in its journal
+with every version in between, so a row sees the table as it is when the rows of both are taken by their partitions'
+times, the table's first where those are equal. Kafka Streams takes records so one by one (``PartitionGroup``).
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.operators.history.run import rows_as_of
+from sparkrelay.operators.latest.rows import NewestRows
+from sparkrelay.operators.table.changes import VERSIONS
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.commands import BatchCommand
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import current_command, laid_out, whole
+from sparkrelay.runtime.worker.task_steps import each_task, look_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import LookupSpec
+    from sparkrelay.state import LookedUp
+
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+__all__ = ["lookup_leg"]
+
+#: Before every time that a row can have: what the table held before the micro-batch.
+_BEFORE: Final = np.iinfo(np.int64).min
+#: Of the table's rows, in one batch of rows that go on.
+_MOST_BYTES: Final = 64 << 20
+
+
+def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with the table's columns behind theirs; a row goes on only if it has some, or with ``left``."""
+    yield from each_task(spec, batches, functools.partial(_looked_up, spec))
+
+
+def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    keys = pa.chunked_array([key_bytes([rows.column(name) for name in spec.columns]) for rows in batches])
+    distinct = pc.unique(keys).drop_null()
+    # Null keys have no number: they find what stands last, which is nothing.
+    numbers = whole(pc.fill_null(pc.index_in(keys, value_set=distinct), len(distinct)))
+    taken = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
+    if spec.history_ms is not None:
+        values, taken = rows_as_of(spec, task, distinct.cast(pa.binary()), taken, _own_times(spec, batches))
+    else:
+        if spec.is_global:
+            found = _found_globally(spec, distinct)
+        else:
+            found = look_up(spec, task, spec.store, spec.contents, distinct)
+        values = pa.concat_arrays([found.values, pa.nulls(1, found.values.type)])
+        if VERSIONS in found.beside:
+            times = [rows.column(hidden_columns.PARTITION_TIME).to_numpy(zero_copy_only=False) for rows in batches]
+            values, taken = _as_of(found, distinct, values, taken, np.concatenate(times))
+    there = values.is_valid().to_numpy(zero_copy_only=False)
+    sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    results = zip(spec.row.names, NewestRows(spec.row).results(values)[:-1], strict=True)
+    table = {name: column for name, column in results if name in spec.output.names}
+    first = 0
+    for rows in batches:
+        own = taken[first : first + rows.num_rows]
+        first += rows.num_rows
+        kept = np.flatnonzero(there[own]) if spec.how == "inner" else np.arange(rows.num_rows)
+        # A column of one array holds 2 GiB at most; the table's value stands there once for each row that finds it.
+        pieces = np.cumsum(sizes[own[kept]]) // _MOST_BYTES
+        for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
+            taken_here = pa.array(own[piece])
+            yield _beside(spec, rows, piece, {name: column.take(taken_here) for name, column in table.items()})
+
+
+def _own_times(spec: LookupSpec, batches: Sequence[pa.RecordBatch]) -> Numbers:
+    """Return as of when each row looks into a table with a history; one without an event time by its timestamp."""
+    times = (pc.coalesce(rows.column(spec.time), rows.column(hidden_columns.TIMESTAMP)) for rows in batches)
+    return np.concatenate([some.to_numpy(zero_copy_only=False) for some in times])
+
+
+def _found_globally(spec: LookupSpec, keys: pa.Array) -> LookedUp:
+    """Return what the process's copy of a global table holds for keys, as of now: it follows its topic by itself."""
+    home = current_command(BatchCommand).global_tables
+    assert home is not None, "a process with global tables has a directory of them"
+    store = connections.store(str(Path(home, spec.store)), map_limit=spec.map_limit)
+    return store.look_up(spec.store, keys, contents=spec.contents)
+
+
+def _beside(spec: LookupSpec, rows: pa.RecordBatch, kept: Numbers, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Lay rows and what they have found out as they leave the step."""
+    if len(kept) < rows.num_rows:
+        rows = rows.take(pa.array(kept))
+    return laid_out((given[f.name] if f.name in given else rows.column(f.name) for f in spec.output), spec.output)
+
+
+def _as_of(
+    found: LookedUp,
+    keys: pa.Array,
+    values: pa.Array,
+    numbers: Numbers,
+    times: Numbers,
+) -> tuple[pa.Array, Numbers]:
+    """Return values and which of them each row finds, where the micro-batch has changed the table.
+
+    Args:
+        found: what the store holds, and the versions.
+        keys: distinct keys.
+        values: what is there now of each, and a null.
+        numbers: number of each row's key.
+        times: of the rows' partitions.
+    """
+    assert found.before is not None, "versions stand in a journal"
+    changes = found.beside[VERSIONS]
+    starts = pc.index_in(found.before.column("key"), value_set=keys)
+    versions = pc.index_in(changes.column("key"), value_set=keys)
+    started, changed = pc.is_valid(starts), pc.is_valid(versions)
+    every = pa.concat_arrays(
+        [
+            values,
+            found.before.column("old").filter(started).cast(values.type),
+            changes.column("value").filter(changed).cast(values.type),
+        ]
+    )
+    # In front of each key's versions stands what there was before; of keys that have none, what is there now.
+    of_key = np.concatenate(
+        [
+            np.arange(len(values)),
+            starts.filter(started).to_numpy(zero_copy_only=False),
+            versions.filter(changed).to_numpy(zero_copy_only=False),
+            numbers,
+        ]
+    )
+    time = np.concatenate(
+        [
+            np.full(len(values) + started.true_count, _BEFORE),
+            changes.column("time").filter(changed).to_numpy(zero_copy_only=False),
+            times,
+        ]
+    )
+    versions_end = len(every)
+    # Stable: of equal times, versions come in their order and before the rows, and what was before comes last of what
+    # has no time, so that it hides what is there now.
+    order = np.lexsort((time, of_key))
+    at = np.where(order < versions_end, np.arange(len(order)), 0)
+    last = order[np.maximum.accumulate(at)]
+    result = np.empty(len(order), dtype=np.int64)
+    result[order] = last
+    return every, result[versions_end:]

@@ -1,0 +1,123 @@
+"""Tables of the first rows of each key of another table, whose rows change and are deleted.
+
+Then a row that was not among the first ones may have to come in. So all rows of a key are kept, beside one another
+(``counted_rows``). A micro-batch reads all rows of each key that it has a change of, puts them in order as they were
+and as they are, and sends on the places whose row is another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.operators.ranking.counted_rows import (
+    CountedRows,
+    changes_of,
+    content,
+    places_in_store,
+    together,
+)
+from sparkrelay.operators.ranking.first_rows import FirstRows
+from sparkrelay.operators.row_numbers import places
+from sparkrelay.operators.table.changed_rows import TaskGroups, changed_rows
+from sparkrelay.operators.table.changes import NEW
+from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import whole
+from sparkrelay.state.join_rows import key_parts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sparkrelay.runtime.contract.specs import RankingSpec, StateSpec
+    from sparkrelay.state.view import Changes, StoreView
+
+    Numbers = NDArray[np.int64]
+
+__all__ = ["TaskRankings"]
+
+
+class TaskRankings:
+    """One task's changes of a table on their way into the first rows of each key."""
+
+    def __init__(self, spec: StateSpec, partition: int, rows: pa.Table) -> None:
+        """Take the changes.
+
+        Args:
+            spec: the stateful step.
+            partition: the task's.
+            rows: the task's, each as it was or as it is.
+        """
+        assert spec.newest is not None, "the rows of a table are kept as they came"
+        assert spec.ranking is not None, "the first of them in an order"
+        self._spec = spec
+        self._ranking: RankingSpec = spec.ranking
+        self._partition = partition
+        self._first = FirstRows(spec.newest, spec.ranking)
+        self._names = [name for name in spec.keys if name != spec.ranking.number]
+        columns = [as_type(whole(rows.column(name)), spec.input.field(name).type) for name in self._names]
+        encoded = pc.dictionary_encode(key_bytes(columns).cast(pa.binary()))
+        self._which = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        self._parts = key_parts(encoded.dictionary)
+        _, firsts = np.unique(self._which, return_index=True)
+        #: The columns of each key.
+        self._columns = [column.take(pa.array(firsts)) for column in columns]
+        self._rows = self._first.stored(rows)
+        new = pc.equal(whole(rows.column(hidden_columns.CHANGE)), NEW).to_numpy(zero_copy_only=False)
+        self._counts = np.where(new, 1, -1).astype(np.int64)
+        #: When each key last changed.
+        self._newest = np.full(len(firsts), np.iinfo(np.int64).min)
+        times = whole(rows.column(hidden_columns.TIMESTAMP)).to_numpy(zero_copy_only=False)
+        np.maximum.at(self._newest, self._which, times)
+
+    def operate(self, view: StoreView) -> Changes:
+        """Return what the changes make of the store, and of the first rows."""
+        before = CountedRows.stored(view, self._parts)
+        at = places_in_store(self._parts.take(pa.array(self._which)), self._rows)
+        after = together(before, CountedRows(self._which, at, self._counts, self._rows))
+        changes = changes_of(view, after, pc.is_in(after.keys, value_set=at), None)
+        emitted, beside = self._emitted(self._in_places(before), self._in_places(after))
+        return replace(changes, emitted=emitted, beside=beside)
+
+    def _in_places(self, held: CountedRows) -> pa.Array:
+        """Return the row of each place of each key; null where there is none."""
+        most = self._ranking.count
+        # Of rows that are equal in the order the one that stands first in the store comes first.
+        by_key = pc.array_sort_indices(held.keys).to_numpy(zero_copy_only=False)
+        which, rows = held.which[by_key], held.rows.take(pa.array(by_key))
+        counts = np.clip(held.counts[by_key], 0, most)
+        order = self._first.in_order(rows, which)
+        order = np.repeat(order, counts[order])
+        at = places(which[order])
+        kept = at < most
+        taken = np.full(len(self._parts) * most, -1, dtype=np.int64)
+        taken[which[order][kept] * most + at[kept]] = order[kept]
+        return rows.take(pa.array(taken, mask=taken < 0))
+
+    def _emitted(self, before: pa.Array, after: pa.Array) -> tuple[pa.RecordBatch, dict[str, pa.RecordBatch]]:
+        """Return the rows that go on, and what other legs find in the journal."""
+        most = self._ranking.count
+        there = pc.or_(before.is_valid(), after.is_valid())
+        same = pc.fill_null(pc.equal(content(before), content(after)), False)
+        changed = pc.and_(there, pc.invert(same))
+        of_key = np.repeat(np.arange(len(self._parts)), most)
+        number = pa.array(np.tile(np.arange(1, most + 1, dtype=np.int32), len(self._parts)))
+        chosen = pa.array(np.flatnonzero(changed.to_numpy(zero_copy_only=False)))
+        of_each = pa.array(of_key).take(chosen)
+        columns = dict(zip(self._names, (column.take(of_each) for column in self._columns), strict=True))
+        columns[self._ranking.number] = number.take(chosen)
+        keys = [columns[name] for name in self._spec.keys]
+        old, new = before.take(chosen), after.take(chosen)
+        encoded = key_bytes(keys)
+        groups = TaskGroups.of_one(self._partition, pa.table([]), keys, encoded, encoded)
+        # A place that is left empty is deleted, with the columns that its row had.
+        *shown, times = self._first.results(pc.coalesce(new, old))
+        gone, every = pc.is_null(new), pa.repeat(pa.scalar(True), len(chosen))
+        times = pc.if_else(gone, pa.array(self._newest).take(of_each), times)
+        emitted, beside = changed_rows(self._spec, self._first, groups, old, [*shown, times, gone, every])
+        return emitted, dict(beside)

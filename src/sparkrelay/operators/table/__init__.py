@@ -1,0 +1,1 @@
+"""What the operators have in common that keep a table: rows by key, which change."""
