@@ -40,7 +40,7 @@ def list_stores(
         for store, found in reader.stores():
             if found is None:
                 columns = "not known: nothing that says it was written yet"
-            elif found.spec is None:
+            elif found.layout is None:
                 columns = f"none: {found.why_not}"
             else:
                 columns = ", ".join(f"{field.name} {field.type}" for field in found.fields)
@@ -103,7 +103,6 @@ def dump(
     command_config: CommandConfig = None,
 ) -> int:
     """Write a table to a Parquet file."""
-    import pyarrow as pa  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 
     if to.exists():
@@ -112,7 +111,7 @@ def dump(
     with _reader(application_id, bootstrap_servers, command_config) as reader:
         found = reader.table(store)
         try:
-            with parquet.ParquetWriter(draft, pa.schema(list(found.spec.output))) as writer:
+            with parquet.ParquetWriter(draft, found.layout.columns) as writer:
                 for batch in reader.rows(found):
                     writer.write_batch(batch)
                     rows += batch.num_rows

@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 
 from sparkrelay.datasources.cluster import Span
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, SparkRelayError
-from sparkrelay.operators.table.shown_rows import lie_apart, shown_rows, shown_span
 from sparkrelay.state.changelog import MARKER_KEY, SCHEMA_KEY, split
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.state.changelog import Marker
     from sparkrelay.types import TopicPartition
 
@@ -47,13 +46,13 @@ class Fetcher(Protocol):
 
 
 def changelog_rows(
-    fetcher: Fetcher, spec: StateSpec, span: Span, message_keys: pa.Array | None = None
+    fetcher: Fetcher, table: TableLayout, span: Span, message_keys: pa.Array | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that a partition of a table has where its changelog ends.
 
     Args:
         fetcher: reads the changelog.
-        spec: what it says of the store.
+        table: how its rows lie in the store, by what the changelog says.
         span: what of the partition to read: all of it, for any of its records may be a key's last one.
         message_keys: encoded keys; rows of others may be left out. None: all are wanted.
 
@@ -62,34 +61,34 @@ def changelog_rows(
         OffsetOutOfRangeException: the partition is shorter than thought.
     """
     try:
-        newest, marker = _newest(fetcher, spec, span, message_keys)
+        newest, marker = _newest(fetcher, table, span, message_keys)
     except OffsetOutOfRangeException:
         first = fetcher.log_start(span.partition)
         if first <= span.start:
             raise
         # Cut meanwhile. What lay in front has expired.
         span = Span(span.partition, min(first, span.stop), span.stop)
-        newest, marker = _newest(fetcher, spec, span, message_keys)
-    start, stop = shown_span(spec, NO_TIME if marker is None else marker.expired)
+        newest, marker = _newest(fetcher, table, span, message_keys)
+    start, stop = table.span(NO_TIME if marker is None else marker.expired)
     if start:
         newest = newest.filter(pc.greater_equal(newest.column("key"), pa.scalar(start, pa.binary())))
     if stop is not None:
         newest = newest.filter(pc.less(newest.column("key"), pa.scalar(stop, pa.binary())))
-    if lie_apart(spec):
+    if table.lies_apart:
         newest = newest.sort_by("key").combine_chunks()
-    most = newest.num_rows if lie_apart(spec) else _ROWS_AT_ONCE
+    most = newest.num_rows if table.lies_apart else _ROWS_AT_ONCE
     for batch in newest.to_batches(max_chunksize=max(most, 1)):
-        yield from _decoded(spec, span.partition, batch)
+        yield from _decoded(table, span.partition, batch)
 
 
-def require_rows(spec: StateSpec) -> None:
+def require_rows(table: TableLayout) -> None:
     """Check that rows can be made by what a changelog says of its store.
 
     Raises:
         SparkRelayError: an aggregate is none that there is.
     """
     nothing = pa.record_batch([pa.array([], pa.binary()), pa.array([], pa.binary())], ["key", "value"])
-    shown_rows(spec, nothing)
+    table.rows(nothing)
 
 
 def record_name(partition: TopicPartition, offset: int) -> str:
@@ -98,7 +97,7 @@ def record_name(partition: TopicPartition, offset: int) -> str:
 
 
 def _newest(
-    fetcher: Fetcher, spec: StateSpec, span: Span, message_keys: pa.Array | None
+    fetcher: Fetcher, table: TableLayout, span: Span, message_keys: pa.Array | None
 ) -> tuple[pa.Table, Marker | None]:
     """Return ``key, value, offset`` of the last record of each key that has a value, and the last marker."""
     gathered = _LastOfEachKey()
@@ -110,7 +109,7 @@ def _newest(
         keys, values, marker = split(batch.column("key"), batch.column("value"), partial(_named, partition, offsets))
         offsets = offsets.filter(pc.invert(pc.is_in(batch.column("key"), value_set=_OURS)))
         last = marker or last
-        if message_keys is not None and (own := _own_keys(spec, keys, message_keys)) is not None:
+        if message_keys is not None and (own := _own_keys(table, keys, message_keys)) is not None:
             keys, values, offsets = keys.filter(own), values.filter(own), offsets.filter(own)
         gathered.add(pa.record_batch([keys, values, offsets], ["key", "value", "offset"]))
     return gathered.table(), last
@@ -120,9 +119,9 @@ def _named(partition: TopicPartition, offsets: pa.Array, index: int) -> str:
     return record_name(partition, offsets[index].as_py())
 
 
-def _own_keys(spec: StateSpec, keys: pa.Array, message_keys: pa.Array) -> pa.Array | None:
+def _own_keys(table: TableLayout, keys: pa.Array, message_keys: pa.Array) -> pa.Array | None:
     """Return which of the store's keys are of those message keys; None where that is not seen from their bytes."""
-    if lie_apart(spec) or spec.merges or spec.watermark is not None:
+    if not table.found_by_key:
         return None
     return pc.is_in(keys, value_set=message_keys)
 
@@ -161,31 +160,31 @@ class _LastOfEachKey:
         return table.filter(pa.array(kept))
 
 
-def _decoded(spec: StateSpec, partition: TopicPartition, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _decoded(table: TableLayout, partition: TopicPartition, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     try:
-        rows = _checked(spec, batch)
+        rows = _checked(table, batch)
     except _UNREADABLE as error:
-        raise _refusal(spec, partition, batch, error) from error
+        raise _refusal(table, partition, batch, error) from error
     if rows.num_rows:
         yield rows
 
 
-def _checked(spec: StateSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
-    rows = shown_rows(spec, batch.select(["key", "value"]))
+def _checked(table: TableLayout, batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = table.rows(batch.select(["key", "value"]))
     # Text that is not UTF-8 is for nobody.
     rows.validate(full=True)
     return rows
 
 
 def _refusal(
-    spec: StateSpec, partition: TopicPartition, batch: pa.RecordBatch, error: Exception
+    table: TableLayout, partition: TopicPartition, batch: pa.RecordBatch, error: Exception
 ) -> SerializationException:
     """Name the first record that cannot be read, or between which ones it is."""
     while batch.num_rows > 1:
         middle = batch.num_rows // 2
         for half in (batch.slice(0, middle), batch.slice(middle)):
             try:
-                _checked(spec, half)
+                _checked(table, half)
             except _UNREADABLE as found:
                 batch, error = half, found
                 break

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sparkrelay.datasources.options import Options
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.operators.table.layout import TableLayout
 
 __all__ = ["WantedKeys", "key_texts", "message_keys", "partition_of"]
 
@@ -56,21 +56,21 @@ def key_texts(options: Options, columns: Sequence[str]) -> list[str] | None:
 class WantedKeys:
     """Some keys of a table, whose other rows are left out. It is sent to executors."""
 
-    def __init__(self, spec: StateSpec, texts: Sequence[str]) -> None:
+    def __init__(self, table: TableLayout, texts: Sequence[str]) -> None:
         """Take keys as :func:`key_texts` returns them.
 
         Raises:
             SerializationException: one has other columns than the store's key, or other types.
         """
-        keys = StoreKeys(spec)
+        keys = StoreKeys(table)
         (self._rows,) = pa.Table.from_batches([keys.from_text(text) for text in texts]).combine_chunks().to_batches()
         self._columns = keys.schema.names
         #: As message keys of the changelog have them, if it has no windows.
         self.encoded = _encoded(self._rows, self._columns)
 
-    def partitions(self, spec: StateSpec, count: int) -> set[int] | None:
+    def partitions(self, table: TableLayout, count: int) -> set[int] | None:
         """Return the partitions that have them; None if these may be any, see :func:`partition_of`."""
-        by = spec.repartitioned_by
+        by = table.repartitioned_by
         if not by or not set(by) <= set(self._columns):
             return None
         found = set(murmur2_partitions(_encoded(self._rows, by), count).tolist())
@@ -83,31 +83,31 @@ class WantedKeys:
             yield batch.filter(pc.is_in(_encoded(batch, self._columns), value_set=self.encoded))
 
 
-def message_keys(spec: StateSpec, values: Mapping[str, Any]) -> pa.Array | None:
+def message_keys(table: TableLayout, values: Mapping[str, Any]) -> pa.Array | None:
     """Return the message key of a row with such values; None unless each column of the key has one.
 
     Args:
-        spec: of the store.
+        table: how its rows lie in the store.
         values: column -> its value. One of a type that may be spelt in several ways has None made of it.
     """
-    return _of_values(spec, spec.keys, values)
+    return _of_values(table, table.keys.names, values)
 
 
-def partition_of(spec: StateSpec, values: Mapping[str, Any], partitions: int) -> int | None:
+def partition_of(table: TableLayout, values: Mapping[str, Any], partitions: int) -> int | None:
     """Return the one partition that has rows with such values; None if it may be any.
 
     Rows behind a repartition topic are where its columns say. Whoever produces a topic of the user's may have a
     partitioner of his own.
     """
-    if not spec.repartitioned_by or not set(spec.repartitioned_by) <= set(spec.keys):
+    if not table.repartitioned_by or not set(table.repartitioned_by) <= set(table.keys.names):
         return None
-    keys = _of_values(spec, spec.repartitioned_by, values)
+    keys = _of_values(table, table.repartitioned_by, values)
     return None if keys is None else int(murmur2_partitions(keys, partitions)[0])
 
 
-def _of_values(spec: StateSpec, columns: Sequence[str], values: Mapping[str, Any]) -> pa.Array | None:
+def _of_values(table: TableLayout, columns: Sequence[str], values: Mapping[str, Any]) -> pa.Array | None:
     wanted = [values.get(name) for name in columns]
-    kinds = [spec.output.field(name).type for name in columns]
+    kinds = [table.columns.field(name).type for name in columns]
     if None in wanted or not all(map(_spelt_once, kinds)):
         return None
     return key_bytes([pa.array([value], kind) for value, kind in zip(wanted, kinds, strict=True)]).cast(pa.binary())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -26,6 +25,7 @@ from sparkrelay.protocol import HostInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = ["StateDataSource"]
@@ -60,7 +60,7 @@ class StateDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of the store's table, by what its changelog or an instance says."""
         found = self._table()
-        return from_arrow_schema(found.schema if isinstance(found, LiveStore) else pa.schema(list(found.spec.output)))
+        return from_arrow_schema(found.schema if isinstance(found, LiveStore) else found.layout.columns)
 
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -69,7 +69,7 @@ class StateDataSource(DataSource):
         return (
             _LiveReader(found, schema, self._keys(found.keys))
             if isinstance(found, LiveStore)
-            else _StateReader(self._settings(), found, schema, self._keys(found.spec.keys))
+            else _StateReader(self._settings(), found, schema, self._keys(found.layout.keys.names))
         )
 
     def _keys(self, columns: Sequence[str]) -> list[str] | None:
@@ -119,14 +119,14 @@ class _StateReader(DataSourceReader):
     ) -> None:
         self._settings = settings
         self._table = found
-        self._projection = Projection(schema, found.spec.output, f"store {found.store.name!r}")
-        self._keys = None if keys is None else WantedKeys(found.spec, keys)
+        self._projection = Projection(schema, found.layout.columns, f"store {found.store.name!r}")
+        self._keys = None if keys is None else WantedKeys(found.layout, keys)
 
     @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the changelog's partitions hold by now."""
         spans = self._table.store.spans
-        some = None if self._keys is None else self._keys.partitions(self._table.spec, len(spans))
+        some = None if self._keys is None else self._keys.partitions(self._table.layout, len(spans))
         wanted = [span.partition for span in spans if some is None or span.partition.partition in some]
         with Cluster(self._settings) as cluster:
             return [SpanPartition(span) for span in cluster.spans(wanted)]
@@ -134,7 +134,7 @@ class _StateReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         assert isinstance(partition, SpanPartition)
-        spec, keys = self._table.spec, self._keys
+        spec, keys = self._table.layout, self._keys
         with BoundedFetcher(self._settings) as fetcher:
             rows = changelog_rows(fetcher, spec, partition.span, None if keys is None else keys.encoded)
             yield from self._projection.of(rows if keys is None else keys.of(rows))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sparkrelay.datasources.tables import StoredTable
-    from sparkrelay.runtime.contract.store_descriptions import StoreDescription
+    from sparkrelay.operators.descriptions import StoreDescription
 
 __all__ = ["TableReader", "key_of"]
 
@@ -79,7 +79,7 @@ class TableReader:
         Raises:
             SerializationException: a record is none of such a store; names topic, partition and offset.
         """
-        spec, spans = found.spec, found.store.spans
+        spec, spans = found.layout, found.store.spans
         keys = message_keys(spec, key) if key else None
         partition = partition_of(spec, key, len(spans)) if key else None
         for span in spans:
@@ -107,15 +107,15 @@ def key_of(found: StoredTable, texts: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigException: there are more than columns, or one is none of its column's type.
     """
-    names = found.spec.keys
+    names = found.layout.keys.names
     if not 0 < len(texts) <= len(names):
-        examples = " ".join(_example(found.spec.output.field(name).type) for name in names)
+        examples = " ".join(_example(found.layout.columns.field(name).type) for name in names)
         raise ConfigException(
             f"{len(texts)} values for the key of store {found.store.name!r}, which has the columns {', '.join(names)}: "
             f"write 1 to {len(names)} values, such as {examples}"
         )
     return {
-        name: _value(name, found.spec.output.field(name).type, text) for name, text in zip(names, texts, strict=False)
+        field.name: _value(field.name, field.type, text) for field, text in zip(found.layout.keys, texts, strict=False)
     }
 
 

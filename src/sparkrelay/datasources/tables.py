@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.datasources.changelog_rows import record_name, require_rows
 from sparkrelay.errors import OffsetOutOfRangeException, StateStoreException
-from sparkrelay.runtime.contract.store_descriptions import read_description
+from sparkrelay.operators.descriptions import read_description
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.changelog import SCHEMA_KEY
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.datasources.changelog_rows import Fetcher
     from sparkrelay.datasources.cluster import Cluster, Span
-    from sparkrelay.runtime.contract.specs import StateSpec
-    from sparkrelay.runtime.contract.store_descriptions import StoreDescription
+    from sparkrelay.operators.descriptions import StoreDescription
+    from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.types import TopicPartition
 
 __all__ = ["Store", "StoredTable", "described", "description", "of_another", "stores", "stores_by_name", "table"]
@@ -59,11 +59,11 @@ class StoredTable:
 
     Attributes:
         store: which.
-        spec: how.
+        layout: how.
     """
 
     store: Store
-    spec: StateSpec
+    layout: TableLayout
 
 
 def stores_by_name(cluster: Cluster, application_id: str) -> dict[str, str]:
@@ -114,21 +114,21 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
             f"application {application_id!r} has no store {name!r}: topic {store.topic!r} is the changelog of store "
             f"{found.store!r} of application {other!r}; give that one"
         )
-    if found.spec is None:
+    if found.layout is None:
         others = stores(cluster, {other: topic for other, topic in topics.items() if other != name})
         readable = [
             other.name
             for other in others
             if (said := described(cluster, fetcher, other)[1]) is not None
-            and said.spec is not None
+            and said.layout is not None
             and of_another(application_id, other, said) is None
         ]
         raise StateStoreException(
             f"store {name!r} holds {found.why_not}, of which there are no rows to show. Stores of application "
             f"{application_id!r} that can be read: {_listed(readable)}"
         )
-    require_rows(found.spec)
-    return StoredTable(store, replace(found.spec, store=store.name))
+    require_rows(found.layout)
+    return StoredTable(store, replace(found.layout, store=store.name))
 
 
 def described(cluster: Cluster, fetcher: Fetcher, store: Store) -> tuple[Store, StoreDescription | None]:

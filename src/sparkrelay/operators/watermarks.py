@@ -21,15 +21,17 @@ to be looked at for a while longer (``retention=``) stay, and take no further ro
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.event_times import numbers, window_ends
 from sparkrelay.state.batch import Watermark
 from sparkrelay.state.byte_arrays import big_endian, drop_first, side_by_side
 from sparkrelay.state.watermarks import END_BYTES, NO_TIME
@@ -40,22 +42,48 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import WatermarkSpec
 
 __all__ = [
     "Sources",
+    "WindowWatermark",
     "end_fronts",
-    "event_times_ms",
     "message_keys",
     "newest_times",
     "stored_keys",
-    "window_ends",
+    "warn_of_late",
     "with_silence",
     "without_late",
 ]
 
 
+log = logging.getLogger(__name__)
+
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
+_WARN_SECONDS: Final = 60.0
+#: Store -> when it was last said that rows come too late.
+_warned: dict[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWatermark:
+    """When the windows of a grouping are over.
+
+    Attributes:
+        delay_ms: how much later than the newest event time a row may come.
+        window: the grouping column that is a window.
+        final: True where the rows of windows that are over go on, each once; False where each change does.
+        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        retention_ms: for how long windows that are over stay in the store, from their end on, by the watermark.
+        by_source: True where each source topic has a watermark of its own, and holds that of the store back also once
+            it is read to its end, until it is silent (``max.task.idle.ms``).
+    """
+
+    delay_ms: int
+    window: str
+    final: bool
+    ahead_ms: int
+    retention_ms: int = 0
+    by_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +125,7 @@ class Sources:
 
 
 def without_late(  # noqa: PLR0917 - as they come
-    spec: WatermarkSpec,
+    spec: WindowWatermark,
     rows: pa.Table,
     before: Mapping[int, int],
     now_ms: Mapping[int, int],
@@ -119,13 +147,13 @@ def without_late(  # noqa: PLR0917 - as they come
     after = {partition: Watermark(ms, 0, spec.final, spec.retention_ms) for partition, ms in before.items()}
     if not rows.num_rows:
         return rows, after | {p: topics.after(after[p], {}, spec.delay_ms) for p, topics in by_source.items()}
-    partitions = _numbers(rows.column(hidden_columns.PARTITION))
-    times = _numbers(rows.column(hidden_columns.EVENT_TIME), NO_TIME)
+    partitions = numbers(rows.column(hidden_columns.PARTITION))
+    times = numbers(rows.column(hidden_columns.EVENT_TIME), NO_TIME)
     ends = window_ends(rows.column(spec.window))
     late = np.zeros(rows.num_rows, dtype=np.bool_)
     sources = None
     if hidden_columns.SOURCE in rows.column_names:
-        sources = _numbers(rows.column(hidden_columns.SOURCE))
+        sources = numbers(rows.column(hidden_columns.SOURCE))
     for partition, ms in before.items():
         own = partitions == partition
         late[own] = ends[own] <= ms
@@ -153,28 +181,11 @@ def with_silence(ms: int, task: TaskCommand, topics: Collection[str]) -> int:
     return ms + task.silence_ms if silent and ms != NO_TIME else ms
 
 
-def event_times_ms(column: pa.Array) -> NDArray[np.int64]:
-    """Return the event times of rows that have one, ms since 1970: of times, of windows, or of these as such."""
-    column = column.drop_null()
-    if pa.types.is_integer(column.type):
-        return _numbers(column)
-    if pa.types.is_struct(column.type):
-        # The last microsecond of a window is its time (``F.window_time``).
-        return window_ends(column) - 1
-    return _numbers(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) // 1000
-
-
 def newest_times(times: NDArray[np.int64], sources: NDArray[np.int32] | None) -> dict[int, int]:
     """Return the newest time of the rows of each source topic; all are of the first if nothing else is said."""
     if sources is None or not len(times):
         return {0: int(times.max())} if len(times) else {}
     return {int(source): int(times[sources == source].max()) for source in np.flatnonzero(np.bincount(sources))}
-
-
-def window_ends(windows: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return the ends of windows, in milliseconds since 1970, rounded up; a null window, which has none, ends never."""
-    micros = _numbers(pc.struct_field(windows, "end").cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1 << 62)
-    return -(-micros // 1000)
 
 
 def stored_keys(windows: pa.Array, encoded: pa.Array) -> pa.Array:
@@ -192,8 +203,15 @@ def message_keys(stored: pa.Array) -> pa.Array:
     return drop_first(stored, END_BYTES)
 
 
-def _numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> NDArray[Any]:
-    if column.null_count:
-        column = pc.fill_null(column, missing)
-    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    return numbers
+def warn_of_late(store: str, count: int, how: str, remedy: str = "a longer delay in withWatermark()") -> None:
+    """Say, now and then, that rows were left out: nothing else shows it where results go."""
+    now = time.monotonic()
+    if count and now >= _warned.get(store, 0.0) + _WARN_SECONDS:
+        _warned[store] = now
+        log.warning(
+            "store %r left out %d rows of a micro-batch, which came %s; %s lets them in",
+            store,
+            count,
+            how,
+            remedy,
+        )

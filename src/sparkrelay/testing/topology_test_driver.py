@@ -17,7 +17,6 @@ import pyarrow as pa
 from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import UnknownStateStoreException
-from sparkrelay.operators.table.shown_rows import shown_rows, shown_span
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
@@ -210,9 +209,9 @@ class TopologyTestDriver:
         for directory in tasks:
             store = TaskStore.open(directory, create=False)
             try:
-                start, stop = shown_span(spec, store.header.expired_by(spec.store))
+                start, stop = spec.layout.span(store.header.expired_by(spec.store))
                 if batches := list(store.scan(spec.store, start=start, stop=stop)):
-                    rows += _as_dicts(name, shown_rows(spec, pa.concat_batches(batches)))
+                    rows += _as_dicts(name, spec.layout.rows(pa.concat_batches(batches)))
             finally:
                 store.close(clean=False)
         return rows

@@ -53,7 +53,7 @@ def store_of(driver, name):
 def read(driver, name, message_keys=None):
     """Return the rows that the changelog of a store says it has."""
     fetcher, store = FileFetcher({"sparkrelay.log.directory": str(driver._log._directory)}), store_of(driver, name)
-    spec = description(fetcher, store).spec
+    spec = description(fetcher, store).layout
     found = (batch for span in store.spans for batch in changelog_rows(fetcher, spec, span, message_keys))
     return [row for batch in found for row in batch.to_pylist()]
 
@@ -61,7 +61,7 @@ def read(driver, name, message_keys=None):
 def check_partitions(driver, name):
     """Rows are in the partition that their key is said to be of, where one is."""
     fetcher, store = FileFetcher({"sparkrelay.log.directory": str(driver._log._directory)}), store_of(driver, name)
-    spec, known = description(fetcher, store).spec, 0
+    spec, known = description(fetcher, store).layout, 0
     for span in store.spans:
         for row in (row for batch in changelog_rows(fetcher, spec, span) for row in batch.to_pylist()):
             partition = partition_of(spec, {key: row[key] for key in spec.keys}, PARTITIONS)
@@ -73,7 +73,7 @@ def check_partitions(driver, name):
 def check_keys(driver, name):
     """Some keys alone have the rows that they have among all."""
     fetcher, store = FileFetcher({"sparkrelay.log.directory": str(driver._log._directory)}), store_of(driver, name)
-    spec, everything = description(fetcher, store).spec, read(driver, name)
+    spec, everything = description(fetcher, store).layout, read(driver, name)
     keys = collections.defaultdict(list)
     for row in everything:
         keys[key_text([row[key] for key in spec.keys])].append(row)

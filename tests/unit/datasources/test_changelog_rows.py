@@ -5,17 +5,25 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.doubles.state_steps import state_spec
+from tests.doubles.state_steps import (
+    NEWEST_ROWS,
+    aggregates_of,
+    history_of,
+    places_of,
+    sessions_of,
+    state_spec,
+    table_step,
+)
 
 from sparkrelay.datasources import changelog_rows as module
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Span
 from sparkrelay.datasources.tables import Store, described, description, stores
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException
-from sparkrelay.operators.latest.rows import NewestRows
+from sparkrelay.operators.ranking.row_order import RowRanking
+from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import RankingSpec, WatermarkSpec
 from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.changelog import SCHEMA_KEY, Marker, encode_changelog, encode_marker
@@ -24,7 +32,7 @@ from sparkrelay.types import TopicPartition
 AT = TopicPartition("app-users-changelog", 3)
 ROW = pa.schema([("n", pa.int64()), ("s", pa.string())])
 NEWEST = AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64())
-USERS = state_spec([("user", pa.string())], [], list(ROW), (NEWEST,), newest=ROW)
+USERS = table_step([("user", pa.string())], [], ROW, NEWEST_ROWS)
 
 
 class Log:
@@ -69,7 +77,7 @@ def record(key, value):
 
 def read(log, spec=USERS, start=None, **more):
     span = Span(AT, log.start if start is None else start, log.end)
-    return [row for batch in changelog_rows(log, spec, span, **more) for row in batch.to_pylist()]
+    return [row for batch in changelog_rows(log, spec.layout, span, **more) for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -179,12 +187,12 @@ def store_of(log):
 
 
 def test_the_newest_description_is_found_however_far_back():
-    old, new = state_spec([("k", pa.string())], [], list(ROW), (NEWEST,), newest=ROW), USERS
+    old, new = table_step([("k", pa.string())], [], ROW, NEWEST_ROWS), USERS
     filler = [record(b"k%d" % index, b"x") for index in range(3000)]
     log = Log([(SCHEMA_KEY, describe_store(old)), *filler, (SCHEMA_KEY, describe_store(new)), *filler])
-    assert description(log, store_of(log)).spec.keys == ("user",)
+    assert description(log, store_of(log)).layout.keys.names == ["user"]
     log = Log([(SCHEMA_KEY, describe_store(old)), *filler], start=9)
-    assert description(log, store_of(log)).spec.keys == ("k",)
+    assert description(log, store_of(log)).layout.keys.names == ["k"]
     assert description(log, Store("users", AT.topic, (Span(AT, 10, log.end),))) is None
     assert description(log, Store("users", AT.topic, (Span(AT, 10, 10),))) is None
 
@@ -213,7 +221,7 @@ def test_a_description_is_looked_for_again_where_the_changelog_was_cut(cuts):
     cluster = Cutting(log, cuts)
     (store,) = stores(cluster, {"users": AT.topic})
     store, found = described(cluster, log, store)
-    assert found.spec.keys == ("user",)
+    assert found.layout.keys.names == ["user"]
     assert store.spans == (Span(AT, cuts, log.end),)
 
 
@@ -241,24 +249,15 @@ COLLECTED = (
 )
 LISTS = [(a.result, a.result_type) for a in COLLECTED[:-1]]
 WINDOWED = [("window", WINDOW), ("user", pa.string())]
+USER = [("user", pa.string())]
+RANKING = RowRanking("place", (("n", True, False),), 3)
 SHAPES = {
-    "collected": state_spec([("user", pa.string())], [], LISTS, COLLECTED),
-    "collected in windows": state_spec(
-        WINDOWED, [], LISTS, COLLECTED, watermark=WatermarkSpec(0, "window", final=False, ahead_ms=0)
-    ),
-    "windows": state_spec(WINDOWED, [], [], (NEWEST,), watermark=WatermarkSpec(0, "window", final=False, ahead_ms=0)),
-    "sessions": state_spec(
-        WINDOWED, [], [], (NEWEST,), watermark=WatermarkSpec(0, "window", final=False, ahead_ms=0, sessions=True)
-    ),
-    "history": state_spec([("user", pa.string())], [], list(ROW), (NEWEST,), newest=ROW, history_ms=5),
-    "places": state_spec(
-        [("user", pa.string()), ("place", pa.int32())],
-        [],
-        list(ROW),
-        (NEWEST,),
-        newest=ROW,
-        ranking=RankingSpec("place", (("n", True, False),), 3),
-    ),
+    "collected": state_spec(USER, [], LISTS, COLLECTED),
+    "collected in windows": table_step(WINDOWED, [], LISTS, aggregates_of(COLLECTED), window="window"),
+    "windows": table_step(WINDOWED, [], [], aggregates_of((NEWEST,)), window="window"),
+    "sessions": table_step(WINDOWED, [], [], sessions_of((NEWEST,)), window="window"),
+    "history": table_step(USER, [], ROW, history_of(5)),
+    "places": table_step([*USER, ("place", pa.int32())], [], ROW, places_of(RANKING)),
 }
 
 

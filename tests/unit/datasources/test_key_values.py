@@ -16,7 +16,7 @@ KEYS = [("shop", pa.string()), ("n", pa.int32())]
 
 
 def spec_of(keys=KEYS, repartitioned_by=()):
-    return state_spec(keys, [], [("sum", pa.int64())], (), repartitioned_by=repartitioned_by)
+    return state_spec(keys, [], [("sum", pa.int64())], (), by=repartitioned_by).layout
 
 
 def texts(columns, **options):

@@ -17,7 +17,9 @@ WINDOW = pa.struct([("start", TIME), ("end", TIME)])
 
 def table_of(*kinds):
     keys = [(f"k{index}", kind) for index, kind in enumerate(kinds)]
-    return StoredTable(Store("counts", "app-counts-changelog", ()), state_spec(keys, [], [("n", pa.int64())], ()))
+    return StoredTable(
+        Store("counts", "app-counts-changelog", ()), state_spec(keys, [], [("n", pa.int64())], ()).layout
+    )
 
 
 def test_values_are_read_by_the_types_of_the_columns():

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.operators.collected_join import run as collected_joins
-from sparkrelay.operators.collected_join.run import CollectedIndex, collected_leg, join_rows
+from sparkrelay.operators.collected_join.run import CollectedIndex, CollectedJoinRunner, join_rows
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import CollectedSpec
 
 KINDS = {
     pa.string(): st.sampled_from([None, "", "a", "b", "a\0", "\0a", "ab"]),
@@ -41,7 +40,7 @@ def spec_of(rows, table, keys, how="inner", **more):
     output = pa.schema([*rows.schema, *(table.schema.field(name) for name in given)])
     names = {"keys": tuple(rows.schema.names[:keys]), "given": tuple(given)}
     facts = {"frame": 1, "version": b"1", "rows": Broadcast(table), "tombstones_pass": False, "output": output}
-    return CollectedSpec(**{**facts, **names, "how": how, **more})
+    return CollectedJoinRunner(**{**facts, **names, "how": how, **more})
 
 
 def joined(spec, table, rows):
@@ -124,7 +123,7 @@ def test_a_worker_keeps_one_version_of_a_dataframe():
         for m, version in ((1, b"1"), (2, b"2"))
     )
     for spec, found, asked in ((first, 1, 1), (first, 1, 1), (other, 2, 1), (first, 1, 2)):
-        (batch,) = collected_leg(spec, [rows])
+        (batch,) = spec([rows])
         assert batch.column("m").to_pylist() == [found]
         assert spec.rows.asked == asked
 
@@ -134,10 +133,10 @@ def test_a_worker_keeps_the_dataframes_that_were_used_last(monkeypatch):
     rows = pa.record_batch({"k": ["a"]})
     specs = [spec_of(rows, pa.table({"k": ["a"], "m": [1]}), 1, frame=number) for number in range(100, 140)]
     for spec in specs:
-        list(collected_leg(spec, []))
-        list(collected_leg(specs[0], []))
+        list(spec([]))
+        list(specs[0]([]))
     for spec in reversed(specs[1:]):
-        list(collected_leg(spec, []))
+        list(spec([]))
     assert [spec.rows.asked for spec in specs] == [1] + [2] * 24 + [1] * 15
 
 

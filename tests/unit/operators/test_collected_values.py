@@ -9,7 +9,6 @@ from tests.doubles.state_steps import state_spec, task_command
 
 from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.operators.aggregate import collected_values
-from sparkrelay.operators.aggregate.distinct_values import stored_groups
 from sparkrelay.operators.table import run as state
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker import shares
@@ -67,7 +66,7 @@ def hidden(partitions):
 
 def apply(spec, rows, partitions, commands, monkeypatch):
     monkeypatch.setattr(state, "leg_tasks", lambda _: commands)
-    return list(state.apply_leg(spec, iter([pa.record_batch({**rows, **hidden(partitions)})])))
+    return list(spec.apply(iter([pa.record_batch({**rows, **hidden(partitions)})])))
 
 
 @pytest.mark.parametrize("chunk", [1 << 17, 300], ids=["one", "several"])
@@ -93,8 +92,8 @@ def test_results_are_of_all_values_of_each_group_of_each_task(tmp_path, monkeypa
         state.connections.forget_store(str(tmp_path / f"0_{partition}"))
         store = TaskStore.open(tmp_path / f"0_{partition}")
         stored = pa.concat_batches(list(store.scan("counts")))
-        groups = stored_groups(SPEC, stored)
-        results = state.stored_results(SPEC, groups, stored)
+        groups = SPEC.layout.groups(stored)
+        results = SPEC.layout.results(groups, stored)
         for place, key in enumerate(groups.column("key").to_pylist()):
             wanted = row_of(seen.pop((partition, key.decode())))
             assert [column[place].as_py() for column in results[:-1]] == list(wanted.values())
@@ -116,7 +115,7 @@ def test_a_batch_writes_what_it_has_and_no_more(tmp_path, monkeypatch):
 
 def test_a_list_too_long_for_a_record_is_refused_with_its_group_and_nothing_is_written(tmp_path, monkeypatch):
     spec = state_spec([("key", pa.string())], ARGUMENTS, RESULTS, AGGREGATES)
-    object.__setattr__(spec, "client", {"max.request.size": "1000"})
+    object.__setattr__(spec.layout, "most", 1000)
     for batch in (1, 2, 3):
         texts = ["x" * 300] * batch
         rows = {"key": ["the key"] * batch, "text": texts, "number": pa.array([1] * batch, pa.int32())}
@@ -129,7 +128,7 @@ def test_a_list_too_long_for_a_record_is_refused_with_its_group_and_nothing_is_w
     state.connections.forget_store(str(tmp_path / "0_0"))
     store = TaskStore.open(tmp_path / "0_0")
     stored = pa.concat_batches(list(store.scan("counts")))
-    lists = state.stored_results(spec, stored_groups(spec, stored), stored)[0]
+    lists = spec.layout.results(spec.layout.groups(stored), stored)[0]
     assert lists.to_pylist() == [["x" * 300] * 3]
     store.close(clean=False)
 
@@ -154,9 +153,9 @@ FRONT = b"\x02\x00\x00\x00\x01a\x00"
     ],
 )
 def test_damaged_values_are_an_error_and_not_believed(key, value):
-    codec = state.codec_of(SPEC)
+    codec = SPEC.layout.codec
     state_of_a = codec.states(codec.partial(pa.table({"key": ["a"], "text": ["t"], "number": [1],
                                                       hidden_columns.TIMESTAMP: [0]}), ["key"]))  # fmt: skip
     stored = pa.record_batch([pa.array([b"\x00a", key]), pa.array([state_of_a[0].as_py(), value])], ["key", "value"])
     with pytest.raises(StoreCorruptedException, match="sparkrelay reset"):
-        state.stored_results(SPEC, stored_groups(SPEC, stored), stored)
+        SPEC.layout.results(SPEC.layout.groups(stored), stored)

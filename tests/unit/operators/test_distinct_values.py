@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec, task_command
 
-from sparkrelay.operators.aggregate.distinct_values import stored_groups
 from sparkrelay.operators.table import run as state
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker import shares
@@ -67,7 +66,7 @@ def test_values_count_once_in_each_group_of_each_task(tmp_path, monkeypatch, sma
                 for partition in (2, 0)
             ]
             monkeypatch.setattr(state, "leg_tasks", lambda _, commands=commands: commands)
-            found = list(state.apply_leg(SPEC, iter([pa.record_batch({**rows, **more})])))
+            found = list(SPEC.apply(iter([pa.record_batch({**rows, **more})])))
         add(seen, partitions.tolist(), rows)
         emitted = [row for merged in found for row in merged.emitted.to_pylist()]
         for row in emitted:
@@ -82,7 +81,7 @@ def test_values_count_once_in_each_group_of_each_task(tmp_path, monkeypatch, sma
         store = TaskStore.open(tmp_path / f"0_{partition}")
         own = {key: value for (where, key), value in seen.items() if where == partition}
         assert store.rows("counts") == len(own) + sum(len(texts) + len(numbers) for texts, numbers, _ in own.values())
-        groups = [stored_groups(SPEC, stored) for stored in store.scan("counts")]
+        groups = [SPEC.layout.groups(stored) for stored in store.scan("counts")]
         assert {key.decode() for some in groups for key in some.column("key").to_pylist()} == set(own)
         store.close(clean=False)
 
@@ -94,7 +93,7 @@ def test_values_that_are_known_are_not_written_again(tmp_path, monkeypatch):
     for batch in (1, 2):
         command = task_command(0, batch, (batch - 1, batch), str(tmp_path / "0_0"))
         monkeypatch.setattr(state, "leg_tasks", lambda _, command=command: [command])
-        (merged,) = state.apply_leg(SPEC, iter([pa.record_batch({**rows, **more})]))
+        (merged,) = SPEC.apply(iter([pa.record_batch({**rows, **more})]))
         changed.append(len(merged.outcomes[0].result().keys))
     assert changed == [1 + 2 + 1, 1], "the group, two texts and a number; then the group alone"
     state.connections.forget_store(str(tmp_path / "0_0"))

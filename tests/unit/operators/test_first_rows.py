@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies as st
 from tests.examples import examples
 
 from sparkrelay.operators.ranking.first_rows import FirstRows
+from sparkrelay.operators.ranking.row_order import RowRanking
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import RankingSpec
 
 ROW = pa.schema([("price", pa.float64()), ("id", pa.int64())])
 SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int32()), *ROW, (hidden_columns.TIMESTAMP, pa.int64())])
@@ -28,7 +28,7 @@ def in_order(price, descending, nulls_first):
 @settings(max_examples=examples(300))
 @given(st.lists(ROWS, max_size=5), st.integers(1, 4), st.booleans(), st.booleans())
 def test_places_are_those_of_all_rows_in_order(batches, count, descending, nulls_first):
-    codec = FirstRows(ROW, RankingSpec("n", (("price", descending, nulls_first),), count))
+    codec = FirstRows(ROW, RowRanking("n", (("price", descending, nulls_first),), count))
     store, seen, number = {}, {}, 0
     for batch in batches:
         rows = []

@@ -1,6 +1,6 @@
 import pyarrow as pa
 
-from sparkrelay.operators.latest.rows import NewestRows
+from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.runtime.contract import hidden_columns as hidden
 
 ROWS = NewestRows(pa.schema([("name", pa.string()), ("n", pa.int32())]))

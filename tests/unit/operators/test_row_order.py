@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.unit.operators.test_first_rows import in_order
 
-from sparkrelay.operators.ranking.row_order import RowOrder
-from sparkrelay.runtime.contract.specs import RankingSpec
+from sparkrelay.operators.ranking.row_order import RowOrder, RowRanking
 
 FLOATS = (pa.float64(), [None, -1.0, 0.0, -0.0, 2.5, math.nan, math.inf])
 INTS = (pa.int64(), [-(2**63), -1, 0, 1, 2**63 - 1])
@@ -25,7 +24,7 @@ def test_ranks_and_the_best_are_those_of_counting_what_is_better(data):
     rows = data.draw(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(values), st.integers(1, 3)), max_size=15))
     descending, nulls_first = data.draw(st.booleans()), data.draw(st.booleans())
     count, ties = data.draw(st.integers(1, 3)), data.draw(st.booleans())
-    order = RowOrder(RankingSpec("n", (("x", descending, nulls_first),), count, ties))
+    order = RowOrder(RowRanking("n", (("x", descending, nulls_first),), count, ties))
     table = pa.table({"x": pa.array([value for _, value, _ in rows], kind)})
     which = np.array([key for key, _, _ in rows], dtype=np.int64)
 
@@ -60,12 +59,12 @@ def test_ranks_and_the_best_are_those_of_counting_what_is_better(data):
 )
 def test_the_best_of_other_types(kind, values):
     table = pa.table({"x": pa.array(values, kind)})
-    best = RowOrder(RankingSpec("n", (("x", True, False),), 1, ties=True)).best(table, np.zeros(3, dtype=np.int64))
+    best = RowOrder(RowRanking("n", (("x", True, False),), 1, ties=True)).best(table, np.zeros(3, dtype=np.int64))
     assert best.tolist() == [1, 2]
 
 
 def test_without_an_order_all_rows_of_a_key_are_equal():
     """As where it names columns of the key alone."""
     table, which = pa.table({"k": [1, 1, 2]}), np.array([0, 0, 1])
-    assert RowOrder(RankingSpec("n", (), 1, ties=True)).best(table, which).tolist() == [0, 1, 2]
-    assert RowOrder(RankingSpec("n", (), 1)).best(table, which).tolist() == [0, 2]
+    assert RowOrder(RowRanking("n", (), 1, ties=True)).best(table, which).tolist() == [0, 1, 2]
+    assert RowOrder(RowRanking("n", (), 1)).best(table, which).tolist() == [0, 2]

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import example, given, settings, strategies as st
+from tests.doubles.state_steps import task_command
 from tests.examples import examples
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
-from sparkrelay.operators.sessions.run import TaskSessions
-from sparkrelay.operators.watermarks import message_keys
+from sparkrelay.operators.aggregate.layout import SessionsLayout
+from sparkrelay.operators.sessions.run import SessionsRunner, TaskSessions
+from sparkrelay.operators.watermarks import WindowWatermark, message_keys
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import StateSpec, WatermarkSpec
 from sparkrelay.state import BatchStamp, TaskStore, Watermark
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.watermarks import ENDLESS
@@ -32,17 +33,22 @@ AGGREGATES = (
     AggregateSpec("sum", "n", pa.int64(), pa.int64()),
     AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
 )
-SPEC = StateSpec(
+SPEC = SessionsRunner(
     **WITHOUT_KAFKA,
     leg="store:sessions",
     topics=("clicks",),
     store="sessions",
     contents="sessions",
-    keys=("user", "s"),
-    aggregates=AGGREGATES,
+    layout=SessionsLayout(
+        store="sessions",
+        keys=pa.schema([("user", pa.string()), ("s", WINDOW)]),
+        row=pa.schema([("sum", pa.int64())]),
+        window="s",
+        aggregates=AGGREGATES,
+    ),
     input=INPUT,
     output=OUTPUT,
-    watermark=WatermarkSpec(0, "s", True, 0, sessions=True),
+    watermark=WindowWatermark(0, "s", True, 0),
 )
 STORED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 CLICKS = TopicPartition("clicks", 0)
@@ -147,7 +153,7 @@ def apply(store, rows, index, tries, position, mark, late):
         0, index + 1, index, {CLICKS: (position, position + len(rows) + late)}, {CLICKS: position}, tries=tries
     )
     watermark = Watermark(mark, late, final=True)
-    operate = TaskSessions(SPEC, AggregateCodec(AGGREGATES), 0, table, watermark).operate
+    operate = TaskSessions(SPEC, task_command(0), table, watermark).operate
     return store.change_batch(SPEC.leg, SPEC.store, batch=stamp, operate=operate)
 
 

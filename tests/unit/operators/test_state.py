@@ -59,12 +59,14 @@ def counted(tmp_path, monkeypatch):
                 hidden_columns.TIMESTAMP: zeros.astype(np.int64),
             }
         )
-        (merged,) = state.apply_leg(spec, iter([rows]))
+        (merged,) = spec.apply(iter([rows]))
         (outcome,) = merged.outcomes
         assert outcome.result()
         emitted = merged.emitted
         assert emitted.schema.equals(spec.output)
-        assert emitted.column(hidden_columns.KEY).equals(key_bytes([emitted.column(name) for name in spec.keys]))
+        assert emitted.column(hidden_columns.KEY).equals(
+            key_bytes([emitted.column(name) for name in spec.layout.keys.names])
+        )
         return emitted.column("key"), dict(
             zip(map(repr, emitted.column("key").to_pylist()), emitted.column("n").to_pylist(), strict=True)
         )
@@ -155,7 +157,7 @@ def test_tasks_that_are_merged_together_have_each_its_own_groups(tmp_path, monke
                 hidden_columns.TIMESTAMP: np.zeros(count, np.int64),
             }
         )
-        found = list(state.apply_leg(spec, iter([rows])))
+        found = list(spec.apply(iter([rows])))
         assert len(found) == (1 if small or not count else 3)
         for merged in found:
             for outcome in merged.outcomes:
@@ -184,7 +186,7 @@ def test_a_task_that_fails_leaves_no_rows_of_the_others(tmp_path, monkeypatch):
             hidden_columns.TIMESTAMP: zeros,
         }
     )
-    (merged,) = state.apply_leg(spec_of(pa.string()), iter([rows]))
+    (merged,) = spec_of(pa.string()).apply(iter([rows]))
     good, bad = merged.outcomes
     assert good.error is None
     assert isinstance(bad.error, StoreOutOfStepException), "another owner has taken it over"

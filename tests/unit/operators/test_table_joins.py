@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkrelay.operators.table_join.run import NEVER, Rows, _joined
-from sparkrelay.runtime.contract.specs import JoinedTables
+from sparkrelay.operators.table.joined_rows import NEVER, JoinedTables, Rows, _joined
 
 #: One key of three tables: the value before and now, None where there is no row; and the time of what it is now.
 HOW = st.sampled_from(["inner", "left", "right", "full"])

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
-from sparkrelay.operators.ranking.tables import TaskRankings
+from sparkrelay.operators.ranking.layout import RowsBesideLayout
+from sparkrelay.operators.ranking.row_order import RowRanking
+from sparkrelay.operators.ranking.tables import RankedTableRunner, TaskRankings
 from sparkrelay.operators.table.changes import CHANGES, NEW, OLD
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import RankingSpec, StateSpec
 from sparkrelay.state import BatchStamp, TaskStore
 from sparkrelay.types import TopicPartition
 
@@ -27,18 +28,21 @@ KEPT = pa.schema([*list(OUTPUT)[:-1], pa.field(hidden_columns.CHANGE, pa.int32()
 
 
 def spec_of(count, *, descending):
-    return StateSpec(
+    layout = RowsBesideLayout(
+        store="s",
+        keys=pa.schema([("k", pa.string()), ("n", pa.int32())]),
+        row=ROW,
+        ranking=RowRanking("n", (("price", descending, False),), count),
+    )
+    return RankedTableRunner(
         **WITHOUT_KAFKA,
         leg="leg",
         topics=("t",),
         store="s",
         contents="rows",
-        keys=("k", "n"),
-        aggregates=(),
+        layout=layout,
         input=INPUT,
         output=OUTPUT,
-        newest=ROW,
-        ranking=RankingSpec("n", (("price", descending, False),), count),
         kept=KEPT,
     )
 

@@ -5,14 +5,15 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.doubles.state_steps import task_command
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
-from sparkrelay.operators.history.run import TaskVersions
-from sparkrelay.operators.latest.rows import NewestRows
+from sparkrelay.operators.history.layout import HistoryLayout
+from sparkrelay.operators.history.run import HistoryRunner, TaskVersions
 from sparkrelay.operators.table.changes import NEWEST
+from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import StateSpec
 from sparkrelay.state import BatchStamp, TaskStore, versions
 from sparkrelay.state.join_rows import key_parts
 from sparkrelay.types import TopicPartition
@@ -32,19 +33,17 @@ KEYS = ("a", "ab", "a\0b", "c" * 500)
 
 
 def spec_of(history_ms):
-    return StateSpec(
+    layout = HistoryLayout(store="s", keys=pa.schema([("k", pa.string())]), row=ROW, history_ms=history_ms)
+    return HistoryRunner(
         **WITHOUT_KAFKA,
         leg="leg",
         topics=("t",),
         store="s",
         contents="rows",
-        keys=("k",),
-        aggregates=(),
+        layout=layout,
         input=INPUT,
         output=OUTPUT,
-        newest=ROW,
         joined=True,
-        history_ms=history_ms,
     )
 
 
@@ -64,7 +63,9 @@ class Table:
 
     def batch(self, rows, *, tries=1):
         """Take rows ``key, value, time`` as a micro-batch; return how many are too old."""
-        step = TaskVersions(self.spec, 0, self.number + 1, self.columns(rows), self.latest, self.looked_from)
+        step = TaskVersions(
+            self.spec, task_command(0, self.number + 1), self.columns(rows), self.latest, self.looked_from
+        )
         span = (self.number, self.number + 1)
         stamp = BatchStamp(
             0, self.number + 1, self.number, {TOPIC: span}, {TOPIC: self.number}, contents="rows", tries=tries

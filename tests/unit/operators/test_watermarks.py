@@ -15,15 +15,16 @@ from sparkrelay.errors import StateStoreException, StoreOutOfStepException
 from sparkrelay.operators.table import run as state
 from sparkrelay.operators.watermarks import (
     Sources,
-    event_times_ms,
+    WindowWatermark,
     message_keys,
     stored_keys,
     without_late,
 )
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
-from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares
+from sparkrelay.runtime.worker.event_times import event_times_ms
+from sparkrelay.runtime.worker.state_reports import state_report
 from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.header import JournalEntry
@@ -66,7 +67,7 @@ def spec_of(delay_ms, final, keys=("window", "key"), retention_ms=0):
             AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
         ),
         times=[(hidden_columns.EVENT_TIME, pa.int64())],
-        watermark=WatermarkSpec(delay_ms, "window", final, AHEAD, retention_ms),
+        watermark=WindowWatermark(delay_ms, "window", final, AHEAD, retention_ms),
     )
 
 
@@ -97,11 +98,11 @@ class Tasks:
         batch = batch_of(rows)
         if sources is not None:
             batch = batch.append_column(hidden_columns.SOURCE, pa.array(sources, pa.int32()))
-        for merged in state.apply_leg(self.spec, iter([batch] if rows else [])):
+        for merged in self.spec.apply(iter([batch] if rows else [])):
             for outcome in merged.outcomes:
                 outcome.result()
                 self.late += outcome.result().entry.rows_late
-                self.reports[outcome.command.task.partition] = state.state_report(outcome.result().entry)
+                self.reports[outcome.command.task.partition] = state_report(outcome.result().entry)
                 own = merged.emitted.slice(outcome.first, outcome.rows_out)
                 assert set(own.column(hidden_columns.PARTITION).to_pylist()) <= {outcome.command.task.partition}
                 found += [
@@ -232,7 +233,7 @@ def test_the_oldest_of_the_sources_that_are_behind_moves_the_watermark(behind, w
     rows = pa.Table.from_batches([batch_of([(70, "a", 0), (100, "a", 0), (20, "a", 0), (10, "a", 0), (30, "a", 1)])])
     rows = rows.append_column(hidden_columns.SOURCE, pa.array([0, 0, 1, 1, 0], pa.int32()))
     _, after = without_late(
-        WatermarkSpec(5, "window", False, AHEAD), rows, {0: 7, 1: 8}, {0: 1000, 1: 1000}, {0: behind, 1: ()}
+        WindowWatermark(5, "window", False, AHEAD), rows, {0: 7, 1: 8}, {0: 1000, 1: 1000}, {0: behind, 1: ()}
     )
     assert {partition: mark.ms for partition, mark in after.items()} == {0: watermark, 1: 25}
 
@@ -360,12 +361,12 @@ def test_windows_that_are_kept_are_final_once_and_take_no_further_row(tasks):
 
 def test_a_report_says_what_has_expired_and_how_long_the_next_window_has():
     entry = JournalEntry(1, "leg", 1, 1, "counts", "", {}, 5, 1, 95, 2, 110, 110, 75)
-    assert state.state_report(entry) == StateReport("counts", 5, 2, 75, 110, 15, watermark=95)
-    assert state.state_report(entry._replace(next_end=NO_TIME)).left_ms is None
+    assert state_report(entry) == StateReport("counts", 5, 2, 75, 110, 15, watermark=95)
+    assert state_report(entry._replace(next_end=NO_TIME)).left_ms is None
     # A topic holds the watermark back: without it, it would be further, or so far that the window were over.
-    assert state.state_report(entry._replace(sources={"a": 95, "b": 104})).left_ms == 6
-    assert state.state_report(entry._replace(watermark=NO_TIME, sources={"a": 200})).left_ms == 0
-    without = state.state_report(entry._replace(watermark=NO_TIME, expired=NO_TIME))
+    assert state_report(entry._replace(sources={"a": 95, "b": 104})).left_ms == 6
+    assert state_report(entry._replace(watermark=NO_TIME, sources={"a": 200})).left_ms == 0
+    without = state_report(entry._replace(watermark=NO_TIME, expired=NO_TIME))
     assert (without.expired, without.left_ms) == (None, None)
 
 
@@ -397,7 +398,7 @@ def test_rows_without_an_event_time_do_not_move_the_clock():
             hidden_columns.EVENT_TIME: pa.array([5, None], pa.int64()),
         }
     )
-    kept, after = without_late(WatermarkSpec(0, "window", False, AHEAD), rows, {0: NO_TIME, 1: 7}, {0: 0, 1: 0})
+    kept, after = without_late(WindowWatermark(0, "window", False, AHEAD), rows, {0: NO_TIME, 1: 7}, {0: 0, 1: 0})
     assert (kept.num_rows, after) == (2, {0: Watermark(5), 1: Watermark(7)})
 
 
@@ -414,7 +415,7 @@ def test_stored_keys_sort_by_the_end_of_their_window():
 
 def test_a_time_far_ahead_of_the_machines_clock_moves_nothing():
     """It counts for its window; the one of an hour ahead still moves the clock."""
-    spec = WatermarkSpec(0, "window", False, AHEAD)
+    spec = WindowWatermark(0, "window", False, AHEAD)
     rows = pa.Table.from_batches([batch_of([(5, "a", 0), (AHEAD + 8, "a", 0), (AHEAD + 7, "a", 1), (1 << 40, "a", 1)])])
     kept, after = without_late(spec, rows, {0: NO_TIME, 1: 7}, now_ms={0: 7, 1: 7})
     assert (kept.num_rows, after) == (4, {0: Watermark(5), 1: Watermark(AHEAD + 7)})

@@ -36,11 +36,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
     from sparkrelay.state.view import StoreView
 
-__all__ = ["CollectedRows", "TaskCollection", "collected_results", "collected_rows", "collected_spans", "has_collected"]
+__all__ = ["CollectedRows", "TaskCollection", "collected_results", "collected_rows", "collected_spans"]
 
 _COLLECTED: Final = b"\x02"
 _LONGEST_GROUP: Final = 256
@@ -52,11 +51,6 @@ _ROW: Final = "__sparkrelay_row"
 _WEIGHT: Final = "__sparkrelay_weight"
 _COUNT: Final = np.dtype("<i8")
 _LENGTH: Final = np.dtype("<u4")
-
-
-def has_collected(spec: StateSpec) -> bool:
-    """Return whether a store has such keys."""
-    return any(aggregate.collects for aggregate in spec.aggregates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class CollectedRows:
 
 
 def collected_rows(
-    spec: StateSpec,
+    aggregates: Sequence[AggregateSpec],
     rows: pa.Table,
     by: Sequence[str],
     encode: Callable[[pa.Table], pa.Array],
@@ -94,7 +88,7 @@ def collected_rows(
     """Return what rows add to, or take out of, the values of each aggregate that collects them.
 
     Args:
-        spec: of the stateful step.
+        aggregates: all of the step.
         rows: its input.
         by: the columns that make groups.
         encode: makes message keys of them; null for those of no group.
@@ -104,7 +98,7 @@ def collected_rows(
         SerializationException: a frequency is less than 0.
     """
     found = []
-    for index, aggregate in enumerate(spec.aggregates):
+    for index, aggregate in enumerate(aggregates):
         if not aggregate.collects:
             continue
         values, weights = _values(aggregate, rows)
@@ -162,20 +156,20 @@ def _values(aggregate: AggregateSpec, rows: pa.Table) -> tuple[pa.Array, pa.Arra
 class TaskCollection:
     """The collected values of one task's groups, within the transaction that changes them."""
 
-    def __init__(self, spec: StateSpec, codec: Any, encoded: pa.Array, ends: pa.Array | None, most: int) -> None:
+    def __init__(self, codec: Any, encoded: pa.Array, ends: pa.Array | None, most: int, *, final: bool) -> None:
         """Take the groups.
 
         Args:
-            spec: of the stateful step.
-            codec: its aggregates.
+            codec: of the aggregates.
             encoded: message keys of groups.
             ends: what the store's keys begin with, of groups in windows that end.
             most: how many bytes a group's values may have where a result shows all of them.
+            final: whether only the rows of windows that are over go on.
         """
         self._codec: AggregateCodec = codec
         self._encoded = encoded
         self._ends = [] if ends is None else [ends]
-        self._final = spec.watermark is not None and spec.watermark.final
+        self._final = final
         self._most = most
         self._before: dict[int, Values] = {}
         self._after: dict[int, Values] = {}

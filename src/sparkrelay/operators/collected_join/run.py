@@ -8,6 +8,7 @@ written (``records/keys.py``).
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,11 +23,11 @@ from sparkrelay.runtime.worker.context import laid_out, spans, whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sparkrelay.runtime.contract.specs import CollectedSpec
+    from pyspark import Broadcast
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-__all__ = ["CollectedIndex", "collected_leg", "join_rows"]
+__all__ = ["CollectedIndex", "CollectedJoinRunner", "join_rows"]
 
 #: Of one batch of rows that go on. A column of one array holds 2 GiB at most, and a key may find many rows.
 _MOST_BYTES: Final = 64 << 20
@@ -40,15 +41,39 @@ _HASHES: Final = (1 << 31) - 1
 _indexes: OrderedDict[int, tuple[bytes, CollectedIndex]] = OrderedDict()
 
 
-def collected_leg(spec: CollectedSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with the DataFrame's columns behind theirs, once for each of its rows that has their key."""
-    # Before there are rows: a prewarm has none.
-    index = _index(spec)
-    for rows in batches:
-        yield from join_rows(spec, index, rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedJoinRunner:
+    """How a leg's rows are joined with what was collected of a DataFrame.
+
+    Attributes:
+        frame: number of the DataFrame, of which a worker keeps one version.
+        version: digest of its rows.
+        rows: the rows as an Arrow IPC stream: the key's columns, then those that it gives.
+        keys: names of the stream's columns that make the key, in order.
+        given: names of the DataFrame's columns behind its key.
+        how: ``inner`` leaves rows out that find nothing, ``left`` gives them nulls.
+        tombstones_pass: True in front of a table of newest rows: a deletion goes on whatever it finds.
+        output: Arrow schema of the rows that leave the step.
+    """
+
+    frame: int
+    version: bytes
+    rows: Broadcast[bytes]
+    keys: tuple[str, ...]
+    given: tuple[str, ...]
+    how: str
+    tombstones_pass: bool
+    output: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the DataFrame's columns behind theirs, once for each of its rows that has their key."""
+        # Before there are rows: a prewarm has none.
+        index = _index(self)
+        for rows in batches:
+            yield from join_rows(self, index, rows)
 
 
-def _index(spec: CollectedSpec) -> CollectedIndex:
+def _index(spec: CollectedJoinRunner) -> CollectedIndex:
     version, index = _indexes.pop(spec.frame, (b"", None))
     if index is None or version != spec.version:
         index = CollectedIndex(pa.ipc.open_stream(spec.rows.value).read_all(), len(spec.keys))
@@ -110,7 +135,7 @@ class CollectedIndex:
         return found
 
 
-def join_rows(spec: CollectedSpec, index: CollectedIndex, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def join_rows(spec: CollectedJoinRunner, index: CollectedIndex, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield what becomes of a batch of the stream's rows; batches are bounded in size."""
     found = index.find([rows.column(name) for name in spec.keys])
     repeats = index.counts[found]
@@ -130,7 +155,7 @@ def join_rows(spec: CollectedSpec, index: CollectedIndex, rows: pa.RecordBatch) 
 
 
 def _beside(
-    spec: CollectedSpec, index: CollectedIndex, rows: pa.RecordBatch, own: Numbers, taken: Numbers
+    spec: CollectedJoinRunner, index: CollectedIndex, rows: pa.RecordBatch, own: Numbers, taken: Numbers
 ) -> pa.RecordBatch:
     """Lay rows and what they have found out as they leave the step; -1 stands for nothing."""
     if len(own) != rows.num_rows or np.any(np.diff(own) != 1):

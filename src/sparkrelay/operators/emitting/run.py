@@ -9,16 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.table.run import batch_stamp, warn_of_late
-from sparkrelay.operators.watermarks import Sources, newest_times, with_silence
+from sparkrelay.operators.watermarks import Sources, newest_times, warn_of_late, with_silence
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.changelogs import write_changelogs
 from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, whole
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
-from sparkrelay.runtime.worker.publish import write_changelogs
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.task_steps import store_after, task_failure, task_store
+from sparkrelay.runtime.worker.task_steps import batch_stamp, store_after, task_failure, task_store
 from sparkrelay.state import Watermark
 from sparkrelay.state.watermarks import NO_TIME
 

@@ -1,4 +1,4 @@
-"""What comes in of another table's changes, on its way into a table of newest rows: part of joins by a foreign key.
+"""Which answers of a join by a foreign key count.
 
 Behind one of the two repartition topics of such a join (``topology.foreign_joins``) are the left table's rows by
 foreign key: a row that is no more is deleted there. Behind the other are the answers to them. An answer counts if it is
@@ -9,14 +9,15 @@ Kafka Streams compares digests of both rows; here the rows themselves are there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.table.changes import NEW, OLD
-from sparkrelay.operators.table_join.run import joined_rows
+from sparkrelay.operators.table.changes import OLD
+from sparkrelay.operators.table.joined_rows import joined_rows
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
@@ -27,56 +28,56 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sparkrelay.operators.table.joined_rows import JoinedTables
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import AnswersSpec, StateSpec
-    from sparkrelay.runtime.worker.shares import Share
 
-__all__ = ["NO_ROW", "as_newest_rows"]
+__all__ = ["NO_ROW", "Answers"]
 
 #: Of an answer: the left table's row has no joined one.
 NO_ROW: Final = 0
 
 
-def as_newest_rows(spec: StateSpec, share: Share, rows: pa.Table) -> pa.Table:
-    """Return changes of a table as the newest rows that are to be kept of them, and deletions.
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Which answers of a join by a foreign key count: those of the left table's rows as they are.
 
-    Args:
-        spec: the stateful step.
-        share: whose rows they are.
-        rows: of one key, those that are no more come before the one that is.
-
-    Raises:
-        StoreOutOfStepException: the left table's store is not where the batch expects it.
+    Attributes:
+        tables: those that the left table is of.
+        joined: how they are joined; tables by their place among ``tables``.
+        columns: Arrow schema of its columns without the key.
     """
-    if spec.answers is not None and rows.num_rows:
-        kept = np.zeros(rows.num_rows, dtype=bool)
-        partitions = whole(rows.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
-        for task in share.tasks:
-            own = np.flatnonzero(partitions == task.task.partition)
-            if len(own):
-                kept[own] = _count(spec, spec.answers, task, rows.take(pa.array(own)))
-        rows = rows.filter(pa.array(kept))
-    deletes = pc.not_equal(rows.column(hidden_columns.CHANGE), NEW)
-    return rows.set_column(rows.schema.get_field_index(hidden_columns.TOMBSTONE), hidden_columns.TOMBSTONE, deletes)
 
+    tables: tuple[TableRunner, ...]
+    joined: JoinedTables | int
+    columns: pa.Schema
 
-def _count(spec: StateSpec, answers: AnswersSpec, task: TaskCommand, rows: pa.Table) -> NDArray[np.bool_]:
-    """Return which answers count, all of one task's."""
-    columns = [as_type(whole(rows.column(name)), spec.input.field(name).type) for name in spec.keys]
-    keys = pc.dictionary_encode(key_bytes(columns).cast(pa.binary()))
-    left = joined_rows(spec, answers.tables, answers.joined, task, keys.dictionary)
-    which = keys.indices.to_numpy(zero_copy_only=False)
-    same = pc.equal(
-        _bytes(as_type(whole(rows.column(field.name)), field.type) for field in answers.columns),
-        _bytes(as_type(left.are[field.name], field.type) for field in answers.columns).take(keys.indices),
-    ).to_numpy(zero_copy_only=False)
-    is_ = left.is_[which]
-    gone = pc.equal(whole(rows.column(hidden_columns.CHANGE)), OLD).to_numpy(zero_copy_only=False)
-    counts: NDArray[np.bool_] = np.where(gone, ~is_, is_ & same)
-    return counts
+    def counting(self, runner: TableRunner, task: TaskCommand, rows: pa.Table) -> NDArray[np.bool_]:
+        """Return which answers count, all of one task's.
+
+        Args:
+            runner: the step that takes them in.
+            task: whose they are.
+            rows: the answers.
+
+        Raises:
+            StoreOutOfStepException: the left table's store is not where the batch expects it.
+        """
+        columns = [as_type(whole(rows.column(field.name)), field.type) for field in runner.layout.keys]
+        keys = pc.dictionary_encode(key_bytes(columns).cast(pa.binary()))
+        left = joined_rows(runner, self.tables, self.joined, task, keys.dictionary)
+        which = keys.indices.to_numpy(zero_copy_only=False)
+        same = pc.equal(
+            _bytes(as_type(whole(rows.column(field.name)), field.type) for field in self.columns),
+            _bytes(as_type(left.are[field.name], field.type) for field in self.columns).take(keys.indices),
+        ).to_numpy(zero_copy_only=False)
+        is_ = left.is_[which]
+        gone = pc.equal(whole(rows.column(hidden_columns.CHANGE)), OLD).to_numpy(zero_copy_only=False)
+        counts: NDArray[np.bool_] = np.where(gone, ~is_, is_ & same)
+        return counts
 
 
 def _bytes(columns: Iterable[pa.Array]) -> pa.Array:
-    """Return rows as bytes: by those a NaN is what it is, and null is null."""
+    """Return rows as bytes, in which every NaN is the same, and so is every null."""
     arrays = list(columns)
     return key_bytes([pa.nulls(len(arrays[0]), pa.bool_()), *arrays], normal=False)

@@ -8,6 +8,7 @@ to count (``foreign_answers``). And where a right row has changed, all left rows
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,58 +17,84 @@ import pyarrow.compute as pc
 
 from sparkrelay.operators.foreign_join.answers import NO_ROW
 from sparkrelay.operators.table.changes import NEW, OLD
-from sparkrelay.operators.table_join.run import NEVER, joined_rows, touched_keys
+from sparkrelay.operators.table.joined_rows import NEVER, JoinedTables, joined_rows, touched_keys
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.tuples import write_columns
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.task_steps import each_table, task_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import ForeignJoinSpec
 
-__all__ = ["foreign_join_leg"]
-
-
-def foreign_join_leg(spec: ForeignJoinSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the answers of the micro-batch, task by task."""
-    yield from each_table(spec, batches, functools.partial(_answers, spec))
+__all__ = ["ForeignJoinRunner"]
 
 
-def _answers(spec: ForeignJoinSpec, task: TaskCommand) -> pa.RecordBatch:
-    written = touched_keys(spec, [spec.referencing], task)
-    keys = pc.unique(pa.chunked_array([written, _naming_changed_rows(spec, task)])).sort()
-    left = joined_rows(spec, [spec.referencing], 0, task, keys)
-    columns = dict(zip(spec.keys.names, key_columns(keys, spec.keys), strict=True))
-    named = [columns[name] for name in spec.keys.names[: spec.foreign]]
-    # A null is equal to nothing, also where it is a part of a key.
-    whole = functools.reduce(pc.and_, (column.is_valid() for column in named))
-    foreign = pc.if_else(whole, key_bytes(named).cast(pa.binary()), pa.scalar(None, pa.binary()))
-    wanted = pc.unique(foreign.drop_null())
-    right = joined_rows(spec, spec.tables, spec.joined, task, wanted)
-    at = pc.index_in(foreign, value_set=wanted)
-    found = pc.fill_null(pa.array(right.is_).take(at), False)
-    matched = np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
-    # Of a deleted row it is the time of that.
-    times = np.maximum(left.times, pc.fill_null(pa.array(right.times).take(at), NEVER).to_numpy(zero_copy_only=False))
-    there = left.is_ if spec.how == "left" else left.is_ & matched
-    kinds = np.where(there, NEW, np.where(left.is_, NO_ROW, OLD)).astype(np.int32)
-    given = {
-        **{name: column.take(at) for name, column in right.are.items()},
-        **left.are,
-        **columns,
-        hidden_columns.PARTITION: pa.repeat(pa.scalar(task.task.partition, pa.int32()), len(keys)),
-        hidden_columns.TIMESTAMP: pa.array(np.where(left.is_, times, left.times)),
-        hidden_columns.KEY: key_bytes([columns[name] for name in spec.own]),
-        hidden_columns.CHANGE: pa.array(kinds),
-    }
-    return laid_out((given[name] for name in spec.output.names), spec.output)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignJoinRunner(StepSpec):
+    """How a leg answers the rows of a table that name rows of another one, which is in its tasks.
+
+    Attributes:
+        referencing: the table of the rows by foreign key.
+        tables: those that the right table is of.
+        joined: how they are joined; tables by their place among ``tables``.
+        how: ``inner`` or ``left``.
+        keys: Arrow schema of the key of ``referencing``: the foreign key's columns, then the left table's others.
+        foreign: how many columns the foreign key has.
+        own: names of the left table's key.
+        output: Arrow schema of the rows: the left table's columns, the right one's without its key, hidden ones.
+    """
+
+    referencing: TableRunner
+    tables: tuple[TableRunner, ...]
+    joined: JoinedTables | int
+    how: str
+    keys: pa.Schema
+    foreign: int
+    own: tuple[str, ...]
+    output: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the answers of the micro-batch, task by task."""
+        yield from each_table(self, batches, self._answers)
+
+    def _answers(self, task: TaskCommand) -> pa.RecordBatch:
+        written = touched_keys(self, [self.referencing], task)
+        keys = pc.unique(pa.chunked_array([written, _naming_changed_rows(self, task)])).sort()
+        left = joined_rows(self, [self.referencing], 0, task, keys)
+        columns = dict(zip(self.keys.names, key_columns(keys, self.keys), strict=True))
+        named = [columns[name] for name in self.keys.names[: self.foreign]]
+        # A null is equal to nothing, also where it is a part of a key.
+        whole = functools.reduce(pc.and_, (column.is_valid() for column in named))
+        foreign = pc.if_else(whole, key_bytes(named).cast(pa.binary()), pa.scalar(None, pa.binary()))
+        wanted = pc.unique(foreign.drop_null())
+        right = joined_rows(self, self.tables, self.joined, task, wanted)
+        at = pc.index_in(foreign, value_set=wanted)
+        found = pc.fill_null(pa.array(right.is_).take(at), False)
+        matched = np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+        # Of a deleted row it is the time of that.
+        times = np.maximum(
+            left.times, pc.fill_null(pa.array(right.times).take(at), NEVER).to_numpy(zero_copy_only=False)
+        )
+        there = left.is_ if self.how == "left" else left.is_ & matched
+        kinds = np.where(there, NEW, np.where(left.is_, NO_ROW, OLD)).astype(np.int32)
+        given = {
+            **{name: column.take(at) for name, column in right.are.items()},
+            **left.are,
+            **columns,
+            hidden_columns.PARTITION: pa.repeat(pa.scalar(task.task.partition, pa.int32()), len(keys)),
+            hidden_columns.TIMESTAMP: pa.array(np.where(left.is_, times, left.times)),
+            hidden_columns.KEY: key_bytes([columns[name] for name in self.own]),
+            hidden_columns.CHANGE: pa.array(kinds),
+        }
+        return laid_out((given[name] for name in self.output.names), self.output)
 
 
-def _naming_changed_rows(spec: ForeignJoinSpec, task: TaskCommand) -> pa.Array:
+def _naming_changed_rows(spec: ForeignJoinRunner, task: TaskCommand) -> pa.Array:
     """Return the keys of the rows that name a row of the right table that the micro-batch has changed."""
     touched = touched_keys(spec, spec.tables, task)
     right = joined_rows(spec, spec.tables, spec.joined, task, touched)
@@ -75,7 +102,7 @@ def _naming_changed_rows(spec: ForeignJoinSpec, task: TaskCommand) -> pa.Array:
     schema = pa.schema([spec.keys.field(index) for index in range(spec.foreign)])
     beginnings = write_columns(key_columns(changed, schema), lists=False, normal=True)
     return task_store(spec, task).keys_beginning(
-        spec.referencing.state.store,
+        spec.referencing.store,
         beginnings.to_pylist(),
         contents=spec.referencing.contents,
         task_epoch=task.task_epoch,

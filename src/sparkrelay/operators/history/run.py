@@ -16,72 +16,94 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.latest.rows import NewestRows
-from sparkrelay.operators.table.changed_rows import TaskGroups, changed_rows
+from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.changes import NEWEST
+from sparkrelay.operators.table.run import TableRunner, Taskwise
+from sparkrelay.operators.watermarks import warn_of_late
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
+from sparkrelay.runtime.worker.context import clock_ms, whole
 from sparkrelay.runtime.worker.task_steps import look
-from sparkrelay.state import LookedUp, versions
+from sparkrelay.state import versions
 from sparkrelay.state.join_rows import key_parts
 from sparkrelay.state.rows import latest
 from sparkrelay.state.view import Changes
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.watermarks import LATEST, NO_TIME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from numpy.typing import NDArray
 
+    from sparkrelay.operators.history.layout import HistoryLayout
+    from sparkrelay.operators.table.run import Merged
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import LookupSpec, StateSpec, StepSpec
+    from sparkrelay.runtime.contract.specs import StepSpec
+    from sparkrelay.runtime.worker.shares import Share
+    from sparkrelay.state import LookedUp, Watermark
     from sparkrelay.state.view import StoreView
 
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["TaskVersions", "newest_of", "rows_as_of"]
+__all__ = ["HistoryRunner", "TaskVersions"]
 
 #: Notes of keys that a micro-batch follows at most, beside twice as many as it has keys of its own.
 _MOST_NOTES: Final = 10_000
 
 
-def newest_of(spec: StepSpec, task: TaskCommand, store: str, contents: str, keys: pa.Array) -> LookedUp:
-    """Return the newest rows of keys, and what they were before the micro-batch, as ``task_steps.look_up`` does."""
-    parts = key_parts(keys)
-    found = look(spec, task, store, contents, lambda view: _rows(versions.newest(view, parts)[1]))
-    return replace(found, before=found.beside.get(NEWEST))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRunner(TableRunner):
+    """A step that keeps the rows of each key for a while.
 
-
-def rows_as_of(
-    spec: LookupSpec, task: TaskCommand, keys: pa.Array, numbers: Numbers, times: Numbers
-) -> tuple[pa.Array, Numbers]:
-    """Return rows of a table, the last of them null, and which of them each row of a stream finds.
-
-    Args:
-        spec: the step that looks.
-        task: whose table it is.
-        keys: distinct keys.
-        numbers: of each row's key; one more than there are for a key that is null.
-        times: as of when each row looks, milliseconds since 1970.
+    Attributes:
+        ahead_ms: how far ahead of the machine's clock a row's time may be to count for others.
     """
-    assert spec.history_ms is not None, "such a table has a history"
-    history_ms, parts = spec.history_ms, key_parts(keys)
-    order = np.lexsort((times, numbers))
-    order = order[numbers[order] < len(keys)]
-    # What rows of one key and time find is looked for once.
-    new = np.r_[True, (np.diff(numbers[order]) != 0) | (np.diff(times[order]) != 0)][: len(order)]
-    asked = order[new]
-    wanted, at = parts.take(pa.array(numbers[asked])), times[asked]
-    # The rows of the micro-batch are in the store; what it has changed says nothing more.
-    found = look(
-        spec, task, spec.store, spec.contents, lambda view: versions.as_of(view, wanted, at, history_ms, task.batch)
-    ).values
-    values = found.dictionary
-    which = pc.fill_null(found.indices, len(values)).to_numpy(zero_copy_only=False)
-    taken = np.full(len(numbers), len(values), dtype=np.int64)
-    taken[order] = which[np.cumsum(new) - 1]
-    return pa.concat_arrays([values, pa.nulls(1, values.type)]), taken
+
+    layout: HistoryLayout
+    ahead_ms: int = 0
+
+    @property
+    def history_ms(self) -> int:
+        """For how long the table also knows the rows before the newest ones, in milliseconds."""
+        return self.layout.history_ms
+
+    def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
+        """Return the rows of the tasks, on their way into their stores."""
+        del share, watermarks
+
+        def begin(task: TaskCommand, own: pa.Table) -> Callable[[StoreView], Changes]:
+            return TaskVersions(self, task, own, clock_ms(task) + self.ahead_ms, self.looked_from(task)).operate
+
+        return Taskwise(rows, begin)
+
+    def merge(self, share: Share) -> Merged:
+        """Bring the rows of some tasks into their stores, and say if some were too late."""
+        merged = TableRunner.merge(self, share)
+        late = sum(outcome.applied.entry.rows_late for outcome in merged.outcomes if outcome.applied is not None)
+        warn_of_late(self.store, late, "after the table's history", "a longer history= of the table")
+        return merged
+
+    def found(self, spec: StepSpec, task: TaskCommand, keys: pa.Array) -> LookedUp:
+        """Return the newest rows of keys, and what they were before the micro-batch."""
+        parts = key_parts(keys)
+        found = look(spec, task, self.store, self.contents, lambda view: _rows(versions.newest(view, parts)[1]))
+        return replace(found, before=found.beside.get(NEWEST))
+
+    def looked_from(self, task: TaskCommand) -> int:
+        """Return from when on, in milliseconds since 1970, the table is still going to be looked into.
+
+        Who has been away has much to read, of the table and of those who look into it. These may be further back: their
+        rows come through a repartition topic, say. Kafka Streams takes both by their timestamps.
+        """
+        limits = task.event_time_limits
+        held = [
+            limits.get(topic, NO_TIME)
+            for topic in self.looked_up_by
+            if topic in task.unread or (topic in task.behind and topic not in limits)
+        ]
+        return min(held, default=LATEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +128,25 @@ class _Brought:
 class TaskVersions:
     """One task's rows on their way into a table with a history."""
 
-    def __init__(  # noqa: PLR0917 - as they are needed
-        self, spec: StateSpec, partition: int, batch: int, rows: pa.Table, latest_ms: int, looked_from_ms: int
+    def __init__(
+        self, runner: HistoryRunner, task: TaskCommand, rows: pa.Table, latest_ms: int, looked_from_ms: int
     ) -> None:
         """Take the rows.
 
         Args:
-            spec: the stateful step.
-            partition: the task's.
-            batch: number of the micro-batch.
+            runner: the step.
+            task: the task's share of the micro-batch.
             rows: the task's, in their order.
             latest_ms: a later time moves nothing but its own key's row, ms since 1970: the one wrong clock of a
                 producer would have all that follows come too late.
             looked_from_ms: from when on others are going to look into it yet: the stream time goes no further.
         """
-        assert spec.newest is not None, "such a table holds rows as they came"
-        assert spec.history_ms is not None, "and has a history"
-        self._spec = spec
-        self._history_ms: int = spec.history_ms
-        self._partition = partition
-        self._batch = batch
-        self._latest_ms = latest_ms
-        self._looked_from_ms = looked_from_ms
-        self._codec = NewestRows(spec.newest)
-        keys = key_bytes([as_type(whole(rows.column(name)), spec.input.field(name).type) for name in spec.keys])
+        self._runner = runner
+        self._history_ms = runner.layout.history_ms
+        self._partition, self._batch = task.task.partition, task.batch
+        self._latest_ms, self._looked_from_ms = latest_ms, looked_from_ms
+        self._codec = runner.layout.codec
+        keys = key_bytes([as_type(whole(rows.column(field.name)), field.type) for field in runner.layout.keys])
         # As in Kafka Streams, a record without a key belongs to no row.
         self._keys = keys.cast(pa.binary()).drop_null()
         self._rows = rows.filter(keys.is_valid()).combine_chunks()
@@ -196,18 +213,18 @@ class TaskVersions:
 
     def _emitted(self, brought: _Brought, newest: Numbers, old: pa.Array) -> tuple[pa.RecordBatch, dict[str, Any]]:
         """Return the rows that go on, and what other legs find in the journal."""
-        spec = self._spec
+        runner = self._runner
         order = np.lexsort((brought.times, brought.which))
         last = order[np.r_[np.diff(brought.which[order]) != 0, True][: len(order)]]
         newer = brought.times[last] >= newest
         winners, old = brought.rows.take(pa.array(last[newer])), old.filter(pa.array(newer))
         encoded = brought.keys.filter(pa.array(newer))
         _, results = self._codec.merge(winners, old)
-        columns = [as_type(whole(winners.column(name)), spec.input.field(name).type) for name in spec.keys]
-        groups = TaskGroups.of_one(self._partition, winners, columns, encoded, encoded)
-        emitted, beside = changed_rows(spec, self._codec, groups, old, results)
+        columns = [as_type(whole(winners.column(field.name)), field.type) for field in runner.layout.keys]
+        groups = Groups.of_one(self._partition, winners, columns, encoded, encoded)
+        emitted, beside = changed_rows(runner, self._codec, groups, old, results)
         found = dict(beside)
-        if spec.joined:
+        if runner.joined:
             found[NEWEST] = pa.record_batch([encoded, old], ["key", "old"]).filter(results[-1])
         return emitted, found
 

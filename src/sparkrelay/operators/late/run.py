@@ -6,14 +6,15 @@ both agree on each row, whichever of the two legs runs first.
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sparkrelay.operators.watermarks import window_ends
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.event_times import window_ends
 from sparkrelay.runtime.worker.task_steps import each_task, task_store
 from sparkrelay.state import BatchStamp
 
@@ -21,20 +22,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import LateSpec
 
-__all__ = ["late_leg"]
-
-
-def late_leg(spec: LateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that are late, without their window."""
-    yield from each_task(spec, batches, functools.partial(_late, spec))
+__all__ = ["LateRunner"]
 
 
-def _late(spec: LateSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    stamp = BatchStamp(task.task_epoch, task.batch, task.committed, {}, {}, tries=task.tries)
-    watermark = task_store(spec, task).watermark_before(spec.store, batch=stamp)
-    for batch in batches:
-        late = batch.filter(pa.array(window_ends(batch.column(hidden_columns.WINDOW)) <= watermark))
-        if late.num_rows:
-            yield laid_out((late.column(name) for name in spec.output.names), spec.output)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRunner(StepSpec):
+    """Which rows are late for a grouping that another leg keeps.
+
+    Attributes:
+        store: the grouping's.
+        output: Arrow schema of the rows that leave the step.
+    """
+
+    store: str
+    output: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are late, without their window."""
+        yield from each_task(self, batches, self._late)
+
+    def _late(self, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stamp = BatchStamp(task.task_epoch, task.batch, task.committed, {}, {}, tries=task.tries)
+        watermark = task_store(self, task).watermark_before(self.store, batch=stamp)
+        for batch in batches:
+            late = batch.filter(pa.array(window_ends(batch.column(hidden_columns.WINDOW)) <= watermark))
+            if late.num_rows:
+                yield laid_out((late.column(name) for name in self.output.names), self.output)

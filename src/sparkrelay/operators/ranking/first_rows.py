@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sparkrelay.runtime.contract.specs import RankingSpec
+    from sparkrelay.operators.ranking.row_order import RowRanking
 
 __all__ = ["FirstRows"]
 
@@ -35,7 +35,7 @@ _THERE: Final = f"{hidden_columns.PREFIX}ranked"
 class FirstRows:
     """Computes and keeps the first rows of each key, as ``NewestRows`` does the newest one."""
 
-    def __init__(self, row: pa.Schema, ranking: RankingSpec) -> None:
+    def __init__(self, row: pa.Schema, ranking: RowRanking) -> None:
         """Take the columns of a row without its key and place, and which rows are held."""
         self._row = row
         self._ranking = ranking

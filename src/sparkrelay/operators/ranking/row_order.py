@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,17 +15,36 @@ from sparkrelay.runtime.worker.context import whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sparkrelay.runtime.contract.specs import RankingSpec
-
     Numbers = NDArray[np.int64]
 
-__all__ = ["RowOrder"]
+__all__ = ["RowOrder", "RowRanking"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowRanking:
+    """Which rows of each key a table holds.
+
+    Attributes:
+        number: the grouping column that gets a row's place, from 1 on; with ``ties`` a column that gets its rank.
+        order: by what rows come first: names of columns, whether the largest comes first, and whether nulls do.
+        count: how many rows of a key are held; with ``ties`` up to which rank.
+        ties: whether rows that are equal in all of the order have one rank, however many they are.
+    """
+
+    number: str
+    order: tuple[tuple[str, bool, bool], ...]
+    count: int
+    ties: bool = False
+
+    def said(self) -> dict[str, Any]:
+        """Return what a description says of it, as JSON has it."""
+        return {"number": self.number, "order": [list(column) for column in self.order], "count": self.count}
 
 
 class RowOrder:
     """Puts rows of several keys in order, key by key."""
 
-    def __init__(self, ranking: RankingSpec) -> None:
+    def __init__(self, ranking: RowRanking) -> None:
         """Take what they are ordered by, and how many of a key are wanted."""
         self._ranking = ranking
 

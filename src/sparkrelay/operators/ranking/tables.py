@@ -7,7 +7,7 @@ and as they are, and sends on the places whose row is another.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,10 +21,10 @@ from sparkrelay.operators.ranking.counted_rows import (
     places_in_store,
     together,
 )
-from sparkrelay.operators.ranking.first_rows import FirstRows
 from sparkrelay.operators.row_numbers import places
-from sparkrelay.operators.table.changed_rows import TaskGroups, changed_rows
+from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.changes import NEW
+from sparkrelay.operators.table.run import TableRunner, Taskwise
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
@@ -32,35 +32,50 @@ from sparkrelay.runtime.worker.context import whole
 from sparkrelay.state.join_rows import key_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
-    from sparkrelay.runtime.contract.specs import RankingSpec, StateSpec
+    from sparkrelay.operators.ranking.layout import RowsBesideLayout
+    from sparkrelay.runtime.worker.shares import Share
+    from sparkrelay.state import Watermark
     from sparkrelay.state.view import Changes, StoreView
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["TaskRankings"]
+__all__ = ["RankedTableRunner", "TaskRankings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedTableRunner(TableRunner):
+    """A step that keeps all rows of each key of a table, of which the first ones go on."""
+
+    layout: RowsBesideLayout
+
+    def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
+        """Return the rows of the tasks, on their way into their stores."""
+        del share, watermarks
+        return Taskwise(rows, lambda task, own: TaskRankings(self, task.task.partition, own).operate)
 
 
 class TaskRankings:
     """One task's changes of a table on their way into the first rows of each key."""
 
-    def __init__(self, spec: StateSpec, partition: int, rows: pa.Table) -> None:
+    def __init__(self, runner: RankedTableRunner, partition: int, rows: pa.Table) -> None:
         """Take the changes.
 
         Args:
-            spec: the stateful step.
+            runner: the step.
             partition: the task's.
             rows: the task's, each as it was or as it is.
         """
-        assert spec.newest is not None, "the rows of a table are kept as they came"
-        assert spec.ranking is not None, "the first of them in an order"
-        self._spec = spec
-        self._ranking: RankingSpec = spec.ranking
+        layout = runner.layout
+        self._runner = runner
+        self._ranking = layout.ranking
         self._partition = partition
-        self._first = FirstRows(spec.newest, spec.ranking)
-        self._names = [name for name in spec.keys if name != spec.ranking.number]
-        columns = [as_type(whole(rows.column(name)), spec.input.field(name).type) for name in self._names]
+        self._first = layout.codec
+        self._names = [name for name in layout.keys.names if name != layout.ranking.number]
+        columns = [as_type(whole(rows.column(name)), layout.keys.field(name).type) for name in self._names]
         encoded = pc.dictionary_encode(key_bytes(columns).cast(pa.binary()))
         self._which = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         self._parts = key_parts(encoded.dictionary)
@@ -111,13 +126,13 @@ class TaskRankings:
         of_each = pa.array(of_key).take(chosen)
         columns = dict(zip(self._names, (column.take(of_each) for column in self._columns), strict=True))
         columns[self._ranking.number] = number.take(chosen)
-        keys = [columns[name] for name in self._spec.keys]
+        keys = [columns[name] for name in self._runner.layout.keys.names]
         old, new = before.take(chosen), after.take(chosen)
         encoded = key_bytes(keys)
-        groups = TaskGroups.of_one(self._partition, pa.table([]), keys, encoded, encoded)
+        groups = Groups.of_one(self._partition, pa.table([]), keys, encoded, encoded)
         # A place that is left empty is deleted, with the columns that its row had.
         *shown, times = self._first.results(pc.coalesce(new, old))
         gone, every = pc.is_null(new), pa.repeat(pa.scalar(True), len(chosen))
         times = pc.if_else(gone, pa.array(self._newest).take(of_each), times)
-        emitted, beside = changed_rows(self._spec, self._first, groups, old, [*shown, times, gone, every])
+        emitted, beside = changed_rows(self._runner, self._first, groups, old, [*shown, times, gone, every])
         return emitted, dict(beside)

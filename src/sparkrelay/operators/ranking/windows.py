@@ -7,7 +7,7 @@ window is over its rows go on.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ from sparkrelay.operators.ranking.counted_rows import (
 from sparkrelay.operators.ranking.row_order import RowOrder
 from sparkrelay.operators.row_numbers import numbered_by_key
 from sparkrelay.operators.stored_rows import StoredColumns
+from sparkrelay.operators.table.run import TableRunner, Taskwise
 from sparkrelay.operators.watermarks import end_fronts
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract import hidden_columns
@@ -32,33 +33,63 @@ from sparkrelay.state.byte_arrays import side_by_side
 from sparkrelay.state.join_rows import key_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
-    from sparkrelay.runtime.contract.specs import RankingSpec, StateSpec
+    from sparkrelay.operators.ranking.layout import RowsBesideLayout
+    from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state.batch import Watermark
     from sparkrelay.state.view import Changes, StoreView
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["TaskRankedWindows", "ranked_results"]
+__all__ = ["RankedWindowsRunner", "TaskRankedWindows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedWindowsRunner(TableRunner):
+    """A step that keeps the best rows of windows that end."""
+
+    layout: RowsBesideLayout
+
+    def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
+        """Return the rows of the tasks, on their way into their stores."""
+        del share
+        layout = self.layout
+        return Taskwise(rows, lambda task, own: TaskRankedWindows(layout, own, watermarks[task.task.partition]).operate)
+
+    def shown(self, stored: pa.RecordBatch) -> tuple[pa.Array, list[pa.Array]]:
+        """Return the rows of windows that are over, each as often as it came; see :meth:`TableRunner.shown`."""
+        counts, rows = counts_and_rows(stored.column("value"))
+        layout, ranking = self.layout, self.layout.ranking
+        columns = pa.table(_stored_columns(layout).read(rows.take(pa.array(np.repeat(np.arange(len(rows)), counts)))))
+        keys, which = numbered_by_key([whole(columns.column(name)) for name in layout.keys.names])
+        order = RowOrder(ranking)
+        sorted_ = order.sort(columns, which)
+        columns, at = columns.take(pa.array(sorted_)), pa.array(sorted_)
+        ranks = order.ranks(columns, which[sorted_])
+        shown = [whole(columns.column(name)) for name in (*layout.row.names, hidden_columns.TIMESTAMP)]
+        shown[layout.row.names.index(ranking.number)] = pa.array(ranks, pa.int32())
+        return keys.take(at), shown
 
 
 class TaskRankedWindows:
     """One task's rows on their way among the best of their windows."""
 
-    def __init__(self, spec: StateSpec, rows: pa.Table, watermark: Watermark) -> None:
+    def __init__(self, layout: RowsBesideLayout, rows: pa.Table, watermark: Watermark) -> None:
         """Take the rows.
 
         Args:
-            spec: the stateful step.
+            layout: of the store.
             rows: the task's, those that are late left out.
             watermark: of the store with the batch.
         """
-        assert spec.watermark is not None, "the windows end"
-        self._ranking = _ranking(spec)
+        assert layout.window is not None, "the windows end"
+        self._ranking = layout.ranking
         self._watermark = watermark
         self._order = RowOrder(self._ranking)
-        columns = [as_type(whole(rows.column(name)), spec.input.field(name).type) for name in spec.keys]
+        columns = [as_type(whole(rows.column(field.name)), field.type) for field in layout.keys]
         keys, which = numbered_by_key(columns)
         if keys.null_count:
             # As in Kafka Streams, a record without a key belongs to no group.
@@ -67,12 +98,12 @@ class TaskRankedWindows:
             columns = [column.filter(there) for column in columns]
             keys, which = numbered_by_key(columns)
         _, firsts = np.unique(which, return_index=True)
-        window = columns[spec.keys.index(spec.watermark.window)].take(pa.array(firsts))
+        window = columns[layout.keys.get_field_index(layout.window)].take(pa.array(firsts))
         #: What the rows of each key begin with in the store.
         self._parts = side_by_side(end_fronts(window), key_parts(keys.take(pa.array(firsts))))
         best = self._order.best(rows, which)
         self._which = which[best]
-        self._columns = _stored_columns(spec)
+        self._columns = _stored_columns(layout)
         self._rows = self._columns.values(rows.take(pa.array(best)))
 
     def operate(self, view: StoreView) -> Changes:
@@ -89,35 +120,6 @@ class TaskRankedWindows:
         return changes_of(view, replace(rows, counts=np.where(held, rows.counts, 0)), touched, self._watermark)
 
 
-def ranked_results(spec: StateSpec, stored: pa.RecordBatch) -> tuple[pa.Array, list[pa.Array]]:
-    """Return the rows of windows that are over, each as often as it came: their message keys, and their columns.
-
-    Args:
-        spec: the stateful step.
-        stored: ``key, value`` of the store.
-
-    Returns:
-        The message keys; and the columns without those of the key, and last the timestamps.
-    """
-    counts, rows = counts_and_rows(stored.column("value"))
-    columns = pa.table(_stored_columns(spec).read(rows.take(pa.array(np.repeat(np.arange(len(rows)), counts)))))
-    keys, which = numbered_by_key([whole(columns.column(name)) for name in spec.keys])
-    order = RowOrder(_ranking(spec))
-    sorted_ = order.sort(columns, which)
-    columns, at = columns.take(pa.array(sorted_)), pa.array(sorted_)
-    ranks = order.ranks(columns, which[sorted_])
-    assert spec.newest is not None, "rows are kept as they came"
-    shown = [whole(columns.column(name)) for name in (*spec.newest.names, hidden_columns.TIMESTAMP)]
-    shown[spec.newest.names.index(_ranking(spec).number)] = pa.array(ranks, pa.int32())
-    return keys.take(at), shown
-
-
-def _ranking(spec: StateSpec) -> RankingSpec:
-    assert spec.ranking is not None, "the best rows in an order"
-    return spec.ranking
-
-
-def _stored_columns(spec: StateSpec) -> StoredColumns:
+def _stored_columns(layout: RowsBesideLayout) -> StoredColumns:
     """Return how rows are stored: with the columns of their key, of which the store's keys may have a digest."""
-    assert spec.newest is not None, "rows are kept as they came"
-    return StoredColumns(pa.schema([*(spec.input.field(name) for name in spec.keys), *spec.newest]))
+    return StoredColumns(layout.columns)

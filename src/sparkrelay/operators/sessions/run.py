@@ -19,57 +19,74 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.operators.row_numbers import by_number, places
-from sparkrelay.operators.table.changed_rows import TaskGroups, changed_rows
+from sparkrelay.operators.table.changed_rows import Groups, changed_rows
+from sparkrelay.operators.table.run import TableRunner, Taskwise
 from sparkrelay.operators.watermarks import message_keys, stored_keys
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
+from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.byte_arrays import equal, side_by_side
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
 from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.operators.aggregate.layout import AggregateLayout
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Watermark
-    from sparkrelay.state.aggregate import AggregateCodec
     from sparkrelay.state.view import StoreView
 
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["TaskSessions"]
+__all__ = ["SessionsRunner", "TaskSessions"]
 
 _SESSION: Final = f"{hidden_columns.PREFIX}session"
 #: Start and end of an open session, in microseconds since 1970.
 _SPAN: Final = np.dtype(("<i8", 2))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsRunner(TableRunner):
+    """A step that keeps aggregates by session windows."""
+
+    layout: AggregateLayout
+
+    def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
+        """Return the rows of the tasks, on their way into their stores."""
+        del share
+        return Taskwise(rows, lambda task, own: TaskSessions(self, task, own, watermarks[task.task.partition]).operate)
+
+
 class TaskSessions:
     """One task's rows on their way into the sessions of its store."""
 
-    def __init__(
-        self, spec: StateSpec, codec: AggregateCodec, partition: int, rows: pa.Table, watermark: Watermark
-    ) -> None:
+    def __init__(self, runner: SessionsRunner, task: TaskCommand, rows: pa.Table, watermark: Watermark) -> None:
         """Take the rows.
 
         Args:
-            spec: the stateful step.
-            codec: of its aggregates.
-            partition: the task's.
+            runner: the step.
+            task: the task's share of the micro-batch.
             rows: the task's, those that are late left out.
             watermark: of the store with the batch.
         """
-        assert spec.watermark is not None, "sessions end by a watermark"
-        self._spec = spec
-        self._codec = codec
-        self._partition = partition
+        layout = runner.layout
+        assert layout.window is not None, "sessions end by a watermark"
+        assert isinstance(layout.codec, AggregateCodec), "sessions are of a stream's rows"
+        self._runner = runner
+        self._codec = layout.codec
+        self._partition = task.task.partition
         self._watermark = watermark
-        self._window = spec.watermark.window
-        self._group = pa.schema([spec.input.field(name) for name in spec.keys if name != self._window])
+        self._keys_schema = layout.keys
+        self._window = layout.window
+        self._group = pa.schema([field for field in layout.keys if field.name != self._window])
         keys = self._group_keys([as_type(whole(rows.column(f.name)), f.type) for f in self._group], rows.num_rows)
         if keys.null_count:
             # As in Kafka Streams, a record without a key belongs to no group.
@@ -113,7 +130,7 @@ class TaskSessions:
     def _ending(self, view: StoreView, now_ms: int) -> pa.Array:
         """Return the groups of the stored sessions that are over with the batch."""
         over_now = view.between(over(view.watermark), over(now_ms)).column("key")
-        kinds = pa.schema([self._spec.input.field(name) for name in self._spec.keys])
+        kinds = self._keys_schema
         columns = dict(zip(kinds.names, key_columns(message_keys(over_now), kinds), strict=True))
         return self._group_keys([columns[name] for name in self._group.names], len(over_now))
 
@@ -140,12 +157,12 @@ class TaskSessions:
         ]
         all_encoded = pa.concat_arrays([stored_encoded.filter(gone), encoded])
         stored = pa.concat_arrays([stored_at.filter(gone), at])
-        task = TaskGroups.of_one(self._partition, partial, all_keys, all_encoded, stored)
+        task = Groups.of_one(self._partition, partial, all_keys, all_encoded, stored)
         shown = pa.concat_arrays([gone_states, new])
         deletes = pa.array(np.arange(len(shown)) < len(gone_states))
         before = pa.concat_arrays([gone_states, old])
         results = [*codec.results(shown), deletes, pa.repeat(pa.scalar(True), len(shown))]
-        emitted, beside = changed_rows(self._spec, codec, task, before, results)
+        emitted, beside = changed_rows(self._runner, codec, task, before, results)
         return stored, before, pc.if_else(deletes, pa.scalar(None, pa.binary()), shown), emitted, beside
 
     def _folded(self, states: pa.Array, merged: _Merged) -> pa.Array:
@@ -166,10 +183,10 @@ class TaskSessions:
         """Return the grouping columns of sessions, their message keys, and their keys in the store."""
         own = groups.take(pa.array(which))
         columns = dict(zip(self._group.names, key_columns(own, self._group) if self._group else [], strict=True))
-        kind = self._spec.input.field(self._window).type
+        kind = self._keys_schema.field(self._window).type
         times = [pa.array(spans[:, place]).cast(field.type) for place, field in enumerate(kind)]
         columns[self._window] = pa.StructArray.from_arrays(times, fields=list(kind))
-        keys = [columns[name] for name in self._spec.keys]
+        keys = [columns[name] for name in self._keys_schema.names]
         encoded = key_bytes(keys).cast(pa.binary())
         return keys, encoded, stored_keys(columns[self._window], encoded)
 

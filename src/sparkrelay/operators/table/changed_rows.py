@@ -18,20 +18,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sparkrelay.operators.aggregate.collected_values import CollectedRows
-    from sparkrelay.operators.aggregate.distinct_values import DistinctValues
-    from sparkrelay.operators.aggregate.table_aggregates import TableAggregates
-    from sparkrelay.operators.latest.rows import NewestRows
-    from sparkrelay.operators.ranking.first_rows import FirstRows
-    from sparkrelay.runtime.contract.specs import StateSpec
-    from sparkrelay.state.aggregate import AggregateCodec
+    from sparkrelay.operators.table.layout import Codec
+    from sparkrelay.operators.table.run import TableRunner
 
-__all__ = ["TaskGroups", "changed_rows"]
+__all__ = ["Groups", "changed_rows"]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskGroups:
-    """The groups of one task, or of several, task by task; a task's are in the order of their encoded keys.
+class Groups:
+    """The groups of some tasks, task by task; a task's are in the order of their encoded keys.
+
+    In the store's order, that is: old and new values are where they are wanted, and a slice of the changelog, which
+    gets this order too, is of keys that lie together in the store that it restores.
 
     Attributes:
         partitions: of the task that each group is of.
@@ -39,9 +37,7 @@ class TaskGroups:
         keys: their key columns.
         encoded: their message keys.
         stored: their keys in the store.
-        versions: every change of their rows, for legs that look into the store; None if there are none.
-        values: the distinct values of each aggregate that counts those.
-        collected: what each aggregate that collects values gets, and loses.
+        versions: of one task, every change of its rows, for legs that look into the store; None if there are none.
     """
 
     partitions: NDArray[np.int32]
@@ -49,22 +45,38 @@ class TaskGroups:
     keys: Sequence[pa.Array]
     encoded: pa.Array
     stored: pa.Array
-    versions: pa.RecordBatch | None
-    values: Sequence[DistinctValues] = ()
-    collected: Sequence[CollectedRows] = ()
+    versions: pa.RecordBatch | None = None
 
     @classmethod
     def of_one(
         cls, partition: int, partial: pa.Table, keys: Sequence[pa.Array], encoded: pa.Array, stored: pa.Array
     ) -> Self:
         """Return the groups of one task."""
-        return cls(np.full(len(encoded), partition, np.int32), partial, keys, encoded, stored, None)
+        return cls(np.full(len(encoded), partition, np.int32), partial, keys, encoded, stored)
+
+    def keys_of(self, partition: int) -> pa.Array:
+        """Return the keys in the store of one task's groups."""
+        first, end = np.searchsorted(self.partitions, [partition, partition + 1]).tolist()
+        return self.stored.slice(first, end - first)
+
+    def of(self, partition: int, versions: pa.RecordBatch | None = None) -> Groups:
+        """Return the groups of one task."""
+        first, end = np.searchsorted(self.partitions, [partition, partition + 1]).tolist()
+        count = end - first
+        return Groups(
+            self.partitions[first:end],
+            self.partial.slice(first, count),
+            [key.slice(first, count) for key in self.keys],
+            self.encoded.slice(first, count),
+            self.stored.slice(first, count),
+            versions,
+        )
 
 
 def changed_rows(  # noqa: PLR0917 - what came of a merge
-    spec: StateSpec,
-    codec: AggregateCodec | NewestRows | FirstRows | TableAggregates,
-    groups: TaskGroups,
+    spec: TableRunner,
+    codec: Codec,
+    groups: Groups,
     old: pa.Array,
     results: list[pa.Array],
     results_before: Callable[[list[pa.Array]], list[pa.Array]] | None = None,
@@ -87,7 +99,7 @@ def changed_rows(  # noqa: PLR0917 - what came of a merge
     if spec.joined and deletes is not None:
         gone = pa.record_batch([groups.encoded, values[-1]], ["key", "time"])
         # An answer goes back for a row of which there was none here, too.
-        beside[DELETIONS] = gone.filter(deletes if spec.follows_changes else pc.and_(deletes, changed))
+        beside[DELETIONS] = gone.filter(deletes if spec.answers_deletions else pc.and_(deletes, changed))
     both = None
     if spec.changes or spec.kept is not None:
         schema = spec.output if spec.kept is None else spec.kept
@@ -110,9 +122,7 @@ def changed_rows(  # noqa: PLR0917 - what came of a merge
     return emitted if changed is None else emitted.filter(changed), beside
 
 
-def _laid_out(
-    schema: pa.Schema, groups: TaskGroups, results: Sequence[pa.Array], last: pa.Array | None
-) -> pa.RecordBatch:
+def _laid_out(schema: pa.Schema, groups: Groups, results: Sequence[pa.Array], last: pa.Array | None) -> pa.RecordBatch:
     """Lay groups out as the rows that go on; the last result is their newest timestamp."""
     *values, timestamps = results
     columns: list[Any] = [*groups.keys, *values, pa.array(groups.partitions), timestamps, groups.encoded]
@@ -121,5 +131,5 @@ def _laid_out(
     return laid_out(columns, schema)
 
 
-def _constant(value: int, groups: TaskGroups) -> pa.Array:
+def _constant(value: int, groups: Groups) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.int32()), len(groups.encoded))

@@ -15,11 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkrelay.errors import SerializationException, StreamsException, TopologyException
+from sparkrelay.operators.collected_join.run import CollectedJoinRunner
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.compile.catalyst import java, kind, nodes, select_names
 from sparkrelay.runtime.compile.row_steps import given_names, joined, visible
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields, lost_in_arrow
-from sparkrelay.runtime.contract.specs import CollectedSpec
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, JobFailed, collect_frame
 
@@ -56,7 +56,7 @@ class CollectedJoins:
 
     def prepare(
         self, step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_pass: bool
-    ) -> tuple[CollectedSpec, StructType]:
+    ) -> tuple[CollectedJoinRunner, StructType]:
         """Return what the step does that joins ``rows``, and what comes out of it; a new DataFrame is collected.
 
         Args:
@@ -86,7 +86,7 @@ class CollectedJoins:
             self._frames.collect(step, needed, _arrow(needed.schema, where), every, self._collect)
             self._rows[step] = self._frames.of(step).rows
         names = {name.lower(): name for name in visible(rows).names}
-        spec = CollectedSpec(
+        spec = CollectedJoinRunner(
             frame=self._frames.of(step).number,
             version=self._rows[step].version,
             rows=self._rows[step].broadcast,

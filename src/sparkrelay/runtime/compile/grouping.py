@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from sparkrelay.runtime.contract.specs import WatermarkSpec
+    from sparkrelay.operators.watermarks import WindowWatermark
     from sparkrelay.topology import Aggregation, Leg
 
 __all__ = ["brief", "contents", "finished", "held_states", "key_text", "partitioned_by", "projected", "spread"]
@@ -116,7 +116,7 @@ def contents(
     keys: Iterable[StructField],
     computed: Mapping[str, str],
     *,
-    watermark: WatermarkSpec | None,
+    watermark: WindowWatermark | None,
     logged: bool,
     by: str,
 ) -> str:

@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from sparkrelay.operators.collected_join.run import collected_leg
 from sparkrelay.operators.emitting.plan import JoinSide, Surroundings
-from sparkrelay.operators.late.run import late_leg
-from sparkrelay.operators.lookup.run import lookup_leg
-from sparkrelay.operators.table.changes import changes_leg, settle_leg
+from sparkrelay.operators.latest.run import LatestRunner
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -49,14 +46,14 @@ from sparkrelay.runtime.compile.schemas import hidden_fields, without_kafka
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, topics_read, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.step_fields import StepFields
-from sparkrelay.runtime.compile.table_joins import answers_spec, joined_tables
+from sparkrelay.runtime.compile.table_joins import answers_of, joined_tables
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
-from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
+from sparkrelay.runtime.worker.publish import publish_leg
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.forks import repeated_steps
 
@@ -67,9 +64,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.operators.emitting.step import EmittingStep
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.compile.ways import Way
-    from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
+    from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -136,7 +134,7 @@ class LegCompiler:
         #: store of a step that emits a stream -> the columns behind it that anything reads
         self._read_behind_store: dict[str, frozenset[str]] = {}
         #: leg -> what its stateful step does
-        self._states: dict[str, StateSpec] = {}
+        self._states: dict[str, TableRunner] = {}
 
     def source_topics(self, leg: Leg) -> frozenset[str]:
         """Return Kafka's names of a leg's source topics."""
@@ -338,7 +336,7 @@ class LegCompiler:
         elif leg.late_for is not None:
             rows = with_window(leg.late_for, rows, (*carried_columns(leg), *self._way.hidden))
             spec, output = late_spec(leg, rows, leg.late_for.store, self._step(leg))
-            rows = base = self._way.between(leg.id, rows, functools.partial(late_leg, spec), output)
+            rows = base = self._way.between(leg.id, rows, spec, output)
         return rows, base, behind
 
     def _applied(
@@ -376,7 +374,7 @@ class LegCompiler:
                     read = self._read_from(leg, cut, everything)
                     rows = only(rows, (*cut.args[1], *read, *carried, *self._way.hidden))
                 spec, output = self._joins.prepare(cut, rows, carried, tombstones_pass=passing)
-                rows = self._way.between(leg.id, rows, functools.partial(collected_leg, spec), output)
+                rows = self._way.between(leg.id, rows, spec, output)
                 rows = base = with_unread(rows, everything)
         return rows, base, behind
 
@@ -427,7 +425,7 @@ class LegCompiler:
         kept = StructType([field for field in columns if field.name in read])
         output = StructType([*kept, *hidden_fields(carried_columns(leg))])
         spec = lookup_spec(lookup, rows, given, output, held=self._held[lookup.store], step=self._step(leg))
-        return with_unread(self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output), everything)
+        return with_unread(self._way.between(leg.id, rows, spec, output), everything)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
         """Return the rows that a stateful step takes in."""
@@ -464,8 +462,10 @@ class LegCompiler:
             config=self._config,
             step=self._writing(leg),
         )
-        known = answers_spec(aggregation.answers, self._aggregates, self._states.values())
-        self._states[leg.id] = spec = replace(spec, answers=known)
+        if (answers := answers_of(aggregation.answers, self._aggregates, self._states.values())) is not None:
+            assert isinstance(spec, LatestRunner), "answers come into a table of newest rows"
+            spec = replace(spec, answers=answers)
+        self._states[leg.id] = spec
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
         made = self._made[aggregation.store] = {**made, **aggregates.words}
@@ -473,10 +473,10 @@ class LegCompiler:
         if not (leg.after or aggregates.computed or leg.sends_changes) and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
-            both = functools.partial(state_and_publish_leg, spec, publish)
+            both = functools.partial(spec.published, publish)
             return self._last(leg, taken, both), output
         emitted = StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])
-        updates = self._way.between(leg.id, taken, functools.partial(state_leg, spec), emitted)
+        updates = self._way.between(leg.id, taken, spec, emitted)
         updates = finished(leg, leg, aggregates, updates, (*emitted_columns(leg, aggregation), *self._way.hidden))
         return self._behind_table(leg, updates, emitted_columns(leg, aggregation), made, folded=folded)
 
@@ -541,7 +541,7 @@ class LegCompiler:
         """Return the changes of a store, each row as it was and as it is."""
         self._table(store)
         spec, schema = changes_spec(store, self._aggregates[store].held, self._held[store][0], self._step(leg))
-        rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
+        rows = self._way.source(leg.id, spec, schema)
         return finished(leg, self._keepers[store], self._aggregates[store], rows, (*CHANGES, *self._way.hidden))
 
     def _tables_joined(self, leg: Leg, join: TableJoin) -> DataFrame:
@@ -574,7 +574,7 @@ class LegCompiler:
             made = computed_from(rows, updates, visible(rows).names, made)
             # New rows, and deletions, are what a table's filters make of the changes of its rows.
             spec, settled = settle_spec(leg, visible(rows), self._step(leg))
-            rows = base = self._way.between(leg.id, rows, functools.partial(settle_leg, spec), settled)
+            rows = base = self._way.between(leg.id, rows, spec, settled)
             emitted, hidden = SETTLED, (*SETTLED, *self._way.hidden)
         rows, base, made = self._applied(leg, leg.after[leg.table_steps :], (rows, base, made), emitted)
         columns = visible(rows)

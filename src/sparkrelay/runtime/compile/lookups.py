@@ -8,13 +8,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.lookup.run import LookupRunner
 from sparkrelay.runtime.compile.catalyst import named, null_column
 from sparkrelay.runtime.compile.column_names import columns_there_are
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import arrow_schema
 from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import LookupSpec
 from sparkrelay.topology import Lookup
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def lookup_spec(
     *,
     held: tuple[str, int | None],
     step: Mapping[str, Any],
-) -> LookupSpec:
+) -> LookupRunner:
     """Return the lookup step.
 
     Args:
@@ -102,7 +102,7 @@ def lookup_spec(
                 f"{history_ms} ms: what was there at their time is gone when they look. Give a shorter grace=, or the "
                 "table a longer history="
             )
-    return LookupSpec(
+    return LookupRunner(
         **step,
         store=lookup.store,
         contents=contents,

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from sparkrelay.runtime.contract.specs import FetchSpec, StateSpec
+    from sparkrelay.operators.table.run import TableRunner
+    from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.topology import Leg
 
 __all__ = ["PreparedLeg"]
@@ -36,7 +37,7 @@ class PreparedLeg:
     rebuild: str | None
     idle: bool
     output: StructType
-    state: StateSpec | None = None
+    state: TableRunner | None = None
     computes: bool = False
     fetch: FetchSpec | None = None
 

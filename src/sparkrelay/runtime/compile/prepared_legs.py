@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SerializationException, SparkRelayError
+from sparkrelay.operators.latest.run import LatestRunner
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract.specs import SourceChangelog
 from sparkrelay.topology import ForeachBatch, Show
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.records.framing import WriterSchemas
     from sparkrelay.runtime.compile.legs import LegCompiler
     from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
-    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.runtime.spark.collected_frames import Collect
     from sparkrelay.topology import Leg
     from sparkrelay.types import TaskId
@@ -129,7 +130,7 @@ class PreparedLegs:
         speaking = ((key[1], next((leg for leg in may if leg in legs), None)) for key, may in self._speakers.items())
         return frozenset((leg, topic) for topic, leg in speaking if leg is not None)
 
-    def state(self, store: str) -> StateSpec | None:
+    def state(self, store: str) -> TableRunner | None:
         """Return what the stateful step does that keeps a store; None if there is no such store."""
         specs = (plan.state for plan in self._plans.values())
         return next((spec for spec in specs if spec is not None and spec.store == store), None)
@@ -137,9 +138,9 @@ class PreparedLegs:
     def source_changelogs(self) -> dict[str, SourceChangelog]:
         """Return how each store is restored whose changelog is the topic that its table is read from."""
         return {
-            plan.state.store: SourceChangelog(plan.fetch, plan.state)
+            plan.state.store: SourceChangelog(plan.fetch, plan.state.stored_rows, plan.state.contents)
             for plan in self._plans.values()
-            if plan.fetch is not None and plan.state is not None
+            if plan.fetch is not None and isinstance(plan.state, LatestRunner)
         }
 
     def output(self, leg: str) -> StructType:

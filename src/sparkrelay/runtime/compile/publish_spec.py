@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType, TimestampType
 
+from sparkrelay.operators.late.run import LateRunner
+from sparkrelay.operators.ranking.beaten_rows import BestRows
+from sparkrelay.operators.table.changes import ChangesRunner, FilteredTableRunner
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
 from sparkrelay.runtime.compile.rankings import ranking_spec
@@ -20,7 +23,7 @@ from sparkrelay.runtime.compile.schemas import (
     plan_sink,
 )
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import ChangesSpec, LateSpec, PublishSpec, RankingSpec, SettleSpec
+from sparkrelay.runtime.contract.specs import PublishSpec
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import column_path, quoted
 from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
@@ -72,7 +75,6 @@ def publish_spec(
             check_packable(output, str(sink.call_site))
             check_repartition_key(StructType(key), str(sink.call_site))
     event_time = _event_time(sink, output, legs) if sink is not None and sink.internal else None
-    ranking, ranked_by = (None, ()) if sink is None else _ranked_behind(sink, output, legs, event_time)
     return PublishSpec(
         **step,
         topic=topic,
@@ -85,8 +87,7 @@ def publish_spec(
         behind_state=leg.store is not None,
         event_time=event_time,
         ahead_ms=config.event_time_after_max_ms,
-        ranking=ranking,
-        ranked_by=ranked_by,
+        best=None if sink is None else _best(sink, output, legs, event_time, config.event_time_after_max_ms),
         changelog=shared_changelog(leg, names),
     )
 
@@ -100,10 +101,10 @@ def _event_time(sink: Sink, columns: StructType, legs: Sequence[Leg]) -> str | N
     return found[0].name if found and isinstance(found[0].dataType, TimestampType | StructType) else None
 
 
-def _ranked_behind(
-    sink: Sink, columns: StructType, legs: Sequence[Leg], event_time: str | None
-) -> tuple[RankingSpec | None, tuple[str, ...]]:
-    """Return which rows of each key are kept behind a repartition topic, where all else is thrown away; and the key.
+def _best(
+    sink: Sink, columns: StructType, legs: Sequence[Leg], event_time: str | None, ahead_ms: int
+) -> BestRows | None:
+    """Return what leaves rows out that are thrown away behind a repartition topic, which keeps the first of each key.
 
     Not where a watermark goes by another clock than the topic's: a row might be late there that has beaten another
     which is not.
@@ -116,19 +117,21 @@ def _ranked_behind(
     ]
     table = readers[0].aggregation if len(readers) == 1 else None
     if table is None or table.ranking is None or readers[0].source.changes:
-        return None, ()
+        return None
     if readers[0].keeps_watermark and event_time is None:
-        return None, ()
+        return None
     names = [path[0] for key in table.keys if (path := column_path(key)) is not None]
     by = tuple(name for name in names if name != table.ranking.number)
     # Other steps might leave rows out of a key that have beaten others of it.
     harmless = {f"{quoted((name,))} is not null" for name in by}
     for step in readers[0].before:
         if isinstance(step, Lookup) or not (step.kind == "withWatermark" or _condition(step) in harmless):
-            return None, ()
-    spec = ranking_spec(table, by)
+            return None
+    ranking = ranking_spec(table, by)
     wanted = {*by, *(one.column for one in table.ranking.order)}
-    return (spec, by) if wanted <= set(columns.names) else (None, ())
+    if ranking is None or not wanted <= set(columns.names):
+        return None
+    return BestRows(ranking, by, event_time, ahead_ms)
 
 
 def _condition(step: Step) -> str | None:
@@ -144,7 +147,7 @@ def shared_changelog(leg: Leg, names: TopicNames) -> str | None:
 
 def changes_spec(
     store: str, rows: StructType, contents: str, step: Mapping[str, Any]
-) -> tuple[ChangesSpec, StructType]:
+) -> tuple[ChangesRunner, StructType]:
     """Return the step that goes on from the changes of a store, and its output.
 
     Args:
@@ -154,10 +157,10 @@ def changes_spec(
         step: what every step knows.
     """
     output = StructType([*rows, *hidden_fields(CHANGES)])
-    return ChangesSpec(**step, store=store, contents=contents, output=arrow_schema(output)), output
+    return ChangesRunner(**step, store=store, contents=contents, output=arrow_schema(output)), output
 
 
-def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple[SettleSpec, StructType]:
+def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple[FilteredTableRunner, StructType]:
     """Return the step that makes new rows and deletions of a table's changes, and its output.
 
     Args:
@@ -172,10 +175,10 @@ def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple
     keys: tuple[str, ...] = ()
     if leg.sink is not None and not leg.sink.internal and leg.table_steps == len(leg.after):
         keys = plan_sink(leg, leg.sink, columns).key
-    return SettleSpec(**step, keys=keys, output=arrow_schema(output)), output
+    return FilteredTableRunner(**step, keys=keys, output=arrow_schema(output)), output
 
 
-def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) -> tuple[LateSpec, StructType]:
+def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) -> tuple[LateRunner, StructType]:
     """Return the step that lets rows through which are late for a store's windows, and its output.
 
     Args:
@@ -185,4 +188,4 @@ def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) ->
         step: what every step knows.
     """
     output = StructType([*visible(rows), *hidden_fields(carried_columns(leg))])
-    return LateSpec(**step, store=store, output=arrow_schema(output)), output
+    return LateRunner(**step, store=store, output=arrow_schema(output)), output

@@ -9,8 +9,8 @@ from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStore
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
-    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.topology import Topology
 
 __all__ = ["QueryableStores"]
@@ -42,7 +42,7 @@ class QueryableStores:
         """Return whether a store is a global table's, which each process has whole."""
         return name in self._global
 
-    def spec(self, name: str) -> StateSpec:
+    def spec(self, name: str) -> TableRunner:
         """Return what the step does that keeps a store.
 
         Raises:
@@ -61,11 +61,9 @@ class QueryableStores:
         if spec is None:
             known = ", ".join(map(repr, self.names)) or "nothing"
             raise UnknownStateStoreException(f"the pipeline has no store {name!r}, but {known}")
-        if spec.ranks_beside:
-            raise UnknownStateStoreException(
-                f"store {name!r} holds rows of each key, and not their places; look at what comes out"
-            )
+        if spec.layout.holds:
+            raise UnknownStateStoreException(f"store {name!r} holds {spec.layout.holds}; look at what comes out")
         return spec
 
-    def _spec(self, name: str) -> StateSpec | None:
+    def _spec(self, name: str) -> TableRunner | None:
         return next((spec for plans in self._plans if (spec := plans.state(name)) is not None), None)

@@ -13,9 +13,9 @@ from pyspark.sql.types import (
 )
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.ranking.row_order import RowRanking
 from sparkrelay.runtime.compile.column_names import columns_there_are
 from sparkrelay.runtime.compile.row_steps import checked, visible
-from sparkrelay.runtime.contract.specs import RankingSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -66,7 +66,7 @@ def held_rows(ranking: Ranking) -> str:
     return f"{first} by {', '.join(map(str, ranking.order))}"
 
 
-def ranking_spec(table: Aggregation, keys: Collection[str]) -> RankingSpec | None:
+def ranking_spec(table: Aggregation, keys: Collection[str]) -> RowRanking | None:
     """Return which rows of each key a table holds; None where it is the newest one.
 
     Args:
@@ -77,4 +77,4 @@ def ranking_spec(table: Aggregation, keys: Collection[str]) -> RankingSpec | Non
     if ranking is None:
         return None
     order = tuple((one.column, one.descending, one.nulls_first) for one in ranking.order if one.column not in keys)
-    return RankingSpec(ranking.number, order, ranking.count, ranking.ties)
+    return RowRanking(ranking.number, order, ranking.count, ranking.ties)

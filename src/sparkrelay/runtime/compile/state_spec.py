@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from sparkrelay.client.config import longest_request
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.aggregate.layout import AggregateLayout, SessionsLayout
+from sparkrelay.operators.aggregate.run import AggregateRunner
+from sparkrelay.operators.history.layout import HistoryLayout
+from sparkrelay.operators.history.run import HistoryRunner
+from sparkrelay.operators.latest.layout import LatestLayout
+from sparkrelay.operators.latest.run import LatestRunner
+from sparkrelay.operators.ranking.layout import PlacesLayout, RowsBesideLayout
+from sparkrelay.operators.ranking.run import RankingRunner
+from sparkrelay.operators.ranking.tables import RankedTableRunner
+from sparkrelay.operators.ranking.windows import RankedWindowsRunner
+from sparkrelay.operators.sessions.run import SessionsRunner
 from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.grouping import contents, held_states, partitioned_by, repartitioned_by, spread
 from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.compile.watermarks import interval_ms, watermark_spec
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import StateSpec
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.topology.event_times import shipped_event_times
 
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.state.aggregate import AggregateSpec
@@ -47,7 +59,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     names: TopicNames,
     config: StreamsConfig,
     step: Mapping[str, Any],
-) -> tuple[StateSpec, Mapping[str, str]]:
+) -> tuple[TableRunner, Mapping[str, str]]:
     """Return the state step, and what the columns of its rows are computed from.
 
     Args:
@@ -94,35 +106,53 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     watermark = watermark_spec(
         aggregation, taken, keys, config.event_time_after_max_ms, sources, computed=computed, limited=limited
     )
-    spec = StateSpec(
+    logged = aggregation.logged
+    columns: dict[str, Any] = {
+        "store": aggregation.store,
+        "keys": arrow_schema(StructType(keys)),
+        "row": arrow_schema(StructType(results.fields[width:])),
+        "window": None if watermark is None else watermark.window,
+        "partitioned_by": partitioned_by(leg, legs, [field.name for field in keys if field.name not in computed]),
+        "repartitioned_by": repartitioned_by(leg, legs),
+    }
+    facts: dict[str, Any] = {
         **step,
-        store=aggregation.store,
-        changelog=names.changelog(aggregation.store) if aggregation.logged and not aggregation.reuses_topic else None,
-        keys=tuple(field.name for field in keys),
-        aggregates=tuple(states),
-        input=arrow_schema(rows),
-        output=arrow_schema(StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])),
-        contents=contents(
-            held.values(), keys, computed, watermark=watermark, logged=aggregation.logged, by=spread(leg, legs)
-        ),
-        watermark=watermark,
-        newest=arrow_schema(StructType(results.fields[width:])) if aggregation.newest else None,
-        ranking=ranking_spec(aggregation, [field.name for field in keys]),
-        looked_up_by=frozenset(
+        "store": aggregation.store,
+        "changelog": names.changelog(aggregation.store) if logged and not aggregation.reuses_topic else None,
+        "contents": contents(held.values(), keys, computed, watermark=watermark, logged=logged, by=spread(leg, legs)),
+        "input": arrow_schema(rows),
+        "output": arrow_schema(StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])),
+        "watermark": watermark,
+        "looked_up_by": frozenset(
             names(topic, other.source.internal)
             for other in legs
             if aggregation.store in other.reads_stores and other.lookups
             for topic in other.source.topics
         ),
-        kept=arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
+        "kept": arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
         if any(other.changes_of == aggregation.store for other in legs)
         else None,
-        joined=any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
-        history_ms=history_ms,
-        ahead_ms=config.event_time_after_max_ms,
-        partitioned_by=partitioned_by(leg, legs, [field.name for field in keys if field.name not in computed]),
-        repartitioned_by=repartitioned_by(leg, legs),
-    )
+        "joined": any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
+    }
+    ranking = ranking_spec(aggregation, columns["keys"].names)
+    spec: TableRunner
+    if ranking is not None and leg.source.changes:
+        spec = RankedTableRunner(**facts, layout=RowsBesideLayout(**columns, ranking=ranking))
+    elif ranking is not None and ranking.ties:
+        spec = RankedWindowsRunner(**facts, layout=RowsBesideLayout(**columns, ranking=ranking))
+    elif ranking is not None:
+        spec = RankingRunner(**facts, layout=PlacesLayout(**columns, ranking=ranking))
+    elif history_ms is not None:
+        layout = HistoryLayout(**columns, history_ms=history_ms)
+        spec = HistoryRunner(**facts, layout=layout, ahead_ms=config.event_time_after_max_ms)
+    elif aggregation.newest:
+        spec = LatestRunner(**facts, layout=LatestLayout(**columns))
+    else:
+        kept: dict[str, Any] = {"aggregates": tuple(states), "most": longest_request(step["client"])}
+        if aggregation.sessions:
+            spec = SessionsRunner(**facts, layout=SessionsLayout(**columns, **kept))
+        else:
+            spec = AggregateRunner(**facts, layout=AggregateLayout(**columns, **kept, of_changes=leg.source.changes))
     return spec, {**held, **computed}
 
 

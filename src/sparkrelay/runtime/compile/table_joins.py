@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.operators.aggregate.distinct_values import has_distinct
-from sparkrelay.operators.foreign_join.run import foreign_join_leg
-from sparkrelay.operators.table_join.run import table_join_leg
+from sparkrelay.operators.foreign_join.answers import Answers
+from sparkrelay.operators.foreign_join.run import ForeignJoinRunner
+from sparkrelay.operators.table.joined_rows import JoinedTables
+from sparkrelay.operators.table_join.run import TableJoinRunner
 from sparkrelay.runtime.compile.carried_columns import joined_columns
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
-from sparkrelay.runtime.contract.specs import AnswersSpec, ForeignJoinSpec, JoinedTables, TableJoinSpec, TableSide
 from sparkrelay.topology import TableJoin
 
 if TYPE_CHECKING:
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
-    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.topology import Leg
 
-__all__ = ["answers_spec", "joined_tables"]
+__all__ = ["answers_of", "joined_tables"]
 
 
 def joined_tables(
     leg: Leg,
     join: TableJoin,
     tables: Mapping[str, AggregateCalls],
-    states: Mapping[str, StateSpec],
+    states: Mapping[str, TableRunner],
     step: Mapping[str, Any],
 ) -> tuple[Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], StructType]:
     """Return the step that reads the joined tables of a leg, and what leaves it.
@@ -56,7 +55,7 @@ def joined_tables(
                 f"{join.call_site}: {join.text}: table {store!r} has columns that are computed of aggregates when it "
                 "is read; have agg() give the aggregates alone, and compute behind the join"
             )
-        if state.watermark is not None or has_distinct(state):
+        if state.watermark is not None or state.layout.has_values:
             what = (
                 "of windows, which end"
                 if state.watermark is not None
@@ -70,37 +69,34 @@ def joined_tables(
     if foreign:
         assert isinstance(join.left, str), "rows by foreign key are in a store"
         right, joined = _sides(join.right, states)
-        key = states[join.left].keys
+        key = states[join.left].layout.keys.names
         columns = tables[join.left].results
-        return functools.partial(
-            foreign_join_leg,
-            ForeignJoinSpec(
-                **step,
-                referencing=TableSide(states[join.left].contents, states[join.left]),
-                tables=right,
-                joined=joined,
-                how=join.how,
-                keys=arrow_schema(StructType([columns[name] for name in key])),
-                foreign=len(join.columns),
-                own=_key_of(join.referencing, states),
-                output=arrow_schema(output),
-            ),
+        return ForeignJoinRunner(
+            **step,
+            referencing=states[join.left],
+            tables=right,
+            joined=joined,
+            how=join.how,
+            keys=arrow_schema(StructType([columns[name] for name in key])),
+            foreign=len(join.columns),
+            own=_key_of(join.referencing, states),
+            output=arrow_schema(output),
         ), output
     sides, joined = _sides(join, states)
     assert isinstance(joined, JoinedTables), "it is a join"
-    spec = TableJoinSpec(
+    spec = TableJoinRunner(
         **step,
         tables=sides,
         joined=joined,
         keys=arrow_schema(StructType(rows.fields[: len(join.columns)])),
         output=arrow_schema(output),
     )
-    return functools.partial(table_join_leg, spec), output
+    return spec, output
 
 
-def answers_spec(
-    join: TableJoin | None, tables: Mapping[str, AggregateCalls], states: Iterable[StateSpec]
-) -> AnswersSpec | None:
+def answers_of(
+    join: TableJoin | None, tables: Mapping[str, AggregateCalls], states: Iterable[TableRunner]
+) -> Answers | None:
     """Return which answers of a join by a foreign key count; None where there is no such join.
 
     Args:
@@ -112,24 +108,26 @@ def answers_spec(
         return None
     sides, joined = _sides(join.referencing, {spec.store: spec for spec in states})
     rows = _rows_of(join.referencing, tables)
-    width = len(_key_of(join.referencing, {side.state.store: side.state for side in sides}))
-    return AnswersSpec(sides, joined, arrow_schema(StructType(rows.fields[width:])))
+    width = len(_key_of(join.referencing, {side.store: side for side in sides}))
+    return Answers(sides, joined, arrow_schema(StructType(rows.fields[width:])))
 
 
-def _sides(join: TableJoin | str, states: Mapping[str, StateSpec]) -> tuple[tuple[TableSide, ...], JoinedTables | int]:
+def _sides(
+    join: TableJoin | str, states: Mapping[str, TableRunner]
+) -> tuple[tuple[TableRunner, ...], JoinedTables | int]:
     """Return the tables that a table is of, and how they are joined."""
     stores = (join,) if isinstance(join, str) else join.stores
     numbers = {store: number for number, store in enumerate(stores)}
     joined = 0 if isinstance(join, str) else _tree(join, numbers)
-    return tuple(TableSide(states[store].contents, states[store]) for store in stores), joined
+    return tuple(states[store] for store in stores), joined
 
 
-def _key_of(table: TableJoin | str | None, states: Mapping[str, StateSpec]) -> tuple[str, ...]:
+def _key_of(table: TableJoin | str | None, states: Mapping[str, TableRunner]) -> tuple[str, ...]:
     """Return the names of the columns that a table is keyed by."""
     if isinstance(table, TableJoin):
         return table.columns
     assert table is not None, "a join by a foreign key has a left table"
-    return states[table].keys
+    return tuple(states[table].layout.keys.names)
 
 
 def _foreign_rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:

@@ -14,11 +14,11 @@ from pyspark.sql.types import DateType, IntegerType, LongType, StructType, Times
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME
 from sparkrelay.operators.emitting.run import TimedSource
+from sparkrelay.operators.watermarks import WindowWatermark
 from sparkrelay.runtime.compile.catalyst import as_column, java, named, null_column
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology.columns import argument_text, session_gap
 
@@ -70,7 +70,7 @@ def watermark_spec(
     *,
     computed: Mapping[str, str],
     limited: bool = False,
-) -> WatermarkSpec | None:
+) -> WindowWatermark | None:
     """Return when the windows of a grouping are over; None if they never are.
 
     Args:
@@ -133,8 +133,7 @@ def watermark_spec(
             f"{where}: max.task.idle.ms is for groupings of {MOST_SOURCES} topics at most, and this one reads "
             f"{sources}; leave it at 0"
         )
-    final, merging = aggregation.final, aggregation.sessions
-    return WatermarkSpec(delay_ms, windows[0], final, ahead_ms, retention_ms, sources > 1 or limited, merging)
+    return WindowWatermark(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms, sources > 1 or limited)
 
 
 def check_sessions(aggregation: Aggregation, rows: DataFrame) -> None:

@@ -342,7 +342,7 @@ _KNOWN: Final = {
     "sparkrelay.client.transaction_calls": frozenset({"ProducerIdentity"}),
     "sparkrelay.runtime.contract.host_metadata": frozenset({"HostMetadata"}),
     "sparkrelay.runtime.worker.cleaning": frozenset({"CleanCommand"}),
-    "sparkrelay.runtime.worker.store_reading": frozenset({"ReadCommand", "ReadReport", "StoreReading"}),
+    "sparkrelay.operators.table.reading": frozenset({"ReadCommand", "ReadReport", "StoreReading"}),
     "sparkrelay.runtime.worker.slot_keeper": frozenset({"ClaimCommand", "ClaimedSlot", "ReleaseCommand"}),
     "sparkrelay.runtime.contract.failure_marks": frozenset({"MisplacedTask"}),
     "sparkrelay.runtime.contract.resident": frozenset({"ResidentCommand"}),

@@ -5,35 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparkrelay.runtime.contract import hidden_columns
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
-    from pyspark import Broadcast
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.state.aggregate import AggregateSpec
 
 __all__ = [
     "ActionSpec",
-    "AnswersSpec",
-    "ChangesSpec",
-    "CollectedSpec",
     "FetchSpec",
-    "ForeignJoinSpec",
-    "LateSpec",
-    "LookupSpec",
     "PublishSpec",
-    "RankingSpec",
-    "SettleSpec",
     "SkippedSpec",
     "SourceChangelog",
-    "StateSpec",
     "StepSpec",
     "StoreSpec",
-    "WatermarkSpec",
 ]
 
 
@@ -109,30 +95,6 @@ class SkippedSpec(StepSpec):
     flush_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkSpec:
-    """When the windows of a grouping are over.
-
-    Attributes:
-        delay_ms: how much later than the newest event time a row may come.
-        window: the grouping column that is a window.
-        final: True where the rows of windows that are over go on, each once; False where each change does.
-        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
-        retention_ms: for how long windows that are over stay in the store, from their end on, by the watermark.
-        by_source: True where each source topic has a watermark of its own, and holds that of the store back also once
-            it is read to its end, until it is silent (``max.task.idle.ms``).
-        sessions: True for session windows, which merge where they touch.
-    """
-
-    delay_ms: int
-    window: str
-    final: bool
-    ahead_ms: int
-    retention_ms: int = 0
-    by_source: bool = False
-    sessions: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec(StepSpec):
     """The store that a leg's stateful step keeps.
@@ -152,103 +114,9 @@ class StoreSpec(StepSpec):
 
     holds: ClassVar[str] = "no rows"
 
-
-@dataclass(frozen=True, slots=True)
-class RankingSpec:
-    """Which rows of each key a table holds.
-
-    Attributes:
-        number: the grouping column that gets a row's place, from 1 on; with ``ties`` a column that gets its rank.
-        order: by what rows come first: names of columns, whether the largest comes first, and whether nulls do.
-        count: how many rows of a key are held; with ``ties`` up to which rank.
-        ties: whether rows that are equal in all of the order have one rank, however many they are.
-    """
-
-    number: str
-    order: tuple[tuple[str, bool, bool], ...]
-    count: int
-    ties: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateSpec(StoreSpec):
-    """How a leg's stateful step aggregates.
-
-    Attributes:
-        keys: names of the grouping columns, in order.
-        aggregates: the states kept, in the order of the argument columns; the last is the timestamp.
-        input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
-        output: Arrow schema of the emitted rows: keys, results, hidden columns.
-        watermark: when windows are over; None: never.
-        newest: of a table of rows as they came: Arrow schema of a row without its key. None for aggregates.
-        ranking: where they are not the newest but the first ones in an order: which; else None.
-        looked_up_by: Kafka's names of the source topics of legs that look into it: where a micro-batch has input of
-            them too, it leaves every version of a row for them.
-        kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
-        joined: True where a join of tables reads it, and needs to know when rows were deleted.
-        answers: where answers of a join by a foreign key come in: which of them count; else None.
-        history_ms: of a table of newest rows: for how long it also knows the rows before them; None: not at all.
-        ahead_ms: of such a table: how far ahead of the machine's clock a row's time may be to count for others.
-        partitioned_by: the grouping columns that decide in which task a group is, as the keys of messages are made of
-            them; None where they are not all there as they were.
-        repartitioned_by: the columns by which a repartition topic in front of it is partitioned; none: the message key.
-    """
-
-    keys: tuple[str, ...]
-    aggregates: tuple[AggregateSpec, ...]
-    input: pa.Schema
-    output: pa.Schema
-    watermark: WatermarkSpec | None = None
-    newest: pa.Schema | None = None
-    ranking: RankingSpec | None = None
-    looked_up_by: frozenset[str] = frozenset()
-    kept: pa.Schema | None = None
-    joined: bool = False
-    answers: AnswersSpec | None = None
-    history_ms: int | None = None
-    ahead_ms: int = 0
-    partitioned_by: tuple[str, ...] | None = None
-    repartitioned_by: tuple[str, ...] = ()
-
-    @property
-    def changes(self) -> bool:
-        """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
-        return hidden_columns.CHANGE in self.output.names
-
-    @property
-    def of_changes(self) -> bool:
-        """True where what comes in are the rows of a table, each as it was and as it is."""
-        return hidden_columns.CHANGE in self.input.names and not self.follows_changes
-
-    @property
-    def follows_changes(self) -> bool:
-        """True where those make a table of newest rows: what is no more is deleted (joins by a foreign key)."""
-        return hidden_columns.CHANGE in self.input.names and self.newest is not None and self.ranking is None
-
-    @property
-    def ranks_changes(self) -> bool:
-        """True for the first rows of each key of a table, whose rows change and are deleted: it keeps all of them."""
-        return self.ranking is not None and self.of_changes
-
-    @property
-    def ranks_windows(self) -> bool:
-        """True for the best rows of windows that end, where rows that are equal have one rank."""
-        return self.ranking is not None and self.ranking.ties
-
-    @property
-    def ranks_beside(self) -> bool:
-        """True where a key's rows stand beside one another in the store, and not in their places."""
-        return self.ranks_changes or self.ranks_windows
-
-    @property
-    def deletes(self) -> bool:
-        """True where rows of the table may be deleted, or stay as they are."""
-        return self.newest is not None or self.merges or self.of_changes
-
-    @property
-    def merges(self) -> bool:
-        """True for session windows."""
-        return self.watermark is not None and self.watermark.sessions
+    def said(self) -> dict[str, Any]:
+        """Return what a changelog says of its store, beside its name and contents."""
+        return {"holds": self.holds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,181 +125,13 @@ class SourceChangelog:
 
     Attributes:
         fetch: makes rows of the topic's records, as in a micro-batch.
-        state: says what the store holds of them.
+        stored: makes the store's keys and values of rows; null values delete.
+        contents: what the store holds, in words.
     """
 
     fetch: FetchSpec
-    state: StateSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupSpec(StepSpec):
-    """How a leg's rows get what a table holds for their keys.
-
-    Attributes:
-        store: the table's.
-        columns: names of the columns that make the key, in order.
-        how: ``inner`` or ``left``.
-        row: Arrow schema of the table's rows without the key.
-        contents: what the store holds, in words: one that holds something else is refused.
-        output: Arrow schema of the rows that leave the step: only columns that something behind it reads.
-        is_global: True for a global table, which the process keeps beside its tasks.
-        history_ms: of a table with a history: how far back it goes; None for others.
-        time: of such a table: the column that says as of when each row looks, ms since 1970; null: by its timestamp.
-    """
-
-    store: str
+    stored: Callable[[pa.Table], tuple[pa.Array, pa.Array]]
     contents: str
-    columns: tuple[str, ...]
-    how: str
-    row: pa.Schema
-    output: pa.Schema
-    is_global: bool = False
-    history_ms: int | None = None
-    time: str = hidden_columns.TIMESTAMP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectedSpec:
-    """How a leg's rows are joined with what was collected of a DataFrame.
-
-    Attributes:
-        frame: number of the DataFrame, of which a worker keeps one version.
-        version: digest of its rows.
-        rows: the rows as an Arrow IPC stream: the key's columns, then those that it gives.
-        keys: names of the stream's columns that make the key, in order.
-        given: names of the DataFrame's columns behind its key.
-        how: ``inner`` leaves rows out that find nothing, ``left`` gives them nulls.
-        tombstones_pass: True in front of a table of newest rows: a deletion goes on whatever it finds.
-        output: Arrow schema of the rows that leave the step.
-    """
-
-    frame: int
-    version: bytes
-    rows: Broadcast[bytes]
-    keys: tuple[str, ...]
-    given: tuple[str, ...]
-    how: str
-    tombstones_pass: bool
-    output: pa.Schema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateSpec(StepSpec):
-    """Which rows are late for a grouping that another leg keeps.
-
-    Attributes:
-        store: the grouping's.
-        output: Arrow schema of the rows that leave the step.
-    """
-
-    store: str
-    output: pa.Schema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesSpec(StepSpec):
-    """How a leg goes on from the changes of a store that another one keeps.
-
-    Attributes:
-        store: the store.
-        contents: what it holds, in words.
-        output: Arrow schema of the rows, ``StateSpec.kept`` of the keeper's.
-    """
-
-    store: str
-    contents: str
-    output: pa.Schema
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedTables:
-    """How tables are joined.
-
-    Attributes:
-        how: ``inner``, ``left``, ``right`` or ``full``.
-        left: number of the left table, or a join of others.
-        right: of the right one.
-    """
-
-    how: str
-    left: JoinedTables | int
-    right: JoinedTables | int
-
-
-@dataclass(frozen=True, slots=True)
-class TableSide:
-    """One table of a join of tables.
-
-    Attributes:
-        contents: what its store holds, in words.
-        state: the step that keeps it.
-    """
-
-    contents: str
-    state: StateSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoinSpec(StepSpec):
-    """How a leg goes on from the changes of several tables of one key, which other legs keep.
-
-    Attributes:
-        tables: which.
-        joined: how they are joined; tables by their place among ``tables``.
-        keys: Arrow schema of the key's columns.
-        output: Arrow schema of the rows: the key's columns, the tables' others, hidden ones.
-    """
-
-    tables: tuple[TableSide, ...]
-    joined: JoinedTables
-    keys: pa.Schema
-    output: pa.Schema
-
-    @property
-    def changes(self) -> bool:
-        """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
-        return hidden_columns.CHANGE in self.output.names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignJoinSpec(StepSpec):
-    """How a leg answers the rows of a table that name rows of another one, which is in its tasks.
-
-    Attributes:
-        referencing: the table of the rows by foreign key.
-        tables: those that the right table is of.
-        joined: how they are joined; tables by their place among ``tables``.
-        how: ``inner`` or ``left``.
-        keys: Arrow schema of the key of ``referencing``: the foreign key's columns, then the left table's others.
-        foreign: how many columns the foreign key has.
-        own: names of the left table's key.
-        output: Arrow schema of the rows: the left table's columns, the right one's without its key, hidden ones.
-    """
-
-    referencing: TableSide
-    tables: tuple[TableSide, ...]
-    joined: JoinedTables | int
-    how: str
-    keys: pa.Schema
-    foreign: int
-    own: tuple[str, ...]
-    output: pa.Schema
-
-
-@dataclass(frozen=True, slots=True)
-class AnswersSpec:
-    """Which answers of a join by a foreign key count: those of the left table's rows as they are.
-
-    Attributes:
-        tables: those that the left table is of.
-        joined: how they are joined; tables by their place among ``tables``.
-        columns: Arrow schema of its columns without the key.
-    """
-
-    tables: tuple[TableSide, ...]
-    joined: JoinedTables | int
-    columns: pa.Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,19 +160,6 @@ class ActionSpec(StepSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettleSpec(StepSpec):
-    """What a table's filters leave of the changes of its rows.
-
-    Attributes:
-        keys: columns that make the key in the sink topic, where that is not the table's own.
-        output: Arrow schema of the rows.
-    """
-
-    keys: tuple[str, ...]
-    output: pa.Schema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSpec(StepSpec):
     """How a leg's rows become records of its sink topic.
 
@@ -489,8 +176,8 @@ class PublishSpec(StepSpec):
         flush_seconds: how long the broker may take to acknowledge what is written.
         event_time: of a repartition topic behind which a watermark goes by it: the column of the rows' event times.
         ahead_ms: how far ahead of the machine's clock an event time may be to count.
-        ranking: of a repartition topic behind which only the first rows of each key are kept: which; else None.
-        ranked_by: the columns of that key.
+        best: of a repartition topic behind which only the first rows of each key are kept: leaves rows of one task out
+            that are none of them; else None.
     """
 
     topic: str | None
@@ -506,8 +193,7 @@ class PublishSpec(StepSpec):
     changelog: str | None = None
     event_time: str | None = None
     ahead_ms: int = 0
-    ranking: RankingSpec | None = None
-    ranked_by: tuple[str, ...] = ()
+    best: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
 
     @property
     def read(self) -> list[str]:

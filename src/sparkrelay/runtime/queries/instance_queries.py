@@ -21,7 +21,7 @@ from sparkrelay.runtime.queries.process_tasks import (
     local_tasks,
     partition_lags,
 )
-from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds
+from sparkrelay.runtime.queries.store_keys import KeptKeys, as_milliseconds
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -120,7 +120,7 @@ class InstanceQueries:
         partial = keys.window is not None and not keys.fits(key)
         return self.located(keys, keys.columns(key, keys.plain if partial else keys.schema))
 
-    def located(self, keys: StoreKeys, key: pa.RecordBatch) -> KeyQueryMetadata:
+    def located(self, keys: KeptKeys, key: pa.RecordBatch) -> KeyQueryMetadata:
         """Return which instances have a key."""
         group = self.group
         width = group.width(keys.spec.subtopology)
@@ -139,7 +139,7 @@ class InstanceQueries:
         return partition_lags(self._processes())
 
     @contextlib.contextmanager
-    def _naming_the_host(self, keys: StoreKeys) -> Iterator[None]:
+    def _naming_the_host(self, keys: KeptKeys) -> Iterator[None]:
         """Have who asks at the wrong instance know which one is right."""
         try:
             yield
@@ -182,7 +182,7 @@ class InstanceQueries:
         return list(tasks(processes, spec.subtopology, timeout_s))
 
 
-def require_windows(keys: StoreKeys) -> None:
+def require_windows(keys: KeptKeys) -> None:
     """Refuse a store without windows."""
     if keys.window is None:
         raise InvalidStateStoreException(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import threading
 import time
@@ -20,12 +19,11 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
     StoreOutOfStepException,
 )
-from sparkrelay.operators.table.search import key_spans, of_group, page_span
-from sparkrelay.operators.table.shown_rows import lie_apart, row_schema, shown_rows
+from sparkrelay.operators.table.reading import StoreRead, StoreReading
+from sparkrelay.operators.table.search import key_spans
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.shared_reads import SharedReads
-from sparkrelay.runtime.queries.store_keys import StoreKeys
-from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
+from sparkrelay.runtime.queries.store_keys import KeptKeys
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.state.rows import as_binary
 from sparkrelay.state.watermarks import ENDLESS, over
@@ -33,8 +31,8 @@ from sparkrelay.state.watermarks import ENDLESS, over
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.compile.queryable_stores import QueryableStores
-    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["ACTIVE", "RESTORING", "STANDBY", "LocalStores", "LocalTask", "QueryScope", "TaskRows"]
@@ -69,7 +67,7 @@ class LocalTask:
     lag: int | None = 0
     task_epoch: int | None = None
     width: int = 0
-    read: Callable[[StateSpec, StoreReading, int | None], StoreRead] | None = field(default=None, compare=False)
+    read: Callable[[TableRunner, StoreReading, int | None], StoreRead] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +145,13 @@ class LocalStores:
         self._clock = clock
         self._looked_at = clock()
         self._readers: dict[str, StoreReader] = {}
-        self._keys: dict[str, StoreKeys] = {}
+        self._keys: dict[str, KeptKeys] = {}
         #: Directory of a task and store -> those who wait for keys of it.
         self._shared: dict[tuple[str, str], SharedReads] = {}
         self._lock = threading.Lock()
         self._closed = False
 
-    def keys(self, store: str) -> StoreKeys:
+    def keys(self, store: str) -> KeptKeys:
         """Return what keys a store has.
 
         Raises:
@@ -162,10 +160,10 @@ class LocalStores:
         spec = self._stores().spec(store)
         known = self._keys.get(store)
         if known is None or known.spec is not spec:
-            known = self._keys[store] = StoreKeys(spec)
+            known = self._keys[store] = KeptKeys(spec)
         return known
 
-    def get(self, keys: StoreKeys, key: pa.RecordBatch, scope: QueryScope, *, as_json: bool = False) -> TaskRows:
+    def get(self, keys: KeptKeys, key: pa.RecordBatch, scope: QueryScope, *, as_json: bool = False) -> TaskRows:
         """Return the row of a key, or none, and as JSON if it is wanted so; raises as :meth:`answering`."""
 
         def find(task: LocalTask) -> TaskRows:
@@ -186,7 +184,7 @@ class LocalStores:
 
     def fetch(  # noqa: PLR0917 - as they are needed
         self,
-        keys: StoreKeys,
+        keys: KeptKeys,
         key: pa.RecordBatch | None,
         from_ms: int | None,
         to_ms: int | None,
@@ -204,7 +202,7 @@ class LocalStores:
 
     def range(
         self,
-        keys: StoreKeys,
+        keys: KeptKeys,
         first: pa.RecordBatch | None,
         last: pa.RecordBatch | None,
         limit: int | None,
@@ -215,16 +213,15 @@ class LocalStores:
         found: list[TaskRows] = []
         for task in self.answering(keys, None, scope):
             left = None if limit is None else limit - sum(one.rows.num_rows for one in found)
-            if spec.history_ms is not None or keys.window is not None:
-                span = None
-                some = self._pages(spec, task, scope, span, left, _between(keys, first, last))
+            if keys.window is not None or not spec.layout.in_key_order:
+                some = self._pages(spec, task, scope, None, left, _between(keys, first, last))
             else:
-                spans = [of_group(spec, span) for span in key_spans(keys.schema, first, last)]
+                spans = [spec.layout.span_of(span) for span in key_spans(keys.schema, first, last)]
                 some = self._chained(spec, task, scope, spans, left)
             found.append(some)
         return found
 
-    def page(self, keys: StoreKeys, after: bytes, limit: int, scope: QueryScope) -> TaskRows:
+    def page(self, keys: KeptKeys, after: bytes, limit: int, scope: QueryScope) -> TaskRows:
         """Return some rows of the one partition of a scope, in the order of the store; raises as :meth:`answering`.
 
         Args:
@@ -236,9 +233,9 @@ class LocalStores:
         (task,) = self.answering(keys, None, scope)
         if not limit:
             return _no_rows(keys.spec, task)
-        return self._pages(keys.spec, task, scope, page_span(keys.spec, after), limit, None)
+        return self._pages(keys.spec, task, scope, keys.spec.layout.span_behind(after), limit, None)
 
-    def answering(self, keys: StoreKeys, key: pa.RecordBatch | None, scope: QueryScope) -> list[LocalTask]:
+    def answering(self, keys: KeptKeys, key: pa.RecordBatch | None, scope: QueryScope) -> list[LocalTask]:
         """Return the tasks that are to be asked: where a key is, or those of all partitions that are here.
 
         Raises:
@@ -276,7 +273,7 @@ class LocalStores:
             reader.close()
 
     def _require_all(
-        self, keys: StoreKeys, key: pa.RecordBatch, tasks: Sequence[LocalTask], found: Sequence[TaskRows]
+        self, keys: KeptKeys, key: pa.RecordBatch, tasks: Sequence[LocalTask], found: Sequence[TaskRows]
     ) -> None:
         """Refuse to call a key missing that may be in another instance, as its columns do not say where it is."""
         width = max((task.width for task in tasks), default=0)
@@ -310,7 +307,7 @@ class LocalStores:
 
     def _fetch(  # noqa: PLR0917 - as they are needed
         self,
-        keys: StoreKeys,
+        keys: KeptKeys,
         task: LocalTask,
         key: pa.RecordBatch | None,
         times: tuple[int | None, int | None],
@@ -318,18 +315,18 @@ class LocalStores:
         scope: QueryScope,
     ) -> TaskRows:
         spec = keys.spec
-        if key is not None and spec.watermark is not None and not spec.watermark.sessions:
+        if key is not None and spec.layout.window is not None and not spec.layout.sessions:
             reading = StoreReading("windows", key=key, from_ms=times[0], to_ms=times[1], most=limit)
             return self._read(spec, task, scope, reading)[0]
         span = None
-        if spec.watermark is not None and times[0] is not None:
+        if spec.layout.window is not None and times[0] is not None:
             # A window ends after it has begun.
             span = over(times[0]), ENDLESS
         return self._pages(spec, task, scope, span, limit, _windows(keys, key, times))
 
     def _chained(
         self,
-        spec: StateSpec,
+        spec: TableRunner,
         task: LocalTask,
         scope: QueryScope,
         spans: Sequence[tuple[bytes, bytes]],
@@ -345,7 +342,7 @@ class LocalStores:
 
     def _pages(  # noqa: PLR0917 - as they are needed
         self,
-        spec: StateSpec,
+        spec: TableRunner,
         task: LocalTask,
         scope: QueryScope,
         span: tuple[bytes, bytes | None] | None,
@@ -368,7 +365,7 @@ class LocalStores:
         return TaskRows(task, rows if limit is None else rows.slice(0, limit), answer.position, answer.watermark, at)
 
     def _read(
-        self, spec: StateSpec, task: LocalTask, scope: QueryScope, reading: StoreReading
+        self, spec: TableRunner, task: LocalTask, scope: QueryScope, reading: StoreReading
     ) -> tuple[TaskRows, bytes | None]:
         try:
             found = self._found(spec, task, reading, _committed(task, scope))
@@ -377,14 +374,14 @@ class LocalStores:
         return TaskRows(task, found.rows, _position(spec, task, found), found.watermark), found.following
 
     def _row(
-        self, spec: StateSpec, task: LocalTask, scope: QueryScope, key: pa.RecordBatch, *, as_json: bool
+        self, spec: TableRunner, task: LocalTask, scope: QueryScope, key: pa.RecordBatch, *, as_json: bool
     ) -> TaskRows:
         committed = _committed(task, scope)
         shared = self._shared.get((task.directory, spec.store))
         if shared is None:
             # An executor sends rows.
-            raw = task.read is None and not lie_apart(spec)
-            made = SharedReads(functools.partial(shown_rows, spec) if raw else None)
+            raw = task.read is None and not spec.layout.lies_apart
+            made = SharedReads(spec.layout.rows if raw else None)
             shared = self._shared.setdefault((task.directory, spec.store), made)
         what: Literal["stored", "rows"] = "rows" if shared.shown is None else "stored"
         try:
@@ -401,7 +398,7 @@ class LocalStores:
         rows = _no_rows(spec, task).rows if nothing else found.rows
         return TaskRows(task, rows, _position(spec, task, read), read.watermark, text=found.text)
 
-    def _found(self, spec: StateSpec, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
+    def _found(self, spec: TableRunner, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
         # Before this reading, or between two pages, the task may have fallen out of service, and its copy be made anew.
         reading = replace(reading, task_epoch=task.task_epoch)
         if task.read is not None:
@@ -449,12 +446,12 @@ def _committed(task: LocalTask, scope: QueryScope) -> int | None:
     return UNCOMMITTED if scope.isolation == "read_uncommitted" else task.committed
 
 
-def _position(spec: StateSpec, task: LocalTask, found: StoreRead) -> int | None:
+def _position(spec: TableRunner, task: LocalTask, found: StoreRead) -> int | None:
     changelog = task.changelogs.get(spec.store)
     return None if changelog is None else found.changelog.get(changelog, 0)
 
 
-def _unreadable(spec: StateSpec, task: LocalTask, error: StateStoreException) -> StateStoreNotAvailableException:
+def _unreadable(spec: TableRunner, task: LocalTask, error: StateStoreException) -> StateStoreNotAvailableException:
     return StateStoreNotAvailableException(f"store {spec.store!r} of task {task.id} cannot be read just now: {error}")
 
 
@@ -476,7 +473,7 @@ def _lag(task: LocalTask) -> float:
 
 
 def _windows(
-    keys: StoreKeys, key: pa.RecordBatch | None, times: tuple[int | None, int | None]
+    keys: KeptKeys, key: pa.RecordBatch | None, times: tuple[int | None, int | None]
 ) -> Callable[[pa.RecordBatch], pa.Array]:
     """Return what finds the rows of a key whose windows begin between two times."""
     wanted = None if key is None else as_binary(key_bytes(key.columns))[0]
@@ -496,7 +493,7 @@ def _windows(
 
 
 def _between(
-    keys: StoreKeys, first: pa.RecordBatch | None, last: pa.RecordBatch | None
+    keys: KeptKeys, first: pa.RecordBatch | None, last: pa.RecordBatch | None
 ) -> Callable[[pa.RecordBatch], pa.Array] | None:
     """Return what finds the rows of keys in a range, where they do not stand together."""
     spans = key_spans(keys.schema, first, last)
@@ -510,5 +507,5 @@ def _between(
     return keep
 
 
-def _no_rows(spec: StateSpec, task: LocalTask) -> TaskRows:
-    return TaskRows(task, pa.RecordBatch.from_pylist([], row_schema(spec)))
+def _no_rows(spec: TableRunner, task: LocalTask) -> TaskRows:
+    return TaskRows(task, spec.layout.no_rows())

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import StateStoreException
+from sparkrelay.operators.table.reading import ReadCommand, ReadReport, read_store
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalTask
 from sparkrelay.runtime.queries.metadata import GroupMetadata, LagInfo
 from sparkrelay.runtime.spark.cancelling import cancelled_when
@@ -16,16 +17,15 @@ from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA, RESTORE_POOL, JobFailed
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.thread.membership import GroupHosts
-from sparkrelay.runtime.worker.store_reading import ReadCommand, ReadReport, read_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.operators.table.reading import StoreRead, StoreReading
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.task import Task
-    from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 
 __all__ = ["global_tasks", "group_metadata", "local_tasks", "partition_lags"]
 
@@ -114,13 +114,13 @@ def global_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_
 
 def _reading(
     process: ProcessThreads, directory: str, timeout_s: float
-) -> Callable[[StateSpec, StoreReading, int | None], StoreRead] | None:
+) -> Callable[[TableRunner, StoreReading, int | None], StoreRead] | None:
     """Return how a store is read that is on an executor's host: by a Spark job there."""
     target = process.target
     if target.executor is None:
         return None
 
-    def read(spec: StateSpec, reading: StoreReading, committed: int | None) -> StoreRead:
+    def read(spec: TableRunner, reading: StoreReading, committed: int | None) -> StoreRead:
         # A group of its own: another query is not cancelled with it.
         group, deadline = target.job_group(f"{_QUERIES}-{next(_numbers)}"), time.monotonic() + timeout_s
         try:

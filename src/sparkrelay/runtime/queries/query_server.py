@@ -34,7 +34,6 @@ from sparkrelay.errors import (
     UnknownStateStoreException,
 )
 from sparkrelay.observe.http_server import HttpServer
-from sparkrelay.operators.table.shown_rows import row_schema
 from sparkrelay.protocol import HostInfo
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.runtime.queries.instance_queries import require_windows
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
     from sparkrelay.runtime.queries.local_stores import TaskRows
-    from sparkrelay.runtime.queries.store_keys import StoreKeys
+    from sparkrelay.runtime.queries.store_keys import KeptKeys
 
 __all__ = ["QueryApplication", "serve_queries"]
 
@@ -228,7 +227,7 @@ class QueryApplication:
 
     def _question(
         self,
-        keys: StoreKeys,
+        keys: KeptKeys,
         text: str | None,
         parameters: dict[str, str],
         scope: QueryScope,
@@ -269,15 +268,15 @@ class QueryApplication:
         lines = []
         for name in self._queries.stores.names:
             keys = self._queries.local.keys(name)
-            columns = {field.name: str(field.type) for field in row_schema(keys.spec)}
+            columns = {field.name: str(field.type) for field in keys.layout.columns}
             line: dict[str, Any] = {"store": name, "key": keys.schema.names, "window": keys.window, "columns": columns}
             line |= {"global": self._queries.is_global(name), "partitions": self._partitions(keys)}
             # Behind a repartition topic a key is where the default partitioner has it, whoever produces the input.
-            line["repartitioned"] = bool(keys.spec.repartitioned_by)
+            line["repartitioned"] = bool(keys.layout.repartitioned_by)
             lines.append(json.dumps(line))
         return "".join(f"{line}\n" for line in lines).encode()
 
-    def _partitions(self, keys: StoreKeys) -> int:
+    def _partitions(self, keys: KeptKeys) -> int:
         """Return how many partitions a store has; 0 while that is not known."""
         if self._queries.is_global(keys.spec.store):
             return 1

@@ -16,7 +16,6 @@ from sparkrelay.errors import (
     InvalidStateStorePartitionException,
     StateStoreNotAvailableException,
 )
-from sparkrelay.operators.table.shown_rows import row_schema
 from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries.peers import Peers, as_text, pages
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
     from sparkrelay.runtime.queries.local_stores import QueryScope, TaskRows
-    from sparkrelay.runtime.queries.store_keys import StoreKeys
+    from sparkrelay.runtime.queries.store_keys import KeptKeys
 
 __all__ = ["Answer", "Question", "Router", "all_rows", "page_question"]
 
@@ -48,7 +47,7 @@ class Question:
         as_json: True if it is for one row, which is to be written as JSON.
     """
 
-    keys: StoreKeys
+    keys: KeptKeys
     scope: QueryScope
     local: Callable[[QueryScope], Sequence[TaskRows]]
     key: pa.RecordBatch | None = None
@@ -112,13 +111,13 @@ def all_rows(
     return _table(keys, batches)
 
 
-def _table(keys: StoreKeys, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+def _table(keys: KeptKeys, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     # PySpark's createDataFrame stops at an empty one, and loses those behind it.
-    return pa.Table.from_batches([rows for rows in batches if rows.num_rows], row_schema(keys.spec))
+    return pa.Table.from_batches([rows for rows in batches if rows.num_rows], keys.layout.columns)
 
 
 def page_question(  # noqa: PLR0917 - as they are needed
-    queries: InstanceQueries, keys: StoreKeys, scope: QueryScope, after: bytes, limit: int, said: Mapping[str, str]
+    queries: InstanceQueries, keys: KeptKeys, scope: QueryScope, after: bytes, limit: int, said: Mapping[str, str]
 ) -> Question:
     """Return the question for some rows of the one partition of a scope; see ``LocalStores.page``."""
 
@@ -265,7 +264,7 @@ class Router:
         """
         said = [str(error)]
         self._peers.keep_only(self._queries.group.hosts)
-        schema = row_schema(question.keys.spec)
+        schema = question.keys.layout.columns
         nothing: Answer | None = None
         for host in hosts:
             if host == self._own:

@@ -26,7 +26,7 @@ from sparkrelay.records.json.writer import columns_to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from sparkrelay.runtime.worker.store_reading import StoreRead
+    from sparkrelay.operators.table.reading import StoreRead
 
 __all__ = ["KeyRead", "SharedReads"]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.operators.table.shown_rows import key_schema, row_schema
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.records.typed import json_to_columns
@@ -21,9 +20,10 @@ from sparkrelay.records.typed import json_to_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.operators.table.layout import TableLayout
+    from sparkrelay.operators.table.run import TableRunner
 
-__all__ = ["StoreKeys", "as_milliseconds", "key_example", "value_example"]
+__all__ = ["KeptKeys", "StoreKeys", "as_milliseconds", "key_example", "value_example"]
 
 #: Times of windows are microseconds of 64 bits.
 _LATEST_MS: Final = ((1 << 63) - 1) // 1000
@@ -32,21 +32,21 @@ _LATEST_MS: Final = ((1 << 63) - 1) // 1000
 class StoreKeys:
     """The keys of one store: its grouping columns, one of which may be a window."""
 
-    def __init__(self, spec: StateSpec) -> None:
-        """Take what the store's step does."""
-        self.spec = spec
-        self.schema = key_schema(spec)
+    def __init__(self, layout: TableLayout) -> None:
+        """Take how the table lies in its store."""
+        self.layout = layout
+        self.schema = layout.keys
         #: The column that is a window, None if there is none.
         self.window = next((field.name for field in self.schema if _is_window(field.type)), None)
-        if spec.watermark is not None:
-            self.window = spec.watermark.window
+        if layout.window is not None:
+            self.window = layout.window
         #: The columns without it.
         self.plain = pa.schema([field for field in self.schema if field.name != self.window])
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """What the columns of the store's rows are, in few characters: equal where they are equal."""
-        return hashlib.sha256(row_schema(self.spec).serialize()).hexdigest()[:32]
+        return hashlib.sha256(self.layout.columns.serialize()).hexdigest()[:32]
 
     def columns(self, key: Any, schema: pa.Schema | None = None) -> pa.RecordBatch:
         """Return a key as its columns.
@@ -116,7 +116,7 @@ class StoreKeys:
 
     def partition(self, key: pa.RecordBatch, partitions: int) -> int | None:
         """Return the partition of a key, by Kafka's default partitioner; None if its columns do not decide it."""
-        by = self.spec.partitioned_by
+        by = self.layout.partitioned_by
         if by is None or not set(by) <= set(key.schema.names):
             return None
         # A key that is null may be in any.
@@ -144,9 +144,18 @@ class StoreKeys:
     def _misfit(self, schema: pa.Schema, key: Any, why: str) -> SerializationException:
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
         return SerializationException(
-            f"{str(key)[:200]!r} is not a key of store {self.spec.store!r}, which has the columns {columns}: {why}. "
+            f"{str(key)[:200]!r} is not a key of store {self.layout.store!r}, which has the columns {columns}: {why}. "
             f"As text a key is written as {key_example(schema)}"
         )
+
+
+class KeptKeys(StoreKeys):
+    """The keys of a store that tasks of the instance keep."""
+
+    def __init__(self, spec: TableRunner) -> None:
+        """Take the step that keeps the store."""
+        super().__init__(spec.layout)
+        self.spec = spec
 
 
 def key_example(schema: pa.Schema) -> str:

@@ -13,7 +13,6 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import StreamsException
-from sparkrelay.operators.table.run import next_in_changelog, state_before
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
@@ -21,6 +20,7 @@ from sparkrelay.runtime.worker.context import current_command, leg_tasks, pieces
 from sparkrelay.runtime.worker.kept_rows import KeptRowsFile
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import rows_by_partition, share_out
+from sparkrelay.runtime.worker.state_reports import next_in_changelog, state_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,46 +17,32 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.operators.ranking.beaten_rows import without_beaten
-from sparkrelay.operators.table.run import (
-    Merged,
-    apply_leg,
-    next_in_changelog,
-    state_before,
-    state_report,
-)
-from sparkrelay.operators.watermarks import event_times_ms
 from sparkrelay.records.encode import NO_TIMESTAMP
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand
-from sparkrelay.runtime.contract.failure_marks import WorkerFailure
-from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, pieces, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
-from sparkrelay.runtime.worker.lent_transaction import LentTransaction, Part, await_answers
+from sparkrelay.runtime.worker.event_times import event_times_ms
+from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
-from sparkrelay.state.changelog import SCHEMA_KEY, Marker, encode_changelog, encode_marker
-from sparkrelay.state.space import disk_bytes
-from sparkrelay.types import TopicPartition
+from sparkrelay.runtime.worker.state_reports import next_in_changelog, state_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from sparkrelay.runtime.contract.specs import PublishSpec, StateSpec, StoreSpec
-    from sparkrelay.state import Applied
+    from sparkrelay.runtime.contract.specs import PublishSpec
+    from sparkrelay.types import TopicPartition
 
-__all__ = ["publish_leg", "state_and_publish_leg", "state_leg", "write_changelogs"]
+__all__ = ["publish", "publish_leg", "send_rows"]
 
 #: Bytes of rows that are written together. All of a micro-batch need not fit into memory: a hot key of a join makes
 #: millions.
 _PIECE_BYTES: Final = 32 << 20
-#: Bytes of changed state that are written together.
-_CHANGED_BYTES: Final = 1 << 20
 
 
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,7 +53,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     reports = {task.task: LegReport(spec.leg, task.task, task.batch) for task in tasks}
     written: dict[TopicPartition, int] = {}
 
-    def publish(share: Share, transaction: LentTransaction) -> list[LegReport]:
+    def send(share: Share, transaction: LentTransaction) -> list[LegReport]:
         sent = _send_share(spec, transaction, share)
         return [
             LegReport(
@@ -83,10 +69,10 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
         ]
 
     # Rows are only beaten by what they are looked at with.
-    for piece in _pieces(batches) if spec.ranking is None else [batches]:
-        work = ((share.tasks, functools.partial(publish, share)) for share in share_out(tasks, piece))
+    for piece in _pieces(batches) if spec.best is None else [batches]:
+        work = ((share.tasks, functools.partial(send, share)) for share in share_out(tasks, piece))
         # A piece's records follow those of the one before it.
-        for report in _publish(spec, work, written):
+        for report in publish(spec, work, written):
             reports[report.task] = _of_both(reports[report.task], report)
         # They would live until the next ones are there.
         del work, piece
@@ -139,98 +125,7 @@ def _with_state(spec: PublishSpec, task: TaskCommand, report: LegReport) -> LegR
     return report._replace(state=state, next_sequences=sequences)
 
 
-def state_and_publish_leg(
-    state: StateSpec, spec: PublishSpec, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Aggregate, then write changelog and updates in one Python stage; yield one report a task."""
-
-    def publish(merged: Merged, transaction: LentTransaction) -> list[LegReport]:
-        if any(outcome.error is not None for outcome in merged.outcomes):
-            # The driver takes all back.
-            return [
-                LegReport(spec.leg, outcome.command.task, outcome.command.batch, error=outcome.error)
-                for outcome in merged.outcomes
-            ]
-        results = [outcome.result() for outcome in merged.outcomes]
-        tasks = [outcome.command for outcome in merged.outcomes]
-        _send_changelogs(transaction, state, list(zip(tasks, results, strict=True)))
-        sent = _send_rows(spec, transaction, merged.emitted, tasks, [outcome.rows_out for outcome in merged.outcomes])
-        reports = []
-        for outcome, applied, its in zip(merged.outcomes, results, sent, strict=True):
-            command = outcome.command
-            assert command.directory is not None, "a stateful task has a directory"
-            reports.append(
-                LegReport(
-                    spec.leg,
-                    command.task,
-                    command.batch,
-                    rows_in=outcome.rows_in,
-                    rows_out=its.rows,
-                    oldest_out=its.oldest,
-                    newest_out=its.newest,
-                    state=state_report(applied.entry, disk_bytes(command.directory)),
-                    seconds={"state": outcome.seconds},
-                )
-            )
-        return reports
-
-    work = (
-        ([outcome.command for outcome in merged.outcomes], functools.partial(publish, merged))
-        for merged in apply_leg(state, batches)
-    )
-    yield report_row(_publish(spec, work, {}))
-
-
-def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Aggregate and write the changelog; yield the updates for the steps that follow."""
-    shares = list(apply_leg(state, batches))
-    outcomes = [outcome for merged in shares for outcome in merged.outcomes]
-    for outcome in outcomes:
-        if outcome.error is not None:
-            raise WorkerFailure(outcome.error, state.failure_key, outcome.command.task) from None
-    write_changelogs(state, [(outcome.command, outcome.result()) for outcome in outcomes])
-    for merged in shares:
-        yield merged.emitted
-
-
-def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Applied]]) -> None:
-    """Write the changed state of tasks, and wait for all answers.
-
-    Raises:
-        WorkerFailure: it could not be written.
-    """
-    try:
-        producer = connections.producer(state.client)
-        transaction: LentTransaction | None = None
-        for some in _gathered(changed):
-            transaction = transaction or LentTransaction(producer, some[0][0], state.compression)
-            _send_changelogs(transaction, state, some)
-        fault_points.reach("changelog-before-flush")
-        failed = producer.flush_each(state.flush_seconds).failed
-        if failed:
-            raise next(iter(failed.values()))
-        fault_points.reach("changelog-after-flush")
-    except SparkRelayError as error:
-        connections.forget_producer(state.client)
-        raise WorkerFailure(error, state.failure_key) from None
-
-
-def _gathered(changed: Iterable[tuple[TaskCommand, Applied]]) -> Iterator[list[tuple[TaskCommand, Applied]]]:
-    """Yield tasks with little to write together; all of what many have to write need not be in memory twice."""
-    some: list[tuple[TaskCommand, Applied]] = []
-    size = 0
-    for task, applied in changed:
-        takes = applied.keys.nbytes + applied.values.nbytes
-        if some and size + takes > _CHANGED_BYTES:
-            yield some
-            some, size = [], 0
-        some.append((task, applied))
-        size += takes
-    if some:
-        yield some
-
-
-def _publish(
+def publish(
     spec: PublishSpec,
     work: Iterable[tuple[Sequence[TaskCommand], Callable[[LentTransaction], list[LegReport]]]],
     written: dict[TopicPartition, int],
@@ -253,10 +148,10 @@ def _publish(
         return [LegReport(spec.leg, task.task, task.batch, error=error) for tasks, _ in work for task in tasks]
     sent: dict[int, TaskCommand] = {}
     transaction: LentTransaction | None = None
-    for tasks, publish in work:
+    for tasks, send in work:
         transaction = transaction or LentTransaction(producer, tasks[0], spec.compression, written)
         try:
-            made = publish(transaction)
+            made = send(transaction)
         except SparkRelayError as error:
             made = [
                 LegReport(
@@ -270,7 +165,7 @@ def _publish(
         sent |= dict(enumerate(tasks, len(reports)))
         reports += made
         # What it holds is not needed while the next rows come.
-        del publish
+        del send
     fault_points.reach("publish-before-flush")
     await_answers(producer, reports, sent, spec.flush_seconds)
     fault_points.reach("publish-after-flush")
@@ -281,50 +176,6 @@ def _publish(
         reports[0] = reports[0]._replace(next_sequences=dict(written))
     seconds = time.perf_counter() - started
     return [report._replace(seconds={**report.seconds, "publish": seconds}) for report in reports]
-
-
-def _send_changelogs(
-    transaction: LentTransaction, state: StoreSpec, changed: Sequence[tuple[TaskCommand, Applied]]
-) -> None:
-    """Send the changed state of tasks, each closed by a marker that says which input it has seen.
-
-    Where a task's command says so, what the store holds stands in front of that.
-    """
-    if state.changelog is None:
-        return
-    ends = [_ends(state, command, applied) for command, applied in changed]
-    keys, values = encode_changelog(
-        pa.concat_arrays([applied.keys for _, applied in changed]),
-        pa.concat_arrays([applied.values for _, applied in changed]),
-    )
-    rows = len(keys)
-    keys, values = (
-        pa.concat_arrays([column, pa.array([end[place] for some in ends for end in some], pa.binary())])
-        for place, column in enumerate((keys, values))
-    )
-    parts, order, row, end, stop = [], [], 0, rows, 0
-    for (command, applied), its_ends in zip(changed, ends, strict=True):
-        order += [np.arange(row, row + len(applied.keys)), np.arange(end, end + len(its_ends))]
-        row, end = row + len(applied.keys), end + len(its_ends)
-        start, stop = stop, stop + len(applied.keys) + len(its_ends)
-        partition = TopicPartition(state.changelog, command.task.partition)
-        parts.append(Part(partition, start, stop, command.task, command.changelog_ids.get(state.changelog)))
-    if len(changed) > 1:
-        chosen = pa.array(np.concatenate(order))
-        keys, values = keys.take(chosen), values.take(chosen)
-    transaction.send(parts, keys, values, int(time.time() * 1000))
-
-
-def _ends(state: StoreSpec, command: TaskCommand, applied: Applied) -> list[tuple[bytes, bytes]]:
-    """Return the records that stand behind a task's rows in its changelog."""
-    entry = applied.entry
-    marker = encode_marker(
-        Marker(
-            *(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired, entry.sources),
-            topics=command.topic_ids_of(command.positions),
-        )
-    )
-    return [(SCHEMA_KEY, describe_store(state)), marker] if state.changelog in command.describe else [marker]
 
 
 @dataclass(slots=True)
@@ -357,16 +208,16 @@ def _send_share(spec: PublishSpec, transaction: LentTransaction, share: Share) -
             return [_Sent() for _ in share.tasks]
         rows = pa.concat_batches(share.batches)
         by_task = rows.take(pa.array(np.argsort(partitions_of(rows), kind="stable")))
-        return _send_rows(spec, transaction, by_task, share.tasks, [share.rows_in(task) for task in share.tasks])
+        return send_rows(spec, transaction, by_task, share.tasks, [share.rows_in(task) for task in share.tasks])
     sent = _Sent()
     # Rows are only beaten by what they are looked at with.
-    for rows in [pa.concat_batches(share.batches)] if spec.ranking and share.batches else share.batches:
-        (some,) = _send_rows(spec, transaction, rows, share.tasks, [rows.num_rows])
+    for rows in [pa.concat_batches(share.batches)] if spec.best and share.batches else share.batches:
+        (some,) = send_rows(spec, transaction, rows, share.tasks, [rows.num_rows])
         sent.add(some)
     return [sent]
 
 
-def _send_rows(
+def send_rows(
     spec: PublishSpec,
     transaction: LentTransaction,
     rows: pa.RecordBatch,
@@ -392,9 +243,9 @@ def _send_rows(
         on_time = times <= int(time.time() * 1000) + spec.ahead_ms
         for index, newest in _of_each(np.maximum, times[on_time], whose[on_time], len(tasks)):
             sent[index].newest[topic] = newest
-    if spec.ranking is not None:
+    if spec.best is not None:
         firsts = np.cumsum([0, *counts[:-1]]).tolist()
-        best = [without_beaten(spec, rows.slice(*span)) for span in zip(firsts, counts, strict=True)]
+        best = [spec.best(rows.slice(*span)) for span in zip(firsts, counts, strict=True)]
         rows, counts = pa.concat_batches(best), [some.num_rows for some in best]
     keys, values, timestamps = (
         sink_keys(spec, rows), sink_values(spec, rows), rows.column(hidden_columns.TIMESTAMP)

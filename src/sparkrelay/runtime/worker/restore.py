@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from sparkrelay.errors import OffsetOutOfRangeException, SparkRelayError
-from sparkrelay.operators.table.run import newest_rows
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
 from sparkrelay.runtime.worker import connections
@@ -159,8 +158,8 @@ class _Gathered:
             marker = self._without_sources(marker)
         else:
             rows = decoded_rows(self._source.fetch, changelog, batch, {})
-            keys, values = newest_rows(self._source.state, pa.Table.from_batches([rows]))
-            marker = Marker(0, {}, self._source.state.contents)
+            keys, values = self._source.stored(pa.Table.from_batches([rows]))
+            marker = Marker(0, {}, self._source.contents)
         self._store.restore(
             self._target.store,
             changelog,
@@ -228,7 +227,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         if command.changelogs and (dropped := store.keep_only(command.changelogs, task_epoch=command.task_epoch)):
             log.warning("task %s: no longer has %s; its local rows are removed", command.task, dropped)
         for name, end in command.source_ends.items():
-            at, words = command.changelogs[name], spec.sources[name].state.contents
+            at, words = command.changelogs[name], spec.sources[name].contents
             known = store.require_source(name, at, end, contents=words, task_epoch=command.task_epoch)
             if known is not None:
                 log.warning(

@@ -11,6 +11,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import drain, leg_tasks
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.state import BatchStamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,12 +19,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import StepSpec
+    from sparkrelay.runtime.contract.specs import StepSpec, StoreSpec
     from sparkrelay.state import Applied, LookedUp, TaskStore
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
-__all__ = ["each_table", "each_task", "look", "look_up", "never_applied", "store_after", "task_failure", "task_store"]
+__all__ = [
+    "batch_stamp",
+    "each_table",
+    "each_task",
+    "look",
+    "look_up",
+    "never_applied",
+    "store_after",
+    "task_failure",
+    "task_store",
+]
 
 
 def each_task(
@@ -93,6 +104,23 @@ def task_store(spec: StepSpec, task: TaskCommand) -> TaskStore:
 def store_after(spec: StepSpec, task: TaskCommand, applied: Applied) -> StoreAfter:
     """Return a store as a leg's share of a task's micro-batch, which is applied, has left it."""
     return task_store(spec, task).after(applied, task_epoch=task.task_epoch)
+
+
+def batch_stamp(spec: StoreSpec, task: TaskCommand) -> BatchStamp:
+    """Return what a store compares a leg's share of a task's batch with."""
+    topics = set(spec.topics)
+    return BatchStamp(
+        task_epoch=task.task_epoch,
+        number=task.batch,
+        committed=task.committed,
+        ranges={partition: span for partition, span in task.ranges.items() if partition.topic in topics},
+        positions_before={p: offset for p, offset in task.positions.items() if p.topic in topics},
+        changelog_next=task.changelog_next,
+        contents=spec.contents,
+        skipped=task.skipped,
+        tries=task.tries,
+        topics={topic: id_ for topic, id_ in task.topic_ids.items() if topic in topics},
+    )
 
 
 def never_applied(task: TaskCommand, store: str) -> StoreOutOfStepException:

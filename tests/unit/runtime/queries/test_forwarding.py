@@ -11,12 +11,12 @@ from tests.unit.runtime.queries.test_query_server import SPEC, Queries, applicat
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.observe.http_server import HttpServer
+from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries.local_stores import ACTIVE, STANDBY, LocalTask
 from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
 from sparkrelay.runtime.queries.peers import ARROW, JSON
-from sparkrelay.runtime.queries.store_keys import StoreKeys
-from sparkrelay.runtime.worker.store_reading import StoreRead
+from sparkrelay.runtime.queries.store_keys import KeptKeys
 from sparkrelay.types import TaskId
 
 ADA = "/stores/counts/ada"
@@ -323,7 +323,7 @@ class Apart(Queries):
 
 def test_a_partition_that_is_named_is_asked_wherever_it_is():
     """Another partitioner than Kafka's default one may have written the topic."""
-    keys = StoreKeys(SPEC)
+    keys = KeptKeys(SPEC)
     belongs = keys.partition(keys.columns("ada"), 2)
     with contextlib.ExitStack() as stack:
         made = {}
@@ -351,7 +351,7 @@ def test_without_a_limit_above_none_there_is_no_row():
 
 
 def test_rows_of_other_columns_are_of_another_release():
-    assert StoreKeys(SPEC).fingerprint != StoreKeys(OTHER_COLUMNS).fingerprint
+    assert KeptKeys(SPEC).fingerprint != KeptKeys(OTHER_COLUMNS).fingerprint
     status, _, body = forwarded(Peer(), spec=OTHER_COLUMNS)
     assert status == 503
     assert "another release" in json.loads(body)["error"]

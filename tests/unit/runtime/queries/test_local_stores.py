@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from tests.doubles.state_steps import state_spec
+from tests.doubles.state_steps import NEWEST_ROWS, state_spec, table_step
 from tests.unit.state.conftest import Driver
 
 from sparkrelay.errors import (
@@ -15,9 +15,9 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
 )
 from sparkrelay.operators.stored_rows import StoredColumns
+from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
-from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.state import TaskStore
 from sparkrelay.state.reader import StoreReader
 from sparkrelay.state.removal import wipe
@@ -43,7 +43,7 @@ def task(partition, role=ACTIVE, lag=0, rows=(), error=None):
         assert (committed is None) == (role != ACTIVE)
         if error is not None:
             raise error
-        found = pa.RecordBatch.from_pylist([{"user": user, "n": n} for user, n in rows], pa.schema([*spec.output][:2]))
+        found = pa.RecordBatch.from_pylist([{"user": user, "n": n} for user, n in rows], spec.layout.columns)
         return StoreRead(found, None, {}, None, (found.num_rows - 1,))
 
     committed = 7 if role == ACTIVE else None
@@ -222,13 +222,13 @@ def paged_task(partition, held, readings=None):
         if readings is not None:
             readings.append(reading)
         if reading.what == "rows":
-            return StoreRead(pa.RecordBatch.from_pylist([], pa.schema([*spec.output][:2])), None, {}, None, (-1,))
+            return StoreRead(pa.RecordBatch.from_pylist([], spec.layout.columns), None, {}, None, (-1,))
         users = [f"user{number}" for number in range(held)]
         behind = [number for number, user in enumerate(users) if user.encode() >= reading.start]
         some = behind[: min(3, reading.most or 3)]
         rows = [{"user": users[number], "n": number} for number in some]
         following = users[some[-1]].encode() + b"\0" if some and some[-1] < held - 1 else None
-        return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), following, {}, None)
+        return StoreRead(pa.RecordBatch.from_pylist(rows, spec.layout.columns), following, {}, None)
 
     return LocalTask(TaskId(0, partition), f"0_{partition}", ACTIVE, 7, task_epoch=5, width=WIDTH, read=read)
 
@@ -240,7 +240,7 @@ def test_what_is_gone_from_the_disk_is_closed_in_the_end(tmp_path):
         TaskStore.open(directory).close(clean=False)
     tasks = [LocalTask(TaskId(0, n), str(directory), ACTIVE, 0, width=2) for n, directory in enumerate(directories)]
     now = [0.0]
-    table = replace(SPEC, newest=pa.schema([("n", pa.int64())]))
+    table = table_step([("user", pa.string())], [], [("n", pa.int64())], NEWEST_ROWS, partitioned_by=("user",))
     local = LocalStores(lambda: Stores(table), lambda _: tasks, clock=lambda: now[0])
     keys = local.keys("counts")
 
@@ -263,7 +263,7 @@ def test_what_is_gone_from_the_disk_is_closed_in_the_end(tmp_path):
 def test_a_row_as_json_is_that_of_the_committed_batch(tmp_path):
     """Also where it was asked for before, and is known."""
     kept = pa.schema([("n", pa.int64())])
-    spec = state_spec([("user", pa.string())], [], [*kept], (), newest=kept, partitioned_by=("user",))
+    spec = table_step([("user", pa.string())], [], kept, NEWEST_ROWS, partitioned_by=("user",))
     times, numbers = pa.array([0, 0]), pa.array([1, 2])
     one, two = StoredColumns(kept).values(pa.table({"n": numbers, hidden_columns.TIMESTAMP: times})).to_pylist()
     with contextlib.ExitStack() as stack:

@@ -14,12 +14,12 @@ from tests.waiting import LONG
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ConfigException
 from sparkrelay.observe.http_server import HttpServer
+from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.protocol import HostInfo
 from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalStores, LocalTask
 from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
 from sparkrelay.runtime.queries.peers import Peers, as_text
 from sparkrelay.runtime.queries.query_server import QueryApplication, serve_queries
-from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.types import TaskId
 
 SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))
@@ -70,7 +70,7 @@ class Queries:
         if self.held is not None:
             self.waiting.set()
             assert self.held.wait(LONG)
-        rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], pa.schema([*spec.output][:2]))
+        rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], spec.layout.columns)
         return StoreRead(rows, self.following, {}, 12, (0,))
 
     def require_running(self):
@@ -236,7 +236,9 @@ def test_what_there_is_says_how_many_partitions():
 @pytest.mark.parametrize(("columns", "repartitioned"), [((), False), (("user",), True)])
 def test_what_there_is_says_whether_a_key_is_where_the_default_partitioner_has_it(columns, repartitioned):
     queries = Queries()
-    queries.stores = type("Stores", (Stores,), {"spec": lambda *_: replace(SPEC, repartitioned_by=columns)})()
+    queries.stores = type(
+        "Stores", (Stores,), {"spec": lambda *_: replace(SPEC, layout=replace(SPEC.layout, repartitioned_by=columns))}
+    )()
     assert json.loads(ask(application(queries), "/stores")[2])["repartitioned"] is repartitioned
 
 
@@ -301,7 +303,7 @@ def test_a_window_alone_is_a_key():
         asked.append(reading.key)
         begun = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         rows = [{"window": {"start": begun, "end": begun + dt.timedelta(minutes=5)}, "n": 3}]
-        return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), None, {}, 12, (0,))
+        return StoreRead(pa.RecordBatch.from_pylist(rows, spec.layout.columns), None, {}, 12, (0,))
 
     queries.read = read
     key = '{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:05:00Z"}'

@@ -6,9 +6,9 @@ from tests.doubles.state_steps import state_spec
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StateStoreNotAvailableException
+from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalStores, LocalTask, QueryScope
 from sparkrelay.runtime.queries.routing import all_rows
-from sparkrelay.runtime.worker.store_reading import StoreRead
 from sparkrelay.types import TaskId
 
 SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))

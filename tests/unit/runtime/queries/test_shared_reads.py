@@ -8,9 +8,9 @@ import pytest
 from tests.waiting import LONG, wait_until
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException
+from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.runtime.queries import shared_reads
 from sparkrelay.runtime.queries.shared_reads import SharedReads
-from sparkrelay.runtime.worker.store_reading import StoreRead
 
 SCHEMA = pa.schema([("user", pa.string())])
 ROWS = pa.schema([*SCHEMA, ("n", pa.int64())])

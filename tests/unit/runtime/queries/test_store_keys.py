@@ -11,8 +11,8 @@ from tests.doubles.state_steps import state_spec
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.operators.table.search import key_spans
+from sparkrelay.operators.watermarks import WindowWatermark
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.queries.store_keys import StoreKeys, as_milliseconds, key_example
 
 TIME = pa.timestamp("us", "UTC")
@@ -21,13 +21,13 @@ NEW_YEAR = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def keys_of(*columns, **more):
-    return StoreKeys(state_spec(columns, [], [("count", pa.int64())], (), **more))
+    return StoreKeys(state_spec(columns, [], [("count", pa.int64())], (), **more).layout)
 
 
 USER = keys_of(("user", pa.string()))
 NUMBER = keys_of(("n", pa.int64()))
 SHOP = keys_of(("user", pa.string()), ("shop", pa.int32()), partitioned_by=("user",))
-WATERMARK = WatermarkSpec(delay_ms=0, window="window", final=False, ahead_ms=0)
+WATERMARK = WindowWatermark(delay_ms=0, window="window", final=False, ahead_ms=0)
 WINDOWED = keys_of(("window", WINDOW), ("user", pa.string()), watermark=WATERMARK)
 WINDOWS = keys_of(("window", WINDOW), watermark=WATERMARK)
 PRICE = keys_of(("price", pa.decimal128(22, 2)))

@@ -19,10 +19,12 @@ from sparkrelay.errors import (
     TimeoutException,
     UnknownTopicException,
 )
-from sparkrelay.operators.latest.rows import NewestRows
+from sparkrelay.operators.latest.layout import LatestLayout
+from sparkrelay.operators.latest.run import LatestRunner
+from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.runtime.contract import hidden_columns as hidden
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
-from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StateSpec, StepSpec
+from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StepSpec
 from sparkrelay.runtime.worker import connections, restore
 from sparkrelay.state import TaskStore
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
@@ -315,11 +317,10 @@ def source(*, skips=False):
         skip_tombstones=False,
         skip_bad_records=skips,
     )
-    newest = pa.schema([("name", pa.string())])
-    state = StateSpec(
-        **STEP, store="people", contents="rows", keys=("user",), aggregates=(), input=ROW, output=ROW, newest=newest
-    )
-    return SourceChangelog(fetch, state)
+    columns = {"keys": pa.schema([("user", pa.string())]), "row": pa.schema([("name", pa.string())])}
+    layout = LatestLayout(store="people", **columns)
+    state = LatestRunner(**STEP, store="people", contents="rows", layout=layout, input=ROW, output=ROW)
+    return SourceChangelog(fetch, state.stored_rows, "rows")
 
 
 class Topic:

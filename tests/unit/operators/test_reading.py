@@ -5,7 +5,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.doubles.state_steps import state_spec, task_command
+from tests.doubles.state_steps import NEWEST_ROWS, state_spec, table_step, task_command
 from tests.examples import examples
 from tests.unit.records.json.test_writing import SCHEMA, rows as json_rows
 from tests.unit.state.conftest import Driver
@@ -13,20 +13,18 @@ from tests.unit.state.conftest import Driver
 from sparkrelay.errors import StateStoreNotAvailableException
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table import run as state
+from sparkrelay.operators.table.reading import StoreRead, StoreReading
 from sparkrelay.operators.table.search import rows_of
-from sparkrelay.operators.table.shown_rows import key_schema, row_schema
-from sparkrelay.operators.watermarks import stored_keys
+from sparkrelay.operators.watermarks import WindowWatermark, stored_keys
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import WatermarkSpec
-from sparkrelay.runtime.worker.store_reading import StoreRead, StoreReading
 from sparkrelay.state import TaskStore
-from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
+from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 
 ROW = pa.schema([field for field in SCHEMA if not pa.types.is_null(field.type)])
-TABLE = state_spec([("key", pa.int64())], [], [*ROW], (), newest=ROW)
+TABLE = table_step([("key", pa.int64())], [], [*ROW], NEWEST_ROWS)
 TIME = AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64())
 COUNTED = AggregateSpec("count_all", None, pa.null(), pa.int64())
 TEXT = ("text", pa.string())
@@ -75,12 +73,13 @@ def test_rows_of_all_types_are_the_same_read_together_and_alone(tmp_path_factory
         driver.apply(dict(zip(keys, values, strict=True)))
         driver.apply(dict.fromkeys(keys[:opened], None), commit=False)
         reader = StoreReader(store.path, store._environment)
-        wanted = pa.RecordBatch.from_pylist([{"key": number} for number in asked], key_schema(TABLE))
+        wanted = pa.RecordBatch.from_pylist([{"key": number} for number in asked], TABLE.layout.keys)
         for committed, first in ((driver.committed, 0), (UNCOMMITTED, opened)):
 
             def read(keys, committed=committed):
                 reading = StoreReading("rows", key=keys)
-                return reader.read(TABLE.store, lambda snapshot: reading.of(TABLE, snapshot), committed=committed)
+                table = TABLE.layout
+                return reader.read(TABLE.store, lambda snapshot: reading.of(table, snapshot), committed=committed)
 
             for number, rows in zip(asked, check_together(read, wanted), strict=True):
                 there = first <= number < len(items)
@@ -101,15 +100,15 @@ def test_rows_of_any_store_are_the_same_read_together_and_alone(tmp_path, monkey
         hidden_columns.TIMESTAMP: pa.array(range(len(groups)), pa.int64()),
     }
     monkeypatch.setattr(state, "leg_tasks", lambda _: [task_command(0, 1, (0, 1), str(directory))])
-    list(state.apply_leg(spec, iter([pa.record_batch(rows)])))
+    list(spec.apply(iter([pa.record_batch(rows)])))
     reader = StoreReader.of(state.connections.store(str(directory), map_limit=spec.map_limit))
 
     def read(keys):
         reading = StoreReading("rows", key=keys)
-        return reader.read(spec.store, lambda snapshot: reading.of(spec, snapshot), committed=1)
+        return reader.read(spec.store, lambda snapshot: reading.of(spec.layout, snapshot), committed=1)
 
     wanted = ["b", "nobody", "a", "long" * 200, "a"]
-    shown = check_together(read, pa.RecordBatch.from_pylist([{"key": key} for key in wanted], key_schema(spec)))
+    shown = check_together(read, pa.RecordBatch.from_pylist([{"key": key} for key in wanted], spec.layout.keys))
     assert [[row["key"] for row in rows.to_pylist()] for rows in shown] == [["b"], [], ["a"], ["long" * 200], ["a"]]
 
 
@@ -117,12 +116,12 @@ def test_windows_that_have_expired_do_not_show_among_others():
     window = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
     spec = state_spec(
         [("key", pa.string()), ("window", window)], [], [("n", pa.int64())], (COUNTED, TIME),
-        watermark=WatermarkSpec(window="window", delay_ms=0, ahead_ms=0, final=False),
+        watermark=WindowWatermark(window="window", delay_ms=0, ahead_ms=0, final=False),
     )  # fmt: skip
     begun = [dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC) for hour in range(3)]
     windows = [{"start": one, "end": one + dt.timedelta(hours=1)} for one in begun]
-    keys = pa.RecordBatch.from_pylist([{"key": "a", "window": one} for one in windows], key_schema(spec))
-    codec = AggregateCodec(spec.aggregates)
+    keys = pa.RecordBatch.from_pylist([{"key": "a", "window": one} for one in windows], spec.layout.keys)
+    codec = spec.layout.codec
     states = codec.states(
         codec.partial(pa.table({"of": [0, 1, 1, 2, 2, 2], hidden_columns.TIMESTAMP: range(6)}), ["of"])
     )
@@ -136,9 +135,9 @@ def test_windows_that_have_expired_do_not_show_among_others():
         def get(self, keys):
             return pa.array([held.get(key) for key in keys.to_pylist()], pa.binary())
 
-    found, places = rows_of(spec, Snapshot(), keys)
+    found, places = rows_of(spec.layout, Snapshot(), keys)
     assert (found.column("n").to_pylist(), places) == ([2, 3], [-1, 0, 1])
-    assert found.schema == row_schema(spec)
+    assert found.schema == spec.layout.columns
 
 
 @pytest.mark.parametrize("what", ["page", "rows"])

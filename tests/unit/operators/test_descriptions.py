@@ -4,13 +4,26 @@ import json
 
 import pyarrow as pa
 import pytest
-from tests.doubles.state_steps import state_spec
+from tests.doubles.state_steps import (
+    NEWEST_ROWS,
+    aggregates_of,
+    history_of,
+    places_of,
+    ranked_table_of,
+    sessions_of,
+    state_spec,
+    table_step,
+)
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.operators.aggregate.layout import SessionsLayout
 from sparkrelay.operators.dedup.run import Deduplicate
+from sparkrelay.operators.descriptions import read_description
+from sparkrelay.operators.history.layout import HistoryLayout
+from sparkrelay.operators.latest.layout import LatestLayout
+from sparkrelay.operators.ranking.row_order import RowRanking
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import RankingSpec, WatermarkSpec
-from sparkrelay.runtime.contract.store_descriptions import describe_store, read_description
+from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.state.aggregate import AggregateSpec
 
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
@@ -35,32 +48,30 @@ def spec_of(**more):
 
 
 def test_a_description_says_all_that_reading_takes():
-    spec = spec_of(
-        watermark=WatermarkSpec(5, "window", final=True, ahead_ms=1, sessions=True), repartitioned_by=("k", "window")
-    )
-    found = read_description(describe_store(spec), "it").spec
-    assert (found.keys, found.aggregates, found.repartitioned_by) == (spec.keys, AGGREGATES, ("k", "window"))
-    assert found.output.names == ["window", "k", "mean", "names", "p", "x"]
-    assert found.output.types == [field.type for field in spec.output if not field.name.startswith("__")]
-    assert (found.watermark.window, found.merges, found.newest, found.of_changes) == ("window", True, None, False)
+    keys = [("window", WINDOW), ("k", pa.string())]
+    spec = table_step(keys, [], RESULTS, sessions_of(AGGREGATES), window="window", by=("k", "window"))
+    found = read_description(describe_store(spec), "it").layout
+    assert (type(found), found.keys, found.row) == (SessionsLayout, spec.layout.keys, spec.layout.row)
+    assert (found.aggregates, found.repartitioned_by) == (AGGREGATES, ("k", "window"))
+    assert (found.window, found.sessions, found.of_changes, found.store) == ("window", True, False, "counts")
 
 
-def test_tables_rankings_and_tables_of_changes_are_told_apart():
-    row = pa.schema([("x", pa.int64())])
-    table = state_spec([("k", pa.string())], [], list(row), (NEWEST,), newest=row, history_ms=7)
-    found = read_description(describe_store(table), "it").spec
-    assert (found.newest, found.history_ms, found.ranking) == (row, 7, None)
-    ranking = RankingSpec("n", (("x", True, False),), 10)
-    ranked = state_spec([("k", pa.string()), ("n", pa.int32())], [], list(row), (NEWEST,), newest=row, ranking=ranking)
-    assert read_description(describe_store(ranked), "it").spec.ranking == ranking
-    changes = [(hidden_columns.CHANGE, pa.int32())]
-    counts = state_spec([("k", pa.string())], changes, RESULTS[:1], (AGGREGATES[0], NEWEST))
-    assert read_description(describe_store(counts), "it").spec.of_changes
-    places = state_spec(
-        [("k", pa.string()), ("n", pa.int32())], changes, list(row), (NEWEST,), newest=row, ranking=ranking
+def test_tables_rankings_and_tables_of_changes_differ():
+    row, key, place = pa.schema([("x", pa.int64())]), ("k", pa.string()), ("n", pa.int32())
+
+    def described(*step):
+        return read_description(describe_store(table_step(*step)), "it")
+
+    assert described([key], [], row, history_of(7)).layout == HistoryLayout(
+        store="counts", keys=pa.schema([key]), row=row, history_ms=7
     )
-    found = read_description(describe_store(places), "it")
-    assert (found.spec, found.why_not) == (None, "rows of each key, and not their places")
+    assert type(described([key], [], row, NEWEST_ROWS).layout) is LatestLayout
+    ranking = RowRanking("n", (("x", True, False),), 10)
+    assert described([key, place], [], row, places_of(ranking)).layout.ranking == ranking
+    counts = described([key], [], RESULTS[:1], aggregates_of((AGGREGATES[0], NEWEST), of_changes=True))
+    assert counts.layout.of_changes
+    found = described([key, place], [], row, ranked_table_of(ranking))
+    assert (found.layout, found.why_not) == (None, "rows of each key, and not their places")
 
 
 def test_stores_without_rows_say_what_they_hold():
@@ -84,7 +95,7 @@ def test_stores_without_rows_say_what_they_hold():
         within=False,
     )
     found = read_description(describe_store(keys), "it")
-    assert (found.contents, found.spec, found.why_not) == ("keys", None, "the keys that a stream has had")
+    assert (found.contents, found.layout, found.why_not) == ("keys", None, "the keys that a stream has had")
 
 
 def test_what_is_too_long_says_only_that():

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from sparkrelay.errors import StateStoreException, StateStoreNotAvailableException
 from sparkrelay.operators.table.search import rows_between, rows_of, stored_rows_of, windows_of
-from sparkrelay.operators.table.shown_rows import row_schema, shown_span
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
 from sparkrelay.state.reader import StoreReader
@@ -20,7 +19,8 @@ from sparkrelay.state.watermarks import NO_TIME
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.operators.table.layout import TableLayout
+    from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.state.reader import StoreSnapshot
     from sparkrelay.types import TopicPartition
 
@@ -53,7 +53,7 @@ class StoreReading:
     most: int | None = None
     task_epoch: int | None = None
 
-    def of(self, spec: StateSpec, snapshot: StoreSnapshot) -> StoreRead:
+    def of(self, table: TableLayout, snapshot: StoreSnapshot) -> StoreRead:
         """Return what is read in a snapshot of the store.
 
         Raises:
@@ -61,31 +61,31 @@ class StoreReading:
         """
         if self.task_epoch not in {None, snapshot.header.task_epoch}:
             raise StateStoreNotAvailableException(
-                f"the task of store {spec.store!r} has fallen out of service meanwhile (task epoch {self.task_epoch}, "
+                f"the task of store {table.store!r} has fallen out of service meanwhile (task epoch {self.task_epoch}, "
                 f"its copy is under {snapshot.header.task_epoch}); try again soon"
             )
         watermark = None if snapshot.watermark == NO_TIME else snapshot.watermark
         following: bytes | None = None
         places: list[int] = []
         if self.what == "page":
-            start, stop = shown_span(spec, snapshot.expired)
-            rows, following = rows_between(spec, snapshot, max(start, self.start), self.stop or stop, self.most)
+            start, stop = table.span(snapshot.expired)
+            rows, following = rows_between(table, snapshot, max(start, self.start), self.stop or stop, self.most)
         elif self.what == "rows":
-            rows, places = rows_of(spec, snapshot, self.key)
+            rows, places = rows_of(table, snapshot, self.key)
         elif self.what == "stored":
-            rows, places = stored_rows_of(spec, snapshot, self.key)
+            rows, places = stored_rows_of(table, snapshot, self.key)
         else:
-            rows = self._windows(spec, snapshot)
+            rows = self._windows(table, snapshot)
         return StoreRead(rows, following, snapshot.header.changelog, watermark, tuple(places))
 
-    def _windows(self, spec: StateSpec, snapshot: StoreSnapshot) -> pa.RecordBatch:
+    def _windows(self, table: TableLayout, snapshot: StoreSnapshot) -> pa.RecordBatch:
         found, count = [], 0
-        for row in windows_of(spec, snapshot, self.key, self.from_ms, self.to_ms):
+        for row in windows_of(table, snapshot, self.key, self.from_ms, self.to_ms):
             if self.most is not None and count >= self.most:
                 break
             found.append(row)
             count += row.num_rows
-        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], row_schema(spec))
+        return pa.concat_batches(found) if found else table.no_rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class StoreRead:
     places: tuple[int, ...] = ()
 
     @staticmethod
-    def by(reader: StoreReader, spec: StateSpec, reading: StoreReading, committed: int | None) -> StoreRead:
+    def by(reader: StoreReader, spec: TableRunner, reading: StoreReading, committed: int | None) -> StoreRead:
         """Read a store; raises as ``StoreReader.read`` and :meth:`StoreReading.of`."""
-        return reader.read(spec.store, lambda snapshot: reading.of(spec, snapshot), committed=committed)
+        return reader.read(spec.store, lambda snapshot: reading.of(spec.layout, snapshot), committed=committed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ReadReport:
 
 
 @reporting
-def read_store(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_store(spec: TableRunner, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read the store that ``spec`` keeps; yield one row with what was found."""
     drain(batches)
     command = current_command(ReadCommand)

@@ -1,0 +1,92 @@
+"""Tables of newest rows, as workers run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.operators.table.changes import NEW
+from sparkrelay.operators.table.grouping import GroupColumns, GroupedRunner, Grouping, encoded_groups
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.operators.latest.layout import LatestLayout
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.worker.shares import Share
+    from sparkrelay.state import Watermark
+
+__all__ = ["Counts", "LatestRunner"]
+
+
+class Counts(Protocol):
+    """Says which rows of a task count: of the answers of a join by a foreign key (``foreign_join``)."""
+
+    def counting(self, runner: LatestRunner, task: TaskCommand, rows: pa.Table) -> NDArray[np.bool_]:
+        """Return which rows count, all of one task's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestRunner(GroupedRunner):
+    """A step that keeps the newest row of each key.
+
+    Attributes:
+        answers: where answers of a join by a foreign key come in: says which of them count; else None.
+    """
+
+    layout: LatestLayout
+    answers: Counts | None = None
+
+    @property
+    def answers_deletions(self) -> bool:
+        """Whether rows come as changes of a table, of which what is no more is deleted (joins by a foreign key)."""
+        return hidden_columns.CHANGE in self.input.names
+
+    def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Grouping:
+        """Return the rows of the tasks, on their way into their stores."""
+        return Grouping(self, share, self._newest(share, rows) if self.answers_deletions else rows, watermarks)
+
+    def versions(self, share: Share, rows: pa.Table) -> Mapping[int, pa.RecordBatch] | None:
+        """Return each row as a version of its key's, by partition, if a leg that looks into the store has input."""
+        read = {partition.topic for task in share.tasks for partition in task.ranges}
+        if read.isdisjoint(self.looked_up_by):
+            return None
+        keys = key_bytes([whole(rows.column(key)) for key in self.layout.keys.names])
+        columns = [keys, whole(rows.column(hidden_columns.PARTITION_TIME)), self.layout.codec.values(rows)]
+        versions = pa.record_batch(columns, ["key", "time", "value"])
+        partitions = whole(rows.column(hidden_columns.PARTITION))
+        return {task.task.partition: versions.filter(pc.equal(partitions, task.task.partition)) for task in share.tasks}
+
+    def stored_rows(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """Return the keys and values of rows as the store has them; null values delete."""
+        columns = GroupColumns(self.layout.keys, rows)
+        groups, _, encoded = encoded_groups(self, columns, columns.flat)
+        return encoded, self.layout.codec.values(groups)
+
+    def _newest(self, share: Share, rows: pa.Table) -> pa.Table:
+        """Return changes of a table as the newest rows that are to be kept of them, and deletions.
+
+        Of one key, rows that are no more come before the one that is.
+
+        Raises:
+            StoreOutOfStepException: the left table's store is not where the batch expects it.
+        """
+        if self.answers is not None and rows.num_rows:
+            kept = np.zeros(rows.num_rows, dtype=bool)
+            partitions = whole(rows.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
+            for task in share.tasks:
+                own = np.flatnonzero(partitions == task.task.partition)
+                if len(own):
+                    kept[own] = self.answers.counting(self, task, rows.take(pa.array(own)))
+            rows = rows.filter(pa.array(kept))
+        deletes = pc.not_equal(rows.column(hidden_columns.CHANGE), NEW)
+        return rows.set_column(rows.schema.get_field_index(hidden_columns.TOMBSTONE), hidden_columns.TOMBSTONE, deletes)

@@ -1,0 +1,150 @@
+"""Rows that are joined of tables which other legs keep, as they were before a micro-batch and as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.operators.table.changes import DELETIONS
+from sparkrelay.runtime.worker.task_steps import never_applied
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.operators.table.run import TableRunner
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import StepSpec
+    from sparkrelay.state import LookedUp
+
+__all__ = ["NEVER", "JoinedTables", "Rows", "joined_rows", "touched_keys"]
+
+#: Before every time that a row can have.
+NEVER: Final = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTables:
+    """How tables are joined.
+
+    Attributes:
+        how: ``inner``, ``left``, ``right`` or ``full``.
+        left: number of the left table, or a join of others.
+        right: of the right one.
+    """
+
+    how: str
+    left: JoinedTables | int
+    right: JoinedTables | int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table or of a join, one for each key that is looked at; where there is none, columns are null.
+
+    Attributes:
+        were: columns by name, as they were before the micro-batch.
+        are: as they are.
+        was: for which keys there was a row.
+        is_: for which there is one.
+        changed: for which something is another than it was.
+        times: timestamps of the rows as they are, and of deletions in the micro-batch; ``NEVER`` for others.
+    """
+
+    were: Mapping[str, pa.Array]
+    are: Mapping[str, pa.Array]
+    was: NDArray[np.bool_]
+    is_: NDArray[np.bool_]
+    changed: NDArray[np.bool_]
+    times: NDArray[np.int64]
+
+
+def touched_keys(spec: StepSpec, tables: Iterable[TableRunner], task: TaskCommand) -> pa.Array:
+    """Return the keys of tables that the micro-batch has written, sorted: not all of their rows need have changed."""
+    nothing = pa.array([], pa.binary())
+    before = [_found(spec, side, task, nothing) for side in tables]
+    touched = [found.before.column("key").cast(pa.binary()) for found in before if found.before is not None]
+    return pc.unique(pa.chunked_array(touched or [nothing])).sort()
+
+
+def joined_rows(
+    spec: StepSpec, tables: Iterable[TableRunner], joined: JoinedTables | int, task: TaskCommand, keys: pa.Array
+) -> Rows:
+    """Return the rows that a join of tables, or one table, has for keys."""
+    return _joined(joined, [_rows(spec, side, task, keys) for side in tables])
+
+
+def _found(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array) -> LookedUp:
+    """Return what a table holds for keys, and what the micro-batch has changed of it.
+
+    Raises:
+        StoreOutOfStepException: it has input of the table, and that is not in, or was taken back.
+    """
+    found = side.found(spec, task, keys)
+    if found.before is None and any(partition.topic in side.topics for partition in task.ranges):
+        raise never_applied(task, side.store)
+    return found
+
+
+def _rows(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array) -> Rows:
+    """Return what a table holds for keys, and what it held before the micro-batch."""
+    found = _found(spec, side, task, keys)
+    now = found.values.cast(pa.binary())
+    were = now
+    if found.before is not None:
+        at = pc.index_in(keys, value_set=found.before.column("key").cast(pa.binary()))
+        were = pc.if_else(pc.is_valid(at), found.before.column("old").cast(pa.binary()).take(at), now)
+    codec, names = side.layout.codec, side.layout.row.names
+    *columns, times = codec.results(now)
+    *before, _ = codec.results(were)
+    same = pc.fill_null(pc.equal(now, were), False)
+    is_, was = (_flags(pc.is_valid(values)) for values in (now, were))
+    newest = pc.fill_null(times, NEVER).to_numpy(zero_copy_only=False).copy()
+    if (deletions := found.beside.get(DELETIONS)) is not None:
+        gone = pc.index_in(keys, value_set=deletions.column("key"))
+        deleted = pc.fill_null(deletions.column("time").take(gone), NEVER).to_numpy(zero_copy_only=False)
+        newest = np.where(is_, newest, deleted)
+    changed = ~(_flags(same) | ~(is_ | was))
+    # A count of nothing would be 0.
+    held_before, held_now = (
+        _where(there, dict(zip(names, some, strict=True))) for there, some in ((was, before), (is_, columns))
+    )
+    return Rows(held_before, held_now, was, is_, changed, newest)
+
+
+def _joined(join: JoinedTables | int, tables: list[Rows]) -> Rows:
+    if isinstance(join, int):
+        return tables[join]
+    left, right = _joined(join.left, tables), _joined(join.right, tables)
+    was, is_ = _present(join.how, left.was, right.was), _present(join.how, left.is_, right.is_)
+    return Rows(
+        _where(was, left.were, right.were),
+        _where(is_, left.are, right.are),
+        was,
+        is_,
+        (was | is_) & (left.changed | right.changed),
+        np.where(was | is_, np.maximum(left.times, right.times), NEVER),
+    )
+
+
+def _present(how: str, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return for which keys there is a joined row."""
+    return {"inner": left & right, "left": left, "right": right, "full": left | right}[how]
+
+
+def _where(there: NDArray[np.bool_], *sides: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Return the columns of both sides, null where there is no joined row."""
+    columns = {name: column for side in sides for name, column in side.items()}
+    if there.all():
+        return columns
+    kept = pa.array(there)
+    return {name: pc.if_else(kept, column, pa.scalar(None, column.type)) for name, column in columns.items()}
+
+
+def _flags(values: pa.Array) -> NDArray[np.bool_]:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
