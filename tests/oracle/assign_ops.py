@@ -21,19 +21,19 @@ from sparkrelay.assignment import (
     TaskAssignor,
     task_assignment_utils,
 )
-from sparkrelay.assignment.cases import (
+from sparkrelay.assignment.lags import lag_of
+from sparkrelay.assignment.leader.cases import (
     application_state,
     assignment_configs,
     end_offset_sums,
     group_members,
     task_infos,
 )
-from sparkrelay.assignment.consumer_level import host_maps
-from sparkrelay.assignment.group import assign_group
-from sparkrelay.assignment.lags import lag_of
-from sparkrelay.assignment.rack_awareness import cross_rack, racks_known
+from sparkrelay.assignment.leader.consumer_level import host_maps
+from sparkrelay.assignment.leader.group import assign_group
+from sparkrelay.assignment.leader.threads import ThreadLoads
+from sparkrelay.assignment.placement.rack_awareness import cross_rack, racks_known
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, StickyTaskAssignor
-from sparkrelay.assignment.threads import ThreadLoads
 from sparkrelay.assignment.validation import ask
 from sparkrelay.errors import ConfigException, StreamsException, TaskAssignmentException
 from sparkrelay.protocol import (

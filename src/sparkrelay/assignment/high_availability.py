@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.movements import Lags, Movements
-from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
+from sparkrelay.assignment.placement.movements import Lags, Movements
+from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness, racks_known
+from sparkrelay.assignment.placement.tag_standbys import place_standbys
+from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor
-from sparkrelay.assignment.tag_standbys import place_standbys
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 from sparkrelay.errors import TaskAssignmentException
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.lags import are_caught_up, lag_matrix
-from sparkrelay.assignment.least_movement_target import (
+from sparkrelay.assignment.placement.least_movement_target import (
     Target,
     choose_holders,
     choose_runners,

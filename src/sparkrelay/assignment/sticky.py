@@ -10,10 +10,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.hash_order import process_hash_order, task_hash_order
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
-from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
+from sparkrelay.assignment.placement.hash_order import process_hash_order, task_hash_order
+from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness, racks_known
+from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.hash_order import task_hash_order
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
-from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
-from sparkrelay.assignment.tag_standbys import place_standbys
+from sparkrelay.assignment.placement.hash_order import task_hash_order
+from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness, racks_known
+from sparkrelay.assignment.placement.tag_standbys import place_standbys
+from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.assignment.validation import validate as validate_task_assignment
 
 if TYPE_CHECKING:

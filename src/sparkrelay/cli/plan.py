@@ -142,7 +142,7 @@ def _check(*, add: int, threads: int, restore_rate: float) -> None:
 
 
 def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
-    from sparkrelay.assignment.cases import application_state, end_offset_sums  # noqa: PLC0415
+    from sparkrelay.assignment.leader.cases import application_state, end_offset_sums  # noqa: PLC0415
 
     try:
         given = json.loads(file.read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember, agreed_assignor
-from sparkrelay.assignment.client_states import client_states, end_offset_sums
 from sparkrelay.assignment.lags import is_caught_up
+from sparkrelay.assignment.leader.client_states import client_states, end_offset_sums
 from sparkrelay.client.admin import LATEST, Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from sparkrelay.assignment.explain import Kind
+from sparkrelay.assignment.leader.explain import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import RenderableType
 
-    from sparkrelay.assignment.explain import Decision
+    from sparkrelay.assignment.leader.explain import Decision
     from sparkrelay.planning.what_if import Held, Pause, ProcessChange, Restore, WhatIf
     from sparkrelay.types import ProcessId, TaskId
 

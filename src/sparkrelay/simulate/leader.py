@@ -22,7 +22,7 @@ from sparkrelay.assignment import (
     TaskInfo,
 )
 from sparkrelay.assignment.answers import message_of
-from sparkrelay.assignment.kept import kept_assignment
+from sparkrelay.assignment.leader.kept import kept_assignment
 from sparkrelay.assignment.validation import ask
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET

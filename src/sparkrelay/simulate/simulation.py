@@ -11,7 +11,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.follow_up_pause import FollowUpPause
+from sparkrelay.assignment.leader.follow_up_pause import FollowUpPause
 from sparkrelay.simulate.churn import Action, Event, churn_events
 from sparkrelay.simulate.cluster import Cluster
 from sparkrelay.simulate.leader import AssignorFailed, Leader

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.assignment.cases import application_state
+from sparkrelay.assignment.leader.cases import application_state
 from sparkrelay.testing.simulated_group import SimulatedGroup, SimulatedProcess, task
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sparkrelay.assignment import (
     TaskInfo,
 )
 from sparkrelay.assignment.answers import checked_answer
-from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.errors import StreamsException, TaskAssignmentException
 from sparkrelay.protocol import LONG_MAX, AssignmentInfo, ErrorCode, SubscriptionInfo
 from sparkrelay.types import ProcessId, TaskId, TopicPartition

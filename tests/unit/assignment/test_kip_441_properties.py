@@ -9,7 +9,7 @@ from hypothesis import given, note, settings, strategies as st
 from tests.examples import examples
 
 from sparkrelay.assignment import AssignmentConfigs, HighAvailabilityTaskAssignor, LeastMovementTaskAssignor
-from sparkrelay.assignment.least_movement_target import fair_shares
+from sparkrelay.assignment.placement.least_movement_target import fair_shares
 from sparkrelay.testing import SimulatedGroup, task
 
 ASSIGNORS = [LeastMovementTaskAssignor, HighAvailabilityTaskAssignor]

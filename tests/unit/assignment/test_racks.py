@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, note, settings, strategies as st
 
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, TaskInfo, task_assignment_utils
-from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.rack_awareness import RackAwareness, cross_rack, racks_known
+from sparkrelay.assignment.placement.rack_awareness import RackAwareness, cross_rack, racks_known
+from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.types import TaskId, TopicPartition
 
 COSTS = {"traffic_cost": 10, "non_overlap_cost": 1}

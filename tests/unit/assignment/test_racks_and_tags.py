@@ -16,7 +16,7 @@ from sparkrelay.assignment import (
     TaskInfo,
     task_assignment_utils,
 )
-from sparkrelay.assignment.rack_awareness import cross_rack
+from sparkrelay.assignment.placement.rack_awareness import cross_rack
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 RACKS = ["a", "b", "c"]

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, note, settings, strategies as st
 from tests.examples import examples
 
-from sparkrelay.assignment import KafkaStreamsState, TaskInfo, rack_awareness
-from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.rack_awareness import RackAwareness, cross_rack
+from sparkrelay.assignment import KafkaStreamsState, TaskInfo
+from sparkrelay.assignment.placement import rack_awareness
+from sparkrelay.assignment.placement.rack_awareness import RackAwareness, cross_rack
+from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 RACKS = "abcd"

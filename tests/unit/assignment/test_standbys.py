@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, task_assignment_utils
-from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.tag_standbys import TagStandbys, place_standbys
+from sparkrelay.assignment.placement.tag_standbys import TagStandbys, place_standbys
+from sparkrelay.assignment.placement.working_copy import Placement
 
 
 @pytest.fixture

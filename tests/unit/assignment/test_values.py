@@ -16,8 +16,8 @@ from sparkrelay.assignment import (
     TaskAssignment,
     TaskInfo,
 )
-from sparkrelay.assignment.client_states import end_offset_sums
 from sparkrelay.assignment.lags import lag_of
+from sparkrelay.assignment.leader.client_states import end_offset_sums
 from sparkrelay.assignment.sorted_set import SortedFrozenSet
 from sparkrelay.errors import (
     ConfigException,

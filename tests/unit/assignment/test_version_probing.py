@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from sparkrelay.assignment import AssignmentConfigs, GroupMember, HighAvailabilityTaskAssignor
-from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.protocol import LATEST_OFFSET, LATEST_SUPPORTED_VERSION, AssignmentInfo, ErrorCode, SubscriptionInfo
 from sparkrelay.types import TopicPartition
 

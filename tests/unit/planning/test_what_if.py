@@ -17,7 +17,7 @@ from sparkrelay.assignment import (
     TaskAssignor,
     TaskInfo,
 )
-from sparkrelay.assignment.explain import Kind
+from sparkrelay.assignment.leader.explain import Kind
 from sparkrelay.assignment.process_ids import find_process, new_process_ids
 from sparkrelay.errors import ConfigException, StreamsException
 from sparkrelay.planning.what_if import Held, Restore, moves_by_place, what_if

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.assignment import AssignmentConfigs, GroupMember, HighAvailabilityTaskAssignor
-from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.protocol import LATEST_OFFSET, AssignmentInfo, SpokenVersion, SubscriptionInfo
 from sparkrelay.testing import task
 from sparkrelay.types import ProcessId

@@ -11,7 +11,7 @@ from sparkrelay.assignment import (
     TaskAssignor,
     TaskInfo,
 )
-from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.protocol import LATEST_OFFSET, SubscriptionInfo
 from sparkrelay.simulate.cluster import Cluster, Role
 from sparkrelay.simulate.scenario import Scenario

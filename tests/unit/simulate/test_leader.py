@@ -12,7 +12,7 @@ from sparkrelay.assignment import (
     TaskAssignment,
     TaskAssignor,
 )
-from sparkrelay.assignment.client_states import client_states
+from sparkrelay.assignment.leader.client_states import client_states
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, SubscriptionInfo
 from sparkrelay.simulate.cluster import Cluster, Role

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.assignment.follow_up_pause import FollowUpPause
+from sparkrelay.assignment.leader.follow_up_pause import FollowUpPause
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -24,8 +24,8 @@ from sparkrelay.assignment import (
     assignor_name,
 )
 from sparkrelay.assignment.answers import message_of
-from sparkrelay.assignment.client_states import end_offset_sums
-from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.leader.client_states import end_offset_sums
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.assignment.once import Once
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.errors import (
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.assignment import TaskAssignor
-    from sparkrelay.assignment.group import GroupResult
+    from sparkrelay.assignment.leader.group import GroupResult
     from sparkrelay.config import StreamsConfig
     from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
     from sparkrelay.runtime.topics.topics import Topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.assignment.explain import Kind, explain, withheld_decisions
+from sparkrelay.assignment.leader.explain import Kind, explain, withheld_decisions
 from sparkrelay.assignment.task_assignor import TaskAssignment
 from sparkrelay.runtime.group.assignment_log import listed
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sparkrelay.assignment import GroupMember
-    from sparkrelay.assignment.explain import Decision, Reason
-    from sparkrelay.assignment.group import GroupResult
+    from sparkrelay.assignment.leader.explain import Decision, Reason
+    from sparkrelay.assignment.leader.group import GroupResult
     from sparkrelay.types import TaskId
 
 __all__ = ["lines_of", "summarise"]

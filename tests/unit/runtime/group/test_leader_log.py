@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.doubles.assignors import Answers
 
 from sparkrelay.assignment import AssignmentConfigs, GroupMember, HighAvailabilityTaskAssignor, TaskInfo
-from sparkrelay.assignment.explain import Reason
-from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.leader.explain import Reason
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, SubscriptionInfo
 from sparkrelay.runtime.group.leader_log import lines_of, summarise

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparkrelay.assignment import GroupMember, TaskInfo
-from sparkrelay.assignment.client_states import client_states, end_offset_sums
-from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.leader.client_states import client_states, end_offset_sums
+from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.errors import StreamsException
 from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, HostInfo, SubscriptionInfo
 from sparkrelay.types import TaskId, TopicPartition

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparkrelay.assignment.java_heap import java_order
 from sparkrelay.assignment.lags import are_caught_up, lag_matrix
+from sparkrelay.assignment.placement.java_heap import java_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
-    from sparkrelay.assignment.placement import Placement
+    from sparkrelay.assignment.placement.working_copy import Placement
     from sparkrelay.types import ProcessId
 
 __all__ = ["Lags", "Movements"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.client_states import members_by_process
 from sparkrelay.assignment.group_member import ConsumerAssignment
-from sparkrelay.assignment.threads import ThreadLoads
+from sparkrelay.assignment.leader.client_states import members_by_process
+from sparkrelay.assignment.leader.threads import ThreadLoads
 from sparkrelay.protocol import NO_REBALANCE_SCHEDULED, AssignmentInfo, HostInfo
 
 if TYPE_CHECKING:

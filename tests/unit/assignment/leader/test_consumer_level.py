@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from sparkrelay.assignment import GroupMember, HighAvailabilityTaskAssignor, StickyTaskAssignor, TaskInfo
-from sparkrelay.assignment.group import assign_group
-from sparkrelay.assignment.threads import ThreadLoads
+from sparkrelay.assignment.leader.group import assign_group
+from sparkrelay.assignment.leader.threads import ThreadLoads
 from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, HostInfo, SubscriptionInfo
 from sparkrelay.types import TaskId, TopicPartition
 

@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, task_assignment_utils
-from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.rack_awareness import RackAwareness
-from sparkrelay.assignment.tag_standbys import TagStandbys, place_standbys
+from sparkrelay.assignment.placement.rack_awareness import RackAwareness
+from sparkrelay.assignment.placement.tag_standbys import TagStandbys, place_standbys
+from sparkrelay.assignment.placement.working_copy import Placement
 
 
 def tagged(groups, *tags, threads=None):

@@ -1,4 +1,4 @@
-from sparkrelay.assignment.follow_up_pause import FollowUpPause
+from sparkrelay.assignment.leader.follow_up_pause import FollowUpPause
 
 
 def pauses(longest_s, assigned_at):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparkrelay.assignment.balanced_placement import Bounds, place_at_least_cost
+from sparkrelay.assignment.placement.balanced_placement import Bounds, place_at_least_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from sparkrelay.assignment import (
     load_assignor,
     task_assignment_utils,
 )
-from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.errors import ConfigException, StreamsException, TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, AssignmentInfo, ErrorCode, SubscriptionInfo
 from sparkrelay.types import ProcessId, TaskId, TopicPartition

@@ -16,7 +16,7 @@ from sparkrelay.assignment import (
     TaskAssignment,
     TaskInfo,
 )
-from sparkrelay.assignment.explain import Decision, Kind, Reason, explain, withheld_decisions
+from sparkrelay.assignment.leader.explain import Decision, Kind, Reason, explain, withheld_decisions
 from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 

@@ -12,8 +12,8 @@ from sparkrelay.assignment import (
     TaskAssignor,
     TaskInfo,
 )
-from sparkrelay.assignment.group import assign_group
 from sparkrelay.assignment.group_member import GroupMember
+from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor
 from sparkrelay.errors import AuthorizationException, TaskAssignmentException
 from sparkrelay.protocol import SubscriptionInfo

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.hash_order import task_hash_order
-from sparkrelay.assignment.java_heap import sift_down, sift_up
+from sparkrelay.assignment.placement.hash_order import task_hash_order
+from sparkrelay.assignment.placement.java_heap import sift_down, sift_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from sparkrelay.assignment.agreement import assignor_name
 from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.application_state import ApplicationState
-from sparkrelay.assignment.client_states import client_states, lags_by_process
-from sparkrelay.assignment.consumer_level import ConsumerLevel
 from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
 from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
-from sparkrelay.assignment.kept import kept_assignment
 from sparkrelay.assignment.lags import is_caught_up
+from sparkrelay.assignment.leader.client_states import client_states, lags_by_process
+from sparkrelay.assignment.leader.consumer_level import ConsumerLevel
+from sparkrelay.assignment.leader.kept import kept_assignment
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,
     GroupAssignment,

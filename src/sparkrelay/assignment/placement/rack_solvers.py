@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparkrelay.assignment.balanced_placement import Bounds, place_at_least_cost
-from sparkrelay.assignment.flow import FlowGraph
+from sparkrelay.assignment.placement.balanced_placement import Bounds, place_at_least_cost
+from sparkrelay.assignment.placement.flow import FlowGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ from sparkrelay.assignment import (
     TaskInfo,
     TaskTopicPartition,
 )
-from sparkrelay.assignment.client_states import client_states
+from sparkrelay.assignment.leader.client_states import client_states
 from sparkrelay.protocol import HostInfo, SubscriptionInfo, parse_task_id
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 

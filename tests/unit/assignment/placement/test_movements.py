@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkrelay.assignment.movements import Lags, Movements
-from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.placement.movements import Lags, Movements
+from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.protocol import LONG_MAX, UNKNOWN_OFFSET_SUM
 
 TASKS = "0_0 0_1 0_2"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.hash_order import task_hash_order
+from sparkrelay.assignment.placement.hash_order import task_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sparkrelay.assignment.assignment_configs import AssignmentConfigs
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
-    from sparkrelay.assignment.placement import Placement
+    from sparkrelay.assignment.placement.working_copy import Placement
     from sparkrelay.types import ProcessId
 
 __all__ = ["TagStandbys", "place_standbys"]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.examples import examples
 
-from sparkrelay.assignment.balanced_placement import Bounds, place_at_least_cost
-from sparkrelay.assignment.least_movement_target import choose_holders, choose_runners, fair_shares
+from sparkrelay.assignment.placement.balanced_placement import Bounds, place_at_least_cost
+from sparkrelay.assignment.placement.least_movement_target import choose_holders, choose_runners, fair_shares
 
 
 def cheapest(costs, copies, group_of, bounds):

@@ -11,7 +11,7 @@ import random
 import pytest
 from hypothesis import given, note, settings, strategies as st
 
-from sparkrelay.assignment.flow import FlowGraph
+from sparkrelay.assignment.placement.flow import FlowGraph
 
 SOURCE, SINK = 0, 9
 

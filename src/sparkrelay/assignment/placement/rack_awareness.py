@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
-from sparkrelay.assignment.hash_order import process_hash_order
-from sparkrelay.assignment.rack_solvers import Problem, at_least_cost, in_javas_order
+from sparkrelay.assignment.placement.hash_order import process_hash_order
+from sparkrelay.assignment.placement.rack_solvers import Problem, at_least_cost, in_javas_order
 from sparkrelay.errors import TaskAssignmentException
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
-    from sparkrelay.assignment.placement import Placement
+    from sparkrelay.assignment.placement.working_copy import Placement
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 

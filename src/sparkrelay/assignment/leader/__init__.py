@@ -1,0 +1,1 @@
+"""What the leader of a group does: it asks the assignor, and sends each member its part."""

@@ -1,0 +1,1 @@
+"""How copies of tasks are placed: balance, racks, tags, and moves in steps."""
