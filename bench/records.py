@@ -23,9 +23,9 @@ from google.protobuf import descriptor_pb2
 
 from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.avro.writer import columns_to_avro
-from sparkrelay.records.codecs import CODEC_NAMES
-from sparkrelay.records.decode import decode
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.codecs import CODEC_NAMES
+from sparkrelay.records.batches.decode import decode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.records.formats import Arrow, Protobuf
 from sparkrelay.records.formatted import columns_to_format, format_to_columns
 from sparkrelay.records.keys import key_bytes, key_columns

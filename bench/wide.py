@@ -30,7 +30,7 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.devkafka.topics import create_topic
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:

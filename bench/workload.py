@@ -26,7 +26,7 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.devkafka.topics import create_topic, delete_topic
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.types import TopicPartition
 

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import kafka.errors
 
-from sparkrelay.client.connection import BrokerConnection, net_settings
-from sparkrelay.client.loop import Loop
 from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
-from sparkrelay.client.oauth import TokenSource
-from sparkrelay.client.response import Response
-from sparkrelay.client.tls import make_context
-from sparkrelay.client.transports import Transports, broker_name, translate
+from sparkrelay.client.transport.connection import BrokerConnection, net_settings
+from sparkrelay.client.transport.loop import Loop
+from sparkrelay.client.transport.oauth import TokenSource
+from sparkrelay.client.transport.response import Response
+from sparkrelay.client.transport.tls import make_context
+from sparkrelay.client.transport.transports import Transports, broker_name, translate
 from sparkrelay.errors import (
     AuthenticationException,
     DisconnectException,

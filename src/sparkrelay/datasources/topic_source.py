@@ -16,7 +16,7 @@ from sparkrelay.datasources.plain_errors import plain_errors
 from sparkrelay.datasources.projection import Projection, SpanPartition
 from sparkrelay.datasources.topic_offsets import read_offsets, spans_between
 from sparkrelay.errors import ConfigException
-from sparkrelay.records.columns import KAFKA_SCHEMA
+from sparkrelay.records.batches.columns import KAFKA_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,7 +23,7 @@ from sparkrelay.client.messages import InitProducerIdRequest
 from sparkrelay.client.produce import Producer
 from sparkrelay.demo.flights import flights
 from sparkrelay.demo.tables import PARTITIONS
-from sparkrelay.records.encode import ProducerState, encode, next_sequence
+from sparkrelay.records.batches.encode import ProducerState, encode, next_sequence
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.types import TopicPartition
 

@@ -26,7 +26,7 @@ from sparkrelay.errors import AuthenticationException, AuthorizationException, S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sparkrelay.client.response import Response
+    from sparkrelay.client.transport.response import Response
     from sparkrelay.doctor.findings import Finding
 
 __all__ = ["Question", "check_features", "check_versions", "look_at_brokers"]

@@ -1,6 +1,6 @@
 """Record batches to Arrow and back, and the formats of keys and values.
 
-Modules are imported by name (``from sparkrelay.records.decode import decode``): importing ``sparkrelay`` loads none.
+Modules are imported by name (``from sparkrelay.records.keys import key_bytes``): importing ``sparkrelay`` loads none.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.changelog import Marker
 from sparkrelay.state.header import JournalEntry, TaskHeader
-from sparkrelay.state.slot import Slot
+from sparkrelay.state.home.slot import Slot
 from sparkrelay.state.store import TaskStore
 
 __all__ = [

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import StoreCorruptedException
-from sparkrelay.state import journal, rows, scan
+from sparkrelay.state import journal
+from sparkrelay.state.lmdb import rows, scan
 from sparkrelay.state.watermarks import over
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkrelay.state.batch import Applied
-    from sparkrelay.state.environment import Environment
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.environment import Environment
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = ["StoreAfter"]
 

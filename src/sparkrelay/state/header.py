@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.packing import Packer, Unpacker
-from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.state.header import HEADER_VERSION, TaskHeader
 
 if TYPE_CHECKING:
+    from sparkrelay.state.lmdb.table import Table
     from sparkrelay.state.packing import KnownParts
-    from sparkrelay.state.table import Table
 
 __all__ = ["HeaderRecord"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from sparkrelay.state.header import JournalEntry
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = ["drop", "read", "read_changes", "read_next", "write"]
 

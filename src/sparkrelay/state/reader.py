@@ -16,21 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state import cleanliness, journal, ranges, rows
-from sparkrelay.state.environment import Environment
+from sparkrelay.state import cleanliness, journal
 from sparkrelay.state.header import TaskHeader
 from sparkrelay.state.header_record import HeaderRecord
-from sparkrelay.state.long_keys import PREFIX_BYTES, spell
+from sparkrelay.state.lmdb import ranges, rows
+from sparkrelay.state.lmdb.environment import Environment
+from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES, spell
+from sparkrelay.state.lmdb.store_file import JOURNAL, META, STORE_PREFIX
 from sparkrelay.state.space import DATA_FILE
-from sparkrelay.state.store_file import JOURNAL, META, STORE_PREFIX
 from sparkrelay.state.watermarks import LATEST, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from sparkrelay.state.store_file import StoreFile
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.store_file import StoreFile
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = ["UNCOMMITTED", "StoreReader", "StoreSnapshot"]
 

@@ -8,9 +8,10 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StoreOutOfStepException,
 )
-from sparkrelay.state import checks, rows
-from sparkrelay.state.running_sum import RunningSum
-from sparkrelay.state.store_file import StoreFile
+from sparkrelay.state import checks
+from sparkrelay.state.lmdb import rows
+from sparkrelay.state.lmdb.running_sum import RunningSum
+from sparkrelay.state.lmdb.store_file import StoreFile
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:

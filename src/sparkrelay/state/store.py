@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparkrelay.state import checks, journal, ranges, rows, scan
+from sparkrelay.state import checks, journal
 from sparkrelay.state.after import StoreAfter
 from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.header import JournalEntry, TaskHeader
+from sparkrelay.state.lmdb import ranges, rows, scan
+from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.restorable import RestorableStore
-from sparkrelay.state.running_sum import RunningSum
 from sparkrelay.state.view import Changes, StoreView, merging
 from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, over
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sparkrelay.state.environment import Begun
-    from sparkrelay.state.running_sum import Change
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.environment import Begun
+    from sparkrelay.state.lmdb.running_sum import Change
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = ["TaskStore", "Turn"]
 

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.state import rows
-from sparkrelay.state.environment import UnfinishedError
-from sparkrelay.state.rows import SortedKeys
-from sparkrelay.state.running_sum import Change
+from sparkrelay.state.lmdb import rows
+from sparkrelay.state.lmdb.environment import UnfinishedError
+from sparkrelay.state.lmdb.rows import SortedKeys
+from sparkrelay.state.lmdb.running_sum import Change
 from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.state.batch import Applied, BatchStamp, Watermark
+    from sparkrelay.state.lmdb.table import Table
     from sparkrelay.state.store import TaskStore, Turn
-    from sparkrelay.state.table import Table
 
 __all__ = ["TaskShare", "merge_together"]
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state import ranges, rows
 from sparkrelay.state.byte_arrays import equal
-from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.lmdb import ranges, rows
+from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.batch import MergeResult, Watermark
     from sparkrelay.state.header import TaskHeader
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = ["Changes", "StoreView", "merging"]
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.columns import HEADERS_TYPE
+from sparkrelay.records.batches.columns import HEADERS_TYPE
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.encode import encode
 from sparkrelay.records.formats import Arrow, Json, OneColumn, Raw, RegistryFormat
 from sparkrelay.records.formatted import columns_to_format, declared_schema, format_to_columns
 from sparkrelay.records.partition import murmur2_partitions

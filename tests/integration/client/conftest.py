@@ -12,7 +12,7 @@ from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transactions import TransactionCoordinator
-from sparkrelay.records.encode import ProducerState, encode
+from sparkrelay.records.batches.encode import ProducerState, encode
 
 
 def connect(bootstrap_servers, **settings):

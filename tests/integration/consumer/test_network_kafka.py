@@ -146,7 +146,7 @@ with Consumer({{"bootstrap.servers": {kafka.bootstrap_servers!r}, "group.id": {g
     while not consumer.assignment():
         consumer.poll(0.1)
     consumer.poll(0.1)
-print([name for name in ("numba", "pandas", "sparkrelay.records.decode") if name in sys.modules])
+print([name for name in ("numba", "pandas", "sparkrelay.records.batches.decode") if name in sys.modules])
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LONG)
     assert run.stdout.strip() == "[]"

@@ -16,7 +16,7 @@ from sparkrelay.datasources.cluster import Span
 from sparkrelay.datasources.key_values import WantedKeys, partition_of
 from sparkrelay.datasources.tables import Store, description
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.testing import TopologyTestDriver
 from sparkrelay.types import TopicPartition
 

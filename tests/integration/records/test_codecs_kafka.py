@@ -11,9 +11,9 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
-from sparkrelay.records.codecs import CODEC_NAMES
-from sparkrelay.records.decode import HEADERS_TYPE
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.codecs import CODEC_NAMES
+from sparkrelay.records.batches.decode import HEADERS_TYPE
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.integration

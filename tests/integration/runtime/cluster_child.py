@@ -27,7 +27,7 @@ from sparkrelay.runtime.spark.executor_target import ExecutorLost, ExecutorTarge
 from sparkrelay.runtime.spark.executors import Executor, Executors
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, REPORT_SCHEMA, JobFailed, run_job
 from sparkrelay.runtime.worker.slot_keeper import ClaimCommand
-from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state.home.file_lock import FileLock
 from sparkrelay.types import TaskId
 
 #: Two subtopologies of four partitions each.

@@ -14,7 +14,7 @@ from tests.waiting import LONG
 
 from sparkrelay.errors import StoreFullException
 from sparkrelay.state import TaskStore
-from sparkrelay.state.removal import set_aside
+from sparkrelay.state.home.removal import set_aside
 
 from .long_texts import Users, keeping
 

@@ -26,7 +26,7 @@ from sparkrelay.client.produce import Producer
 from sparkrelay.consumer import Consumer
 from sparkrelay.devkafka import DevKafka, Listener
 from sparkrelay.devkafka.ports import is_free
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 
 _numbers = itertools.count(1)
 

@@ -5,7 +5,7 @@ import pytest
 
 from sparkrelay.client.file_log import LOG_DIRECTORY, FileFetcher, FileLog, FileProducer
 from sparkrelay.errors import OffsetOutOfRangeException, RecordTooLargeException
-from sparkrelay.records.encode import ProducerState, encode
+from sparkrelay.records.batches.encode import ProducerState, encode
 from sparkrelay.types import TopicPartition
 
 ORDERS = TopicPartition("orders-of-2026", 0)

@@ -8,7 +8,7 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.leader_requests import ListOffsetsCall, per_leader
 from sparkrelay.client.messages import MetadataResponse
-from sparkrelay.client.response import Response
+from sparkrelay.client.transport.response import Response
 from sparkrelay.errors import AuthorizationException, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 

@@ -7,7 +7,7 @@ import struct
 import pyarrow as pa
 
 from sparkrelay.consumer.fetch.fetch_buffer import TABLE_SCHEMA
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.types import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))

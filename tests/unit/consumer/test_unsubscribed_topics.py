@@ -11,7 +11,7 @@ from sparkrelay.consumer.base.events import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.fetch.fetching import Fetched
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.types import TopicPartition
 
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)

@@ -18,7 +18,8 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.task_steps import store_after
-from sparkrelay.state import after, rows as stored_rows, scan, view
+from sparkrelay.state import after, view
+from sparkrelay.state.lmdb import rows as stored_rows, scan
 from sparkrelay.types import TaskId, TopicPartition
 
 KEYS = pa.schema([("k", pa.string())])

@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import RecordException, UnsupportedVersionException
-from sparkrelay.records import codecs, decode as decoder
-from sparkrelay.records.decode import HEADERS_TYPE, AbortedTransaction, decode
-from sparkrelay.records.encode import ProducerState, encode
+from sparkrelay.records.batches import codecs, decode as decoder
+from sparkrelay.records.batches.decode import HEADERS_TYPE, AbortedTransaction, decode
+from sparkrelay.records.batches.encode import ProducerState, encode
 from sparkrelay.settings import DECOMPRESSED_BATCH_BYTES
 
 HEADER = 61

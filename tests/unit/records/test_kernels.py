@@ -34,7 +34,9 @@ def test_numba_is_loaded_by_the_first_call_alone():
     code = """if True:
         import sys
         import pyarrow as pa
-        from sparkrelay.records import decode, encode, formatted, row_checksums
+        from sparkrelay.records import formatted, row_checksums
+        from sparkrelay.records.batches import decode
+        from sparkrelay.records.batches import encode
         loaded, bytes_ = "numba" in sys.modules, pa.array([b"a"])
         print(loaded, row_checksums.checksums(1, bytes_, bytes_)[0] > 0, "numba" in sys.modules)
     """

@@ -8,10 +8,10 @@ from hypothesis import given, settings, strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from sparkrelay.errors import ConfigException, CorruptRecordException, SerializationException
-from sparkrelay.records import decode as decode_module
-from sparkrelay.records.codecs import CODEC_NAMES
-from sparkrelay.records.decode import HEADERS_TYPE, KAFKA_SCHEMA, decode
-from sparkrelay.records.encode import ProducerState, encode, encode_parts, next_sequence
+from sparkrelay.records.batches import decode as decode_module
+from sparkrelay.records.batches.codecs import CODEC_NAMES
+from sparkrelay.records.batches.decode import HEADERS_TYPE, KAFKA_SCHEMA, decode
+from sparkrelay.records.batches.encode import ProducerState, encode, encode_parts, next_sequence
 
 texts = st.one_of(st.none(), st.binary(max_size=40), st.binary(min_size=60, max_size=300))
 headers = st.one_of(

@@ -8,7 +8,7 @@ import pytest
 from sparkrelay import host
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
 from sparkrelay.state import TaskStore
-from sparkrelay.state.removal import wipe
+from sparkrelay.state.home.removal import wipe
 
 CLOSE_CLEANLY = """
 import sys, pathlib

@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.state.header import JournalEntry, TaskHeader
-from sparkrelay.state.running_sum import RunningSum
+from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TopicPartition
 

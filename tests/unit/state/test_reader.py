@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from sparkrelay.errors import StateStoreException, StoreOutOfStepException
 from sparkrelay.state import TaskStore
+from sparkrelay.state.home.removal import wipe
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
-from sparkrelay.state.removal import wipe
 
 from .conftest import Driver
 

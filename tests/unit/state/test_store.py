@@ -16,10 +16,11 @@ from sparkrelay.errors import (
     StoreFullException,
     StoreOutOfStepException,
 )
-from sparkrelay.state import Marker, MergeResult, TaskStore, environment, restorable, store, view
+from sparkrelay.state import Marker, MergeResult, TaskStore, restorable, store, view
 from sparkrelay.state.changelog import MARKER_KEY
+from sparkrelay.state.home.removal import wipe
+from sparkrelay.state.lmdb import environment
 from sparkrelay.state.reader import StoreReader
-from sparkrelay.state.removal import wipe
 from sparkrelay.state.watermarks import end_bytes
 from sparkrelay.types import TopicPartition
 
@@ -319,7 +320,7 @@ def test_scan_gives_the_keys_between_its_bounds(tmp_path_factory, keys, bounds, 
     path = tmp_path_factory.mktemp("scan")
     store = TaskStore.open(path / "0_0")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparkrelay.state.scan._BATCH_ROWS", page)
+        patch.setattr("sparkrelay.state.lmdb.scan._BATCH_ROWS", page)
         ordered = pa.array(sorted(keys), pa.binary())
         store.restore("s", CHANGELOG, ordered, ordered, 1, None)
         for start, stop in bounds:

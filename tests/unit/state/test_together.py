@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import SerializationException, StoreCorruptedException
-from sparkrelay.state import BatchStamp, MergeResult, TaskStore, environment
+from sparkrelay.state import BatchStamp, MergeResult, TaskStore
 from sparkrelay.state.batch import Watermark
+from sparkrelay.state.lmdb import environment
 from sparkrelay.state.together import TaskShare, merge_together
 from sparkrelay.types import TopicPartition
 

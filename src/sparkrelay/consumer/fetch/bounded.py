@@ -31,8 +31,8 @@ from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager
 from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import OffsetOutOfRangeException, TimeoutException, UnknownTopicException
-from sparkrelay.records import batches
-from sparkrelay.records.decode import decode
+from sparkrelay.records.batches import batches
+from sparkrelay.records.batches.decode import decode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping

@@ -30,7 +30,7 @@ from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer.fetch.tables import TABLE_SCHEMA, ConstantColumns
 from sparkrelay.consumer.offsets.validation import recreated_error
 from sparkrelay.errors import CorruptRecordException, SparkRelayError, UnsupportedVersionException
-from sparkrelay.records.extent import end_offset
+from sparkrelay.records.batches.extent import end_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -370,8 +370,8 @@ class FetchBuffer:
     def _decode(self, part: _Part, max_rows: int) -> None:
         """Decode the next records of a part, up to a damaged batch if there are any in front of it."""
         # Its compiled loops are loaded with the first record: 100 MB that a consumer without records does not need.
-        from sparkrelay.records.batches import in_front_of  # noqa: PLC0415
-        from sparkrelay.records.decode import decode  # noqa: PLC0415
+        from sparkrelay.records.batches.batches import in_front_of  # noqa: PLC0415
+        from sparkrelay.records.batches.decode import decode  # noqa: PLC0415
 
         limit, data = min(max(max_rows, _ROWS_AT_ONCE), _MOST_ROWS_AT_ONCE), part.data.records
         topic, number = part.data.partition

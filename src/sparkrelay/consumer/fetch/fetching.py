@@ -26,7 +26,7 @@ from sparkrelay.client.fetch_session import (
     fetch_request,
 )
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent, aligned_wait_ms
-from sparkrelay.records.columns import AbortedTransaction
+from sparkrelay.records.batches.columns import AbortedTransaction
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:

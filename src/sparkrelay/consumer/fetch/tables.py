@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.records.arrow_buffers import fixed_width
-from sparkrelay.records.columns import HEADERS_TYPE
+from sparkrelay.records.batches.columns import HEADERS_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

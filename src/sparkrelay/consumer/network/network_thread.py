@@ -25,7 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.client.loop import Loop
+from sparkrelay.client.transport.loop import Loop
 from sparkrelay.consumer.base.error_copies import copy_of
 from sparkrelay.consumer.base.events import Mailbox, Polled, Wait, may_not_wait
 from sparkrelay.consumer.base.forked import forked_error

@@ -15,7 +15,7 @@ from sparkrelay.operators.table.grouping import GroupedRunner, Grouping
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.state import MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
-from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:

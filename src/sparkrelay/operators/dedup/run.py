@@ -23,7 +23,7 @@ from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import laid_out, whole
-from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.view import Changes
 from sparkrelay.state.watermarks import NEVER, NO_TIME
 

@@ -28,7 +28,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.byte_arrays import equal, side_by_side
-from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.view import Changes
 from sparkrelay.state.watermarks import ENDLESS, over
 

@@ -17,7 +17,7 @@ from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.task_steps import batch_stamp, task_store
 from sparkrelay.state import MergeResult
-from sparkrelay.state.rows import ascending
+from sparkrelay.state.lmdb.rows import ascending
 from sparkrelay.state.together import TaskShare, merge_together
 from sparkrelay.state.view import merging
 

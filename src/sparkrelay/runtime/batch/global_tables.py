@@ -29,7 +29,7 @@ from sparkrelay.runtime.tasks.task import Task, new_task_epoch
 from sparkrelay.runtime.topics.layout import TaskShape
 from sparkrelay.runtime.topics.partition_counts import missing
 from sparkrelay.state.header import replaced_topics
-from sparkrelay.state.obsolete import ABANDONED_SECONDS
+from sparkrelay.state.home.obsolete import ABANDONED_SECONDS
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:

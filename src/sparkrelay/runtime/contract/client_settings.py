@@ -12,7 +12,7 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.foreign_settings import FOREIGN
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.errors import ConfigException
-from sparkrelay.records.codecs import codec_id
+from sparkrelay.records.batches.codecs import codec_id
 from sparkrelay.settings import MaskedSettings, nearest, shown
 
 if TYPE_CHECKING:

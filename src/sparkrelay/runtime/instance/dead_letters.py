@@ -27,8 +27,8 @@ from sparkrelay.errors import (
     StreamsException,
     UnknownTopicException,
 )
-from sparkrelay.records.columns import HEADERS_TYPE
-from sparkrelay.records.encode import ProducerState, encode
+from sparkrelay.records.batches.columns import HEADERS_TYPE
+from sparkrelay.records.batches.encode import ProducerState, encode
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.topics.topic_names import INTERNAL_SUFFIXES

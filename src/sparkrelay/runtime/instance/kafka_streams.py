@@ -369,7 +369,7 @@ class KafkaStreams(Queryable):
             LockException: another one runs here.
             StateStoreException: ``state.dir`` is not there, or something cannot be removed.
         """
-        from sparkrelay.state.application_home import ApplicationHome  # noqa: PLC0415 - see __init__
+        from sparkrelay.state.home.application_home import ApplicationHome  # noqa: PLC0415 - see __init__
 
         if self._life.under_way:
             raise StreamsException("clean_up() takes its state away from an instance: call stop() first")

@@ -24,7 +24,7 @@ from sparkrelay.runtime.contract.owners import writes_for
 from sparkrelay.runtime.instance.stopped_group import members_of, require_application_id, require_stopped
 from sparkrelay.runtime.topics.ownership import doubtful_topics
 from sparkrelay.runtime.topics.topic_names import TopicNames
-from sparkrelay.state.application_home import ApplicationHome, remove_state
+from sparkrelay.state.home.application_home import ApplicationHome, remove_state
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from sparkrelay.operators.table.search import key_spans
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.shared_reads import SharedReads
 from sparkrelay.runtime.queries.store_keys import KeptKeys
+from sparkrelay.state.lmdb.rows import as_binary
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
-from sparkrelay.state.rows import as_binary
 from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:

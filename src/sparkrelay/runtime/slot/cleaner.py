@@ -12,8 +12,8 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.application_home import remove_state
-from sparkrelay.state.obsolete import ABANDONED_SECONDS, clear_abandoned, obsolete
+from sparkrelay.state.home.application_home import remove_state
+from sparkrelay.state.home.obsolete import ABANDONED_SECONDS, clear_abandoned, obsolete
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.slot.cleaner import Cleaner
 from sparkrelay.runtime.spark.cancelling import cancel_until
-from sparkrelay.state.obsolete import ABANDONED_SECONDS
+from sparkrelay.state.home.obsolete import ABANDONED_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

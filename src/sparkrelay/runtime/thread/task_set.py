@@ -16,7 +16,7 @@ from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer, longest_initialization
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.layout import require_same_width
-from sparkrelay.state.obsolete import ABANDONED_SECONDS
+from sparkrelay.state.home.obsolete import ABANDONED_SECONDS
 
 if TYPE_CHECKING:
     import threading

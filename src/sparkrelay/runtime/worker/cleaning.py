@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
-from sparkrelay.state.application_home import remove_state
-from sparkrelay.state.obsolete import clear_abandoned, obsolete
+from sparkrelay.state.home.application_home import remove_state
+from sparkrelay.state.home.obsolete import clear_abandoned, obsolete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

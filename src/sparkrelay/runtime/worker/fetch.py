@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.batches.encode import NO_TIMESTAMP
 from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.encode import NO_TIMESTAMP
 from sparkrelay.records.formats import OneColumn
 from sparkrelay.records.formatted import format_to_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparkrelay.client.produce import Flushed
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.records.encode import ProducerState, encode_parts, next_sequence
+from sparkrelay.records.batches.encode import ProducerState, encode_parts, next_sequence
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.types import TopicPartition
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.worker import connections
 from sparkrelay.state.changelog import split
-from sparkrelay.state.obsolete import last_change
-from sparkrelay.state.removal import wipe
+from sparkrelay.state.home.obsolete import last_change
+from sparkrelay.state.home.removal import wipe
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.records.encode import NO_TIMESTAMP
+from sparkrelay.records.batches.encode import NO_TIMESTAMP
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand

@@ -23,7 +23,7 @@ from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.outdated_copies import removed_as_outdated
 from sparkrelay.state.changelog import Marker, split
-from sparkrelay.state.removal import set_aside, wipe
+from sparkrelay.state.home.removal import set_aside, wipe
 from sparkrelay.state.space import disk_bytes
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from sparkrelay.errors import (
     SparkRelayError,
     StreamsException,
 )
-from sparkrelay.records.columns import HEADERS_TYPE
+from sparkrelay.records.batches.columns import HEADERS_TYPE
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes

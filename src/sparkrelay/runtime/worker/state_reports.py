@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.records.encode import next_sequence
+from sparkrelay.records.batches.encode import next_sequence
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker.task_steps import task_store
 from sparkrelay.state.space import disk_bytes

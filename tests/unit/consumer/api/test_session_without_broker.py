@@ -20,7 +20,7 @@ from sparkrelay.errors import (
     OffsetOutOfRangeException,
     TimeoutException,
 )
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.client.response import Response
+from sparkrelay.client.transport.response import Response
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.fetch import bounded
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.consumer.fetch.fetching import Fetched
 from sparkrelay.errors import UnsupportedVersionException
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.types import TopicPartition
 
 ONE = TopicPartition("t", 0)

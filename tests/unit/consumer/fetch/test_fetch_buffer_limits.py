@@ -8,7 +8,7 @@ from tests.unit.consumer.fetched_data import T0, T1, joined, positions, records,
 from sparkrelay.consumer.fetch import fetch_buffer
 from sparkrelay.consumer.fetch.fetching import Fetched
 from sparkrelay.errors import CorruptRecordException
-from sparkrelay.records import decode as decoder
+from sparkrelay.records.batches import decode as decoder
 from sparkrelay.types import TopicPartition
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from sparkrelay.consumer.fetch.tables import TABLE_SCHEMA, ConstantColumns
-from sparkrelay.records.columns import KAFKA_SCHEMA
-from sparkrelay.records.encode import encode
+from sparkrelay.records.batches.columns import KAFKA_SCHEMA
+from sparkrelay.records.batches.encode import encode
 from sparkrelay.types import TopicPartition
 
 

@@ -19,8 +19,8 @@ from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
 from sparkrelay.state import TaskStore
+from sparkrelay.state.home.removal import wipe
 from sparkrelay.state.reader import StoreReader
-from sparkrelay.state.removal import wipe
 from sparkrelay.types import TaskId
 
 SPEC = state_spec([("user", pa.string())], [], [("n", pa.int64())], (), partitioned_by=("user",))

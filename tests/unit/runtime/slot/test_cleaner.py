@@ -7,7 +7,7 @@ import pytest
 
 from sparkrelay.runtime.slot.cleaner import Cleaner
 from sparkrelay.state import Slot
-from sparkrelay.state.removal import set_aside
+from sparkrelay.state.home.removal import set_aside
 from sparkrelay.types import TaskId
 
 A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)

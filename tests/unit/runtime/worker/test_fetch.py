@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.columns import KAFKA_SCHEMA
+from sparkrelay.records.batches.columns import KAFKA_SCHEMA
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand

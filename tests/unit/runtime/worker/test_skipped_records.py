@@ -9,7 +9,7 @@ from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog, FileProducer
 from sparkrelay.client.produce import Flushed
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import RecordRefusedException, RecordTooLargeException, StreamsException
-from sparkrelay.records.columns import KAFKA_SCHEMA
+from sparkrelay.records.batches.columns import KAFKA_SCHEMA
 from sparkrelay.runtime.contract.commands import BatchCommand, LeftOut, LegReport, TaskCommand, decode_bytes
 from sparkrelay.runtime.contract.specs import SkippedSpec
 from sparkrelay.runtime.worker.context import commanded, leg_file, report_row

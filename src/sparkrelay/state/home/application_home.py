@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import LockException, StateStoreException
-from sparkrelay.state.file_lock import FileLock
-from sparkrelay.state.removal import wipe
-from sparkrelay.state.safe_home import safe_home
-from sparkrelay.state.slot import IDENTITY, LOCK
+from sparkrelay.state.home.file_lock import FileLock
+from sparkrelay.state.home.removal import wipe
+from sparkrelay.state.home.safe_home import safe_home
+from sparkrelay.state.home.slot import IDENTITY, LOCK
 from sparkrelay.state.store import TaskStore
 from sparkrelay.types import TaskId
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from sparkrelay.client.off_loop import off_loop
+from sparkrelay.client.transport.off_loop import off_loop
 from sparkrelay.errors import AuthenticationException, DisconnectException
 
 if TYPE_CHECKING:

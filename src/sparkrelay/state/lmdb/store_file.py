@@ -10,11 +10,12 @@ from sparkrelay.errors import (
     StateStoreException,
 )
 from sparkrelay.own_files import make_directory
-from sparkrelay.state import cleanliness, journal, ranges, rows
-from sparkrelay.state.environment import Environment
-from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state import cleanliness, journal
 from sparkrelay.state.header_record import HeaderRecord
-from sparkrelay.state.running_sum import RunningSum
+from sparkrelay.state.home.file_lock import FileLock
+from sparkrelay.state.lmdb import ranges, rows
+from sparkrelay.state.lmdb.environment import Environment
+from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.space import DATA_FILE, FULL_DISK, full_disk
 from sparkrelay.state.watermarks import NO_TIME, over
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkrelay.state.header import TaskHeader
-    from sparkrelay.state.running_sum import Change
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.running_sum import Change
+    from sparkrelay.state.lmdb.table import Table
     from sparkrelay.types import TopicPartition
 
 __all__ = ["JOURNAL", "META", "STORE_PREFIX", "StoreFile"]
@@ -65,7 +66,7 @@ class StoreFile:
 
         Raises:
             StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: move
-                it away with :func:`~sparkrelay.state.removal.set_aside` and restore it.
+                it away with :func:`~sparkrelay.state.home.removal.set_aside` and restore it.
             StateStoreException: the directory cannot be used, or the state is already open in this process.
         """
         try:

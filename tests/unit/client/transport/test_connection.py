@@ -6,10 +6,10 @@ import sys
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from sparkrelay.client import connection
 from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.connection import PlainTransport
-from sparkrelay.client.loop import Loop
+from sparkrelay.client.transport import connection
+from sparkrelay.client.transport.connection import PlainTransport
+from sparkrelay.client.transport.loop import Loop
 
 
 class Collector:

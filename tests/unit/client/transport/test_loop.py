@@ -11,8 +11,8 @@ from tests.waiting import AVOIDED, wait_until, within
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.client.loop import Loop
 from sparkrelay.client.messages import HeartbeatRequest
+from sparkrelay.client.transport.loop import Loop
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
-from sparkrelay.state.running_sum import Change
+from sparkrelay.state.lmdb.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
+from sparkrelay.state.lmdb.running_sum import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = [
     "SortedKeys",

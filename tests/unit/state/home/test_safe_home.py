@@ -13,7 +13,7 @@ from tests.other_users import ALICE, MALLORY, as_user, give, modes, needs_root, 
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state import Slot, TaskStore
-from sparkrelay.state.application_home import ApplicationHome
+from sparkrelay.state.home.application_home import ApplicationHome
 from sparkrelay.types import TaskId
 
 TASK = TaskId(0, 1)
@@ -189,7 +189,7 @@ def test_a_volume_of_kubernetes_is_used_after_each_mount(anybody, below):
         import os, subprocess, sys
         from pathlib import Path
         from tests.other_users import ALICE, MALLORY, as_user
-        from tests.unit.state.test_safe_home import use
+        from tests.unit.state.home.test_safe_home import use
         volume, below = Path(sys.argv[1]), sys.argv[2]
         use(volume / "first")
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=2775,gid={MALLORY}", "none", volume], check=True)

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sparkrelay.records import batches
-from sparkrelay.records.extent import end_offset
+from sparkrelay.records.batches import batches
+from sparkrelay.records.batches.extent import end_offset
 
 FUZZ = runpy.run_path(str(Path(__file__).with_name("fuzz_decoder.py")))
 
 
 @pytest.fixture
 def not_compiled(monkeypatch):
-    monkeypatch.delitem(sys.modules, "sparkrelay.records.batches")
+    monkeypatch.delitem(sys.modules, "sparkrelay.records.batches.batches")
 
 
 def inputs():
@@ -46,7 +46,7 @@ def test_broken_headers_are_seen_by_both(not_compiled):
 def test_whoever_only_looks_for_the_end_loads_no_compiled_loops():
     code = (
         "import sys\n"
-        "from sparkrelay.records.extent import end_offset\n"
+        "from sparkrelay.records.batches.extent import end_offset\n"
         "assert end_offset(memoryview(b''), 5) == 5\n"
         "assert 'numba' not in sys.modules\n"
     )

@@ -20,7 +20,7 @@ _LAST_OFFSET: Final = (1 << 63) - 1
 
 def end_offset(data: memoryview, start: int) -> int | None:
     """Return the offset behind the last whole batch, ``start`` if there is none, None if a header is broken."""
-    compiled = getattr(sys.modules.get("sparkrelay.records.batches"), "end_offset", None)
+    compiled = getattr(sys.modules.get("sparkrelay.records.batches.batches"), "end_offset", None)
     if compiled is not None:
         found: int | None = compiled(data, start)
         return found

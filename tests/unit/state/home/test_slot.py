@@ -14,9 +14,10 @@ from tests.waiting import wait_until
 
 from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.host import process_start
-from sparkrelay.state import Slot, TaskStore, file_lock
-from sparkrelay.state.file_lock import FileLock, Holder
-from sparkrelay.state.removal import wipe
+from sparkrelay.state import Slot, TaskStore
+from sparkrelay.state.home import file_lock
+from sparkrelay.state.home.file_lock import FileLock, Holder
+from sparkrelay.state.home.removal import wipe
 from sparkrelay.types import TaskId
 
 CLAIM = """

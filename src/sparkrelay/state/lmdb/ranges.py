@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.records.row_checksums import CHECKSUM_BYTES
-from sparkrelay.state.long_keys import PREFIX_BYTES
-from sparkrelay.state.rows import ascending, opened
-from sparkrelay.state.running_sum import Change, RunningSum
+from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES
+from sparkrelay.state.lmdb.rows import ascending, opened
+from sparkrelay.state.lmdb.running_sum import Change, RunningSum
 from sparkrelay.state.watermarks import LATEST, end_of, over
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = [
     "any_in",

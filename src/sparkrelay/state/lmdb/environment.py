@@ -19,8 +19,8 @@ import lmdb
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException, StoreOutOfStepException
 from sparkrelay.state.faults import FaultNotes, require_no_fault
+from sparkrelay.state.lmdb.table import Table
 from sparkrelay.state.space import DATA_FILE, full_disk, full_map
-from sparkrelay.state.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from sparkrelay.state import rows
-from sparkrelay.state.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell
+from sparkrelay.state.lmdb import rows
+from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell
 from sparkrelay.state.watermarks import END_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sparkrelay.state.environment import Environment
-    from sparkrelay.state.table import Table
+    from sparkrelay.state.lmdb.environment import Environment
+    from sparkrelay.state.lmdb.table import Table
 
 __all__ = ["scan"]
 

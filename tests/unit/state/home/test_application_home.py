@@ -6,7 +6,7 @@ import pytest
 
 from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.state import Slot, TaskStore
-from sparkrelay.state.application_home import ApplicationHome, remove_state
+from sparkrelay.state.home.application_home import ApplicationHome, remove_state
 from sparkrelay.types import TaskId
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state import ranges, rows
-from sparkrelay.state.table import Table
+from sparkrelay.state.lmdb import ranges, rows
+from sparkrelay.state.lmdb.table import Table
 
 #: Few and short, so that they repeat, and with the bytes that a comparison of text would get wrong.
 keys = st.lists(st.sampled_from(b"\x00\x7f\x80\xffa"), max_size=2).map(bytes)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import CorruptRecordException, RecordException, UnsupportedVersionException
-from sparkrelay.records import codecs
-from sparkrelay.records.batches import end_offset, in_front_of
-from sparkrelay.records.codecs import CODEC_IDS, CODEC_NAMES, CodecError
-from sparkrelay.records.decode import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction, decode
-from sparkrelay.records.encode import ProducerState, encode
+from sparkrelay.records.batches import codecs
+from sparkrelay.records.batches.batches import end_offset, in_front_of
+from sparkrelay.records.batches.codecs import CODEC_IDS, CODEC_NAMES, CodecError
+from sparkrelay.records.batches.decode import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction, decode
+from sparkrelay.records.batches.encode import ProducerState, encode
 
 
 def read(log, **settings):
@@ -372,7 +372,7 @@ def growth(data, **settings):
     program = """
 import json, resource, sys
 from sparkrelay.errors import CorruptRecordException
-from sparkrelay.records.decode import decode
+from sparkrelay.records.batches.decode import decode
 data, settings = sys.stdin.buffer.read(), json.loads(sys.argv[1])
 unit = 1 if sys.platform == "darwin" else 1024
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

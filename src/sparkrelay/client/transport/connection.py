@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkrelay.client.config import ClientConfig
-    from sparkrelay.client.oauth import TokenSource
+    from sparkrelay.client.transport.oauth import TokenSource
 
 __all__ = ["BrokerConnection", "PlainTransport", "TlsTransport", "net_settings"]
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import kafka.errors
 from kafka.net.inet import KafkaNetSocket
 
-from sparkrelay.client.connection import PlainTransport, TlsTransport
-from sparkrelay.client.off_loop import off_loop
-from sparkrelay.client.tls import explain
+from sparkrelay.client.transport.connection import PlainTransport, TlsTransport
+from sparkrelay.client.transport.off_loop import off_loop
+from sparkrelay.client.transport.tls import explain
 from sparkrelay.errors import (
     AuthenticationException,
     DisconnectException,
@@ -27,9 +27,9 @@ from sparkrelay.errors import (
 
 if TYPE_CHECKING:
     from sparkrelay.client.config import ClientConfig
-    from sparkrelay.client.connection import BrokerConnection
-    from sparkrelay.client.loop import Loop
     from sparkrelay.client.metadata import Broker
+    from sparkrelay.client.transport.connection import BrokerConnection
+    from sparkrelay.client.transport.loop import Loop
 
 __all__ = ["Transports", "broker_name", "translate"]
 

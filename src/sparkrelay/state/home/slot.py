@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.own_files import make_directory, read_file, replace_file
-from sparkrelay.state.file_lock import FileLock
-from sparkrelay.state.safe_home import not_writable, safe_home
+from sparkrelay.state.home.file_lock import FileLock
+from sparkrelay.state.home.safe_home import not_writable, safe_home
 from sparkrelay.types import ProcessId, TaskId
 
 if TYPE_CHECKING:

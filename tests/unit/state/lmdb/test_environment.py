@@ -3,7 +3,7 @@
 import pytest
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.environment import Environment
+from sparkrelay.state.lmdb.environment import Environment
 
 
 def test_a_directory_that_was_renamed_while_it_is_open_says_what_to_do(tmp_path):

@@ -10,9 +10,9 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.application_home import ApplicationHome, remove_state
-from sparkrelay.state.file_lock import FileLock
-from sparkrelay.state.slot import LOCK
+from sparkrelay.state.home.application_home import ApplicationHome, remove_state
+from sparkrelay.state.home.file_lock import FileLock
+from sparkrelay.state.home.slot import LOCK
 from sparkrelay.types import TaskId
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.oauth import fetch_token
+from sparkrelay.client.transport.oauth import fetch_token
 from sparkrelay.errors import AuthenticationException
 
 SECRET = "hunter2"

@@ -7,7 +7,7 @@ import pytest
 
 from sparkrelay.errors import StateStoreException, StoreOutOfStepException
 from sparkrelay.state import TaskStore
-from sparkrelay.state.removal import set_aside, wipe
+from sparkrelay.state.home.removal import set_aside, wipe
 from sparkrelay.state.space import full_disk
 
 

@@ -1,0 +1,1 @@
+"""Bytes to a broker and back: sockets, TLS, tokens, and the loop that drives them."""

@@ -1,0 +1,1 @@
+"""Tables in LMDB: how they are opened, read in order, written, and checked."""
