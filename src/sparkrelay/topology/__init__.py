@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
+from sparkrelay.topology.calls.stateful_steps import Aggregation, NamedAggregate, Order, Ranking, TableJoin
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
-from sparkrelay.topology.stateful_steps import Aggregation, NamedAggregate, Order, Ranking, TableJoin
 from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.structure import Foreach, ForeachBatch, Leg, Lookup, Show, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology

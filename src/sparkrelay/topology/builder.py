@@ -8,13 +8,13 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import Arrow, Boolean, Double, Float, Format, Json, RegistryFormat, Short
 from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.calls.stored_tables import keep_newest, key_of
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
 from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.refusals import remedy
-from sparkrelay.topology.stored_tables import keep_newest, key_of
 from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.subtopologies import build_subtopologies
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.formats import RegistryFormat
-from sparkrelay.topology.stateful_steps import TableJoin
+from sparkrelay.topology.calls.stateful_steps import TableJoin
 from sparkrelay.topology.structure import Lookup
 
 if TYPE_CHECKING:

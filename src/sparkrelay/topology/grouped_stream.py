@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.calls.row_steps import check_expression, flat
+from sparkrelay.topology.calls.stateful_steps import NamedAggregate
+from sparkrelay.topology.calls.transformations import check_unsupported, transform
 from sparkrelay.topology.columns import argument_text, is_column
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.refusals import remedy
-from sparkrelay.topology.row_steps import check_expression, flat
-from sparkrelay.topology.stateful_steps import NamedAggregate
-from sparkrelay.topology.transformations import check_unsupported, transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.calls.lookups import shared_columns
+from sparkrelay.topology.calls.row_steps import check_expression, flat
 from sparkrelay.topology.columns import argument_text, parse_path, quoted
 from sparkrelay.topology.conditions import Comparison, is_condition, terms_of
 from sparkrelay.topology.known_names import known_names
-from sparkrelay.topology.lookups import shared_columns
-from sparkrelay.topology.row_steps import check_expression, flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.stateful_steps import Ranking
+    from sparkrelay.topology.calls.stateful_steps import Ranking
     from sparkrelay.topology.structure import Foreach, ForeachBatch, Show, Step
 
 __all__ = [

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.calls.deduplication import deduplicate, subset_of
+from sparkrelay.topology.calls.lookups import data_frame_join, is_data_frame, look_up
+from sparkrelay.topology.calls.rankings import BestRows, RankedStream, best_rows, is_ranking
+from sparkrelay.topology.calls.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
+from sparkrelay.topology.calls.row_steps import RowSteps, check_column_name, flat
+from sparkrelay.topology.calls.stateful_steps import Ranking
+from sparkrelay.topology.calls.stored_tables import keep_newest, key_of
+from sparkrelay.topology.calls.stream_joins import join_streams
+from sparkrelay.topology.calls.table_joins import join_tables
 from sparkrelay.topology.columns import argument_text, column_path, is_session_window, output_name, quoted
-from sparkrelay.topology.deduplication import deduplicate, subset_of
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
-from sparkrelay.topology.lookups import data_frame_join, is_data_frame, look_up
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import ActionNode, AggregationNode, GroupingNode, RepartitionNode, StepNode, UnionNode
 from sparkrelay.topology.public_calls import public_calls
-from sparkrelay.topology.rankings import BestRows, RankedStream, best_rows, is_ranking
 from sparkrelay.topology.refusals import NO_MISSING_COLUMNS
-from sparkrelay.topology.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
-from sparkrelay.topology.row_steps import RowSteps, check_column_name, flat
-from sparkrelay.topology.stateful_steps import Ranking
-from sparkrelay.topology.stored_tables import keep_newest, key_of
-from sparkrelay.topology.stream_joins import join_streams
 from sparkrelay.topology.structure import Foreach, ForeachBatch, Step
-from sparkrelay.topology.table_joins import join_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable

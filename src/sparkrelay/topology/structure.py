@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.stateful_steps import Aggregation, TableJoin
+    from sparkrelay.topology.calls.stateful_steps import Aggregation, TableJoin
     from sparkrelay.types import BatchId
 
 __all__ = [

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.dedup.step import Deduplication
-from sparkrelay.topology.branches import with_branches
+from sparkrelay.topology.calls.branches import with_branches
+from sparkrelay.topology.calls.stateful_steps import Aggregation, TableJoin
 from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
@@ -28,7 +29,6 @@ from sparkrelay.topology.nodes import (
     UnionNode,
     watermark_before,
 )
-from sparkrelay.topology.stateful_steps import Aggregation, TableJoin
 from sparkrelay.topology.structure import ForeachBatch, Leg, Lookup, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 from sparkrelay.topology.ways import all_ways, starts_of

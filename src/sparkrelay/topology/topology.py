@@ -13,7 +13,7 @@ from sparkrelay.topology.public_calls import public_calls
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparkrelay.topology.stateful_steps import TableJoin
+    from sparkrelay.topology.calls.stateful_steps import TableJoin
     from sparkrelay.topology.structure import Leg, Sink, Subtopology
 
 __all__ = ["Topology"]

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession, functions as F
 
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import StreamsBuilder
+from sparkrelay.topology.calls.row_steps import make_step
 from sparkrelay.topology.columns import argument_text, column_path, is_column, is_star, output_name, quoted
 from sparkrelay.topology.lineage import Lineage
-from sparkrelay.topology.row_steps import make_step
 
 pytestmark = pytest.mark.integration
 

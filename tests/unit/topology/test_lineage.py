@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay.records.formats import Integer, Json, Long, Raw, String
 from sparkrelay.topology import CallSite
+from sparkrelay.topology.calls.row_steps import make_step
 from sparkrelay.topology.lineage import Lineage
-from sparkrelay.topology.row_steps import make_step
 
 HERE = CallSite("x.py", 1, "f")
 KEYED = Lineage.of_source(String("carrier"), Json("origin string"))

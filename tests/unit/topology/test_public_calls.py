@@ -11,7 +11,7 @@ import pytest
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import GlobalKTable, GroupedStream, KStream, KTable, StreamsBuilder, Topology
-from sparkrelay.topology.rankings import RankedStream
+from sparkrelay.topology.calls.rankings import RankedStream
 
 #: What callers give by mistake.
 WRONG = [None, 3, True, 1.5, "", " ", "a b", "none", [], ["a", 3], {}, {"a": 3}, (), b"x", object(), object, len, [[]]]

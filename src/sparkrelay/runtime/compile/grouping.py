@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.aggregate.calls import AggregateCalls, read_aggregates
+from sparkrelay.operators.ranking.plan import check_order, held_rows, with_places
 from sparkrelay.records.formats import OneColumn
-from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls, read_aggregates
 from sparkrelay.runtime.compile.catalyst import as_column, named, projected_sql
-from sparkrelay.runtime.compile.rankings import check_order, held_rows, with_places
 from sparkrelay.runtime.compile.row_steps import check_repeatable, checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
 from sparkrelay.runtime.compile.watermarks import check_sessions, event_time

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from sparkrelay.operators.collected_join.plan import CollectedJoins
 from sparkrelay.operators.emitting.plan import JoinSide, Surroundings
 from sparkrelay.operators.latest.run import LatestRunner
+from sparkrelay.operators.lookup.plan import behind_lookup, by_lookup, in_words, lookup_spec, with_times
+from sparkrelay.operators.table_join.plan import answers_of, joined_tables
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -30,12 +33,10 @@ from sparkrelay.runtime.compile.carried_columns import (
     joined_columns,
 )
 from sparkrelay.runtime.compile.catalyst import lets_nothing_through, select_names
-from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.deletions import Deletions
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import finished, projected
-from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec, with_times
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import changes_spec, late_spec, publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.read_columns import wanted_columns
@@ -46,7 +47,6 @@ from sparkrelay.runtime.compile.schemas import hidden_fields, without_kafka
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, topics_read, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.step_fields import StepFields
-from sparkrelay.runtime.compile.table_joins import answers_of, joined_tables
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.operators.aggregate.calls import AggregateCalls
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.operators.table.run import TableRunner
-    from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames

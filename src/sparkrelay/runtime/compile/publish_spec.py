@@ -8,10 +8,10 @@ from pyspark.sql.types import StructType, TimestampType
 
 from sparkrelay.operators.late.run import LateRunner
 from sparkrelay.operators.ranking.beaten_rows import BestRows
+from sparkrelay.operators.ranking.plan import ranking_spec
 from sparkrelay.operators.table.changes import ChangesRunner, FilteredTableRunner
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
-from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import (
     SinkPlan,

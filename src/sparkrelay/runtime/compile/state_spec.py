@@ -17,13 +17,13 @@ from sparkrelay.operators.history.run import HistoryRunner
 from sparkrelay.operators.latest.layout import LatestLayout
 from sparkrelay.operators.latest.run import LatestRunner
 from sparkrelay.operators.ranking.layout import PlacesLayout, RowsBesideLayout
+from sparkrelay.operators.ranking.plan import ranking_spec
 from sparkrelay.operators.ranking.run import RankingRunner
 from sparkrelay.operators.ranking.tables import RankedTableRunner
 from sparkrelay.operators.ranking.windows import RankedWindowsRunner
 from sparkrelay.operators.sessions.run import SessionsRunner
 from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.grouping import contents, held_states, partitioned_by, repartitioned_by, spread
-from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.compile.watermarks import interval_ms, watermark_spec
 from sparkrelay.runtime.contract import hidden_columns
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.operators.aggregate.calls import AggregateCalls
     from sparkrelay.operators.table.run import TableRunner
-    from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.state.aggregate import AggregateSpec
     from sparkrelay.topology import Aggregation, Leg

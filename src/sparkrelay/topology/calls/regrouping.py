@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.calls.row_steps import check_expression, make_step
 from sparkrelay.topology.columns import (
     argument_text,
     column_path,
@@ -16,7 +17,6 @@ from sparkrelay.topology.columns import (
 )
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.nodes import RepartitionNode, StepNode, watermark_before
-from sparkrelay.topology.row_steps import check_expression, make_step
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.foreign_joins import join_by_foreign_key
-from sparkrelay.topology.lookups import shared_columns
+from sparkrelay.topology.calls.foreign_joins import join_by_foreign_key
+from sparkrelay.topology.calls.lookups import shared_columns
+from sparkrelay.topology.calls.stored_tables import holds_rows, key_of, stored_table
+from sparkrelay.topology.calls.stream_joins import join_way
 from sparkrelay.topology.nodes import AggregationNode, TableJoinNode
-from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
-from sparkrelay.topology.stream_joins import join_way
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.stream_join.step import StreamJoin
+from sparkrelay.topology.calls.row_steps import make_step
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.join_conditions import has_conditions, join_names, join_terms
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode, RepartitionNode, StepNode, behind_state, watermark_before
-from sparkrelay.topology.row_steps import make_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeV
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.calls.stateful_steps import Order
 from sparkrelay.topology.columns import WindowColumns, argument_text, comparison, function_over_window
 from sparkrelay.topology.public_calls import public_calls
-from sparkrelay.topology.stateful_steps import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from pyspark.sql import Column, functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.aggregate.collected_calls import COLLECTED, collected_call
 from sparkrelay.runtime.compile.catalyst import items, java, kind, named, nodes
-from sparkrelay.runtime.compile.collected_calls import COLLECTED, collected_call
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:

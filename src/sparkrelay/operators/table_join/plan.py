@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.operators.aggregate.calls import AggregateCalls
     from sparkrelay.operators.table.run import TableRunner
-    from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.topology import Leg
 
 __all__ = ["answers_of", "joined_tables"]

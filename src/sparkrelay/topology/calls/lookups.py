@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
+from sparkrelay.topology.calls.row_steps import flat, make_step
+from sparkrelay.topology.calls.stored_tables import holds_rows, key_of, stored_table
 from sparkrelay.topology.columns import is_column, quoted
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
@@ -20,8 +22,6 @@ from sparkrelay.topology.nodes import (
     watermark_before,
     ways_back,
 )
-from sparkrelay.topology.row_steps import flat, make_step
-from sparkrelay.topology.stored_tables import holds_rows, key_of, stored_table
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.calls.row_steps import make_step
 from sparkrelay.topology.columns import column_path, quoted
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode, GroupingNode, StepNode, TableJoinNode
-from sparkrelay.topology.row_steps import make_step
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite

@@ -1,0 +1,1 @@
+"""What users call on streams and tables, and the nodes that it writes down."""
