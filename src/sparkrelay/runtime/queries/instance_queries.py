@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
@@ -13,7 +12,7 @@ from sparkrelay.errors import (
     StreamsNotStartedException,
 )
 from sparkrelay.runtime.compile.queryable_stores import QueryableStores
-from sparkrelay.runtime.queries.local_stores import LocalStores, LocalTask, QueryScope
+from sparkrelay.runtime.queries.local_stores import LocalStores, LocalTask, Query, QueryScope
 from sparkrelay.runtime.queries.metadata import KeyQueryMetadata
 from sparkrelay.runtime.queries.process_tasks import (
     global_tasks,
@@ -25,13 +24,12 @@ from sparkrelay.runtime.queries.store_keys import KeptKeys, as_milliseconds
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
     from sparkrelay.runtime.process.context import RuntimeContext
     from sparkrelay.runtime.process.process_threads import ProcessThreads
-    from sparkrelay.runtime.queries.local_stores import TaskRows
     from sparkrelay.runtime.queries.metadata import GroupMetadata, LagInfo
 
 __all__ = ["InstanceQueries", "as_row"]
@@ -78,8 +76,7 @@ class InstanceQueries:
         """Return the row of a key; see ``KafkaStreams.query``."""
         self.require_running()
         keys = self.local.keys(store)
-        with self._naming_the_host(keys):
-            rows = _rows(store, [self.local.get(keys, keys.columns(key), scope)])
+        rows = self._rows(Query(keys, scope, "row", key=keys.columns(key)))
         return rows[0] if rows else None
 
     def fetch(  # noqa: PLR0917 - as they are needed
@@ -97,8 +94,7 @@ class InstanceQueries:
         require_windows(keys)
         columns = None if key is None else keys.columns(key, keys.plain)
         times = as_milliseconds(from_, "from_"), as_milliseconds(to, "to")
-        with self._naming_the_host(keys):
-            return _rows(store, self.local.fetch(keys, columns, *times, limit, scope))
+        return self._rows(Query(keys, scope, "windows", key=columns, times=times, limit=limit))
 
     def range(self, store: str, first: Any, last: Any, limit: int | None, scope: QueryScope) -> list[Row]:
         """Return the rows of several keys; see ``KafkaStreams.range``."""
@@ -109,8 +105,8 @@ class InstanceQueries:
                 f"store {store!r} has a window among its grouping columns: fetch(store, key, from_=, to=) finds those "
                 "that begin between two times"
             )
-        bounds = [None if key is None else keys.columns(key) for key in (first, last)]
-        return _rows(store, self.local.range(keys, bounds[0], bounds[1], limit, scope))
+        first, last = (None if key is None else keys.columns(key) for key in (first, last))
+        return self._rows(Query(keys, scope, "rows", span=(first, last), limit=limit))
 
     def key_metadata(self, store: str, key: Any) -> KeyQueryMetadata:
         """Return which instances have a key; see ``KafkaStreams.query_metadata_for_key``."""
@@ -138,20 +134,26 @@ class InstanceQueries:
         """Return how far the copies here are; see ``KafkaStreams.all_local_store_partition_lags``."""
         return partition_lags(self._processes())
 
-    @contextlib.contextmanager
-    def _naming_the_host(self, keys: KeptKeys) -> Iterator[None]:
-        """Have who asks at the wrong instance know which one is right."""
+    def _rows(self, query: Query) -> list[Row]:
+        """Return what the copies here say, as Python values; who asks at the wrong instance learns which is right."""
         try:
-            yield
+            answers = self.local.answer(query)
         except InvalidStateStorePartitionException as error:
             if error.partition is None:
                 raise
-            host, standbys = self.group.hosts_of(keys.spec.subtopology, error.partition)
+            host, standbys = self.group.hosts_of(query.keys.spec.subtopology, error.partition)
             where = "no instance says by application.server that it can be asked" if host is None else f"{host} has it"
             copies = f"; standby copies are at {', '.join(map(str, sorted(standbys)))}" if standbys else ""
             raise InvalidStateStorePartitionException(
                 f"{error}; {where}{copies}", host=None if host is None else str(host), partition=error.partition
             ) from None
+        try:
+            return [as_row(row) for answer in answers for row in answer.rows.to_pylist()]
+        except (OverflowError, ValueError) as error:
+            raise InvalidStateStoreException(
+                f"store {query.store!r} has a row of a time that no datetime holds, before the year 1 or behind 9999 "
+                f"({error}): ask over HTTP, which answers in JSON, or for less, by from_ and to"
+            ) from error
 
     def close(self) -> None:
         """Close what is open."""
@@ -196,13 +198,3 @@ def as_row(value: Any) -> Any:
     if isinstance(value, dict):
         return Row(**{name: as_row(inner) for name, inner in value.items()})
     return [as_row(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _rows(store: str, answers: Sequence[TaskRows]) -> list[Row]:
-    try:
-        return [as_row(row) for answer in answers for row in answer.rows.to_pylist()]
-    except (OverflowError, ValueError) as error:
-        raise InvalidStateStoreException(
-            f"store {store!r} has a row of a time that no datetime holds, before the year 1 or behind 9999 ({error}): "
-            "ask over HTTP, which answers in JSON, or for less, by from_ and to"
-        ) from error

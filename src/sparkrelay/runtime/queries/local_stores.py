@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.queryable_stores import QueryableStores
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["ACTIVE", "RESTORING", "STANDBY", "LocalStores", "LocalTask", "QueryScope", "TaskRows"]
+__all__ = ["ACTIVE", "RESTORING", "STANDBY", "LocalStores", "LocalTask", "Query", "QueryScope", "TaskRows"]
 
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
@@ -124,6 +124,48 @@ class TaskRows:
         return int(self.rows.num_rows) if self.text is None else 1
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked of a store.
+
+    Attributes:
+        keys: of the store.
+        scope: which copies may answer.
+        what: the ``row`` of a key; the ``windows`` of one, or of all; the ``rows`` from one key to another; or a
+            ``page``: some rows of the one partition of the scope, in the order of the store.
+        key: all columns of a row's; of windows those without the window, or None for all keys.
+        span: of rows: the first key and the last one, both included; None: there is no bound.
+        times: of windows: when the first one begins and when the last one does, ms since 1970; None: no bound.
+        after: of a page: where the one before ended (``TaskRows.following``); empty for the first one.
+        limit: how many rows at most.
+        as_json: of a row: whether it is wanted as JSON.
+    """
+
+    keys: KeptKeys
+    scope: QueryScope
+    what: Literal["row", "windows", "rows", "page"]
+    key: pa.RecordBatch | None = None
+    span: tuple[pa.RecordBatch | None, pa.RecordBatch | None] = (None, None)
+    times: tuple[int | None, int | None] = (None, None)
+    after: bytes = b""
+    limit: int | None = None
+    as_json: bool = False
+
+    @property
+    def store(self) -> str:
+        """The store's name."""
+        return self.keys.spec.store
+
+    @property
+    def paged(self) -> bool:
+        """Whether the answer says where the next page begins."""
+        return self.what == "page"
+
+    def committed(self, task: LocalTask) -> int | None:
+        """Return as of which batch a task's store is to be read, as ``StoreReader.read`` has it."""
+        return UNCOMMITTED if self.scope.isolation == "read_uncommitted" else task.committed
+
+
 class LocalStores:
     """Reads stores; any thread may call it."""
 
@@ -163,86 +205,71 @@ class LocalStores:
             known = self._keys[store] = KeptKeys(spec)
         return known
 
-    def get(self, keys: KeptKeys, key: pa.RecordBatch, scope: QueryScope, *, as_json: bool = False) -> TaskRows:
-        """Return the row of a key, or none, and as JSON if it is wanted so; raises as :meth:`answering`."""
+    def answer(self, query: Query) -> list[TaskRows]:
+        """Return what the copies here say, task by task; of a row, the one that knows it best.
 
-        def find(task: LocalTask) -> TaskRows:
-            return self._row(keys.spec, task, scope, key, as_json=as_json)
+        Raises:
+            InvalidStateStorePartitionException: the key is in no partition that this process has.
+            StateStoreNotAvailableException: it is, but its task does not answer just now, or is too far behind.
+        """
+        if query.what == "row":
+            return [self._row_of(query)]
+        found: list[TaskRows] = []
+        for task in self.answering(query):
+            left = None if query.limit is None else query.limit - sum(one.rows.num_rows for one in found)
+            found.append(self._part(query, task, left))
+        if query.key is not None and query.limit != 0 and not any(one.count for one in found):
+            self._require_known(query, found)
+        return found
 
-        asked = self.answering(keys, key, scope)
-        found = [find(task) for task in asked]
-        if scope.partitions is None and not any(one.count for one in found):
+    def _row_of(self, query: Query) -> TaskRows:
+        asked = self.answering(query)
+        found = [self._row(query, task) for task in asked]
+        if query.scope.partitions is None and not any(one.count for one in found):
             # The producer may have another partitioner than Kafka's default one.
-            tasks = self._tasks(keys.spec.store)
-            found += [find(task) for task in tasks if task.role == ACTIVE and task.id not in {one.id for one in asked}]
-            self._require_all(keys, key, tasks, found)
+            tasks, known = self._tasks(query.store), {one.id for one in asked}
+            found += [self._row(query, task) for task in tasks if task.role == ACTIVE and task.id not in known]
+            self._require_all(query, tasks, found)
         # Where there is nothing, the one that lacks most says how much that is worth.
         best = next((one for one in found if one.count), None) or max(found, key=lambda one: _lag(one.task))
         if not best.count:
-            self._require_known(keys.spec.store, [best], scope)
+            self._require_known(query, [best])
         return best
 
-    def fetch(  # noqa: PLR0917 - as they are needed
-        self,
-        keys: KeptKeys,
-        key: pa.RecordBatch | None,
-        from_ms: int | None,
-        to_ms: int | None,
-        limit: int | None,
-        scope: QueryScope,
-    ) -> list[TaskRows]:
-        """Return windows of a key, or of all, that begin between two times, both included; raises as `answering`."""
-        found: list[TaskRows] = []
-        for task in self.answering(keys, key, scope):
-            left = None if limit is None else limit - sum(one.rows.num_rows for one in found)
-            found.append(self._fetch(keys, task, key, (from_ms, to_ms), left, scope))
-        if key is not None and limit != 0 and not any(one.count for one in found):
-            self._require_known(keys.spec.store, found, scope)
-        return found
+    def _part(self, query: Query, task: LocalTask, limit: int | None) -> TaskRows:
+        """Return the rows that one task has of a query for many; ``limit`` of them at most."""
+        layout = query.keys.layout
+        if query.what == "page" and not limit:
+            return TaskRows(task, layout.no_rows())
+        if query.what == "page":
+            return self._pages(query, task, layout.span_behind(query.after), limit, None)
+        if query.what == "windows":
+            if query.key is not None and layout.window is not None and not layout.sessions:
+                first, last = query.times
+                reading = StoreReading("windows", key=query.key, from_ms=first, to_ms=last, most=limit)
+                return self._read(query, task, reading)[0]
+            # A window ends after it has begun.
+            begun = query.times[0]
+            span = (b"", None) if layout.window is None or begun is None else (over(begun), ENDLESS)
+            return self._pages(query, task, span, limit, _windows(query))
+        if query.keys.window is not None or not layout.in_key_order:
+            return self._pages(query, task, (b"", None), limit, _between(query))
+        found: TaskRows | None = None
+        for part in key_spans(layout.keys, *query.span):
+            left = None if limit is None else limit - (0 if found is None else found.rows.num_rows)
+            some = self._pages(query, task, layout.span_of(part), left, None)
+            rows = some.rows if found is None else pa.concat_batches([found.rows, some.rows])
+            found = TaskRows(task, rows, some.position, some.watermark)
+        return found or TaskRows(task, layout.no_rows())
 
-    def range(
-        self,
-        keys: KeptKeys,
-        first: pa.RecordBatch | None,
-        last: pa.RecordBatch | None,
-        limit: int | None,
-        scope: QueryScope,
-    ) -> list[TaskRows]:
-        """Return the rows from one key to another, both included, task by task; raises as :meth:`answering`."""
-        spec = keys.spec
-        found: list[TaskRows] = []
-        for task in self.answering(keys, None, scope):
-            left = None if limit is None else limit - sum(one.rows.num_rows for one in found)
-            if keys.window is not None or not spec.layout.in_key_order:
-                some = self._pages(spec, task, scope, None, left, _between(keys, first, last))
-            else:
-                spans = [spec.layout.span_of(span) for span in key_spans(keys.schema, first, last)]
-                some = self._chained(spec, task, scope, spans, left)
-            found.append(some)
-        return found
-
-    def page(self, keys: KeptKeys, after: bytes, limit: int, scope: QueryScope) -> TaskRows:
-        """Return some rows of the one partition of a scope, in the order of the store; raises as :meth:`answering`.
-
-        Args:
-            keys: of the store.
-            after: where the page before ended (``TaskRows.following``); empty for the first one.
-            limit: how many rows at most.
-            scope: names one partition.
-        """
-        (task,) = self.answering(keys, None, scope)
-        if not limit:
-            return _no_rows(keys.spec, task)
-        return self._pages(keys.spec, task, scope, keys.spec.layout.span_behind(after), limit, None)
-
-    def answering(self, keys: KeptKeys, key: pa.RecordBatch | None, scope: QueryScope) -> list[LocalTask]:
+    def answering(self, query: Query) -> list[LocalTask]:
         """Return the tasks that are to be asked: where a key is, or those of all partitions that are here.
 
         Raises:
             InvalidStateStorePartitionException: the key is in no partition that this process has.
             StateStoreNotAvailableException: it is, but its task does not answer just now, or is too far behind.
         """
-        name = keys.spec.store
+        name, keys, key, scope = query.store, query.keys, query.key, query.scope
         tasks = list(self._tasks(name))
         width = max((task.width for task in tasks), default=0)
         wanted = scope.partitions
@@ -272,23 +299,21 @@ class LocalStores:
         for reader in readers:
             reader.close()
 
-    def _require_all(
-        self, keys: KeptKeys, key: pa.RecordBatch, tasks: Sequence[LocalTask], found: Sequence[TaskRows]
-    ) -> None:
+    def _require_all(self, query: Query, tasks: Sequence[LocalTask], found: Sequence[TaskRows]) -> None:
         """Refuse to call a key missing that may be in another instance, as its columns do not say where it is."""
         width = max((task.width for task in tasks), default=0)
-        if any(one.count for one in found) or not width or keys.partition(key, width) is not None:
+        if any(one.count for one in found) or not width or query.keys.partition(query.key, width) is not None:
             return
         if len({one.task.id.partition for one in found}) < width:
             raise InvalidStateStorePartitionException(
-                f"store {keys.spec.store!r} has no such key in the partitions of this instance, and the grouping "
+                f"store {query.store!r} has no such key in the partitions of this instance, and the grouping "
                 f"columns do not say in which of its {width} partitions it would be; ask the other instances, too"
             )
 
-    def _require_known(self, store: str, found: Sequence[TaskRows], scope: QueryScope) -> None:
+    def _require_known(self, query: Query, found: Sequence[TaskRows]) -> None:
         """Refuse to call a key missing by a copy of which nobody knows what it lacks: it may lack all."""
         if unknown := [one.task for one in found if one.task.lag is None]:
-            raise self._unavailable(store, unknown, scope)
+            raise self._unavailable(query.store, unknown, query.scope)
 
     def _unavailable(
         self, store: str, own: Sequence[LocalTask], scope: QueryScope
@@ -305,58 +330,22 @@ class LocalStores:
             partition=own[0].id.partition,
         )
 
-    def _fetch(  # noqa: PLR0917 - as they are needed
+    def _pages(
         self,
-        keys: KeptKeys,
+        query: Query,
         task: LocalTask,
-        key: pa.RecordBatch | None,
-        times: tuple[int | None, int | None],
-        limit: int | None,
-        scope: QueryScope,
-    ) -> TaskRows:
-        spec = keys.spec
-        if key is not None and spec.layout.window is not None and not spec.layout.sessions:
-            reading = StoreReading("windows", key=key, from_ms=times[0], to_ms=times[1], most=limit)
-            return self._read(spec, task, scope, reading)[0]
-        span = None
-        if spec.layout.window is not None and times[0] is not None:
-            # A window ends after it has begun.
-            span = over(times[0]), ENDLESS
-        return self._pages(spec, task, scope, span, limit, _windows(keys, key, times))
-
-    def _chained(
-        self,
-        spec: TableRunner,
-        task: LocalTask,
-        scope: QueryScope,
-        spans: Sequence[tuple[bytes, bytes]],
-        limit: int | None,
-    ) -> TaskRows:
-        found: TaskRows | None = None
-        for span in spans:
-            left = None if limit is None else limit - (0 if found is None else found.rows.num_rows)
-            some = self._pages(spec, task, scope, span, left, None)
-            rows = some.rows if found is None else pa.concat_batches([found.rows, some.rows])
-            found = TaskRows(task, rows, some.position, some.watermark)
-        return found or _no_rows(spec, task)
-
-    def _pages(  # noqa: PLR0917 - as they are needed
-        self,
-        spec: TableRunner,
-        task: LocalTask,
-        scope: QueryScope,
-        span: tuple[bytes, bytes | None] | None,
+        span: tuple[bytes, bytes | None],
         limit: int | None,
         keep: Callable[[pa.RecordBatch], pa.Array] | None,
     ) -> TaskRows:
         """Read page by page, each of one moment: no transaction is open for long."""
         parts: list[pa.RecordBatch] = []
-        start, stop = (b"", None) if span is None else span
-        at: bytes | None = start
-        answer, count = _no_rows(spec, task), 0
+        at: bytes | None
+        at, stop = span
+        answer, count = TaskRows(task, query.keys.layout.no_rows()), 0
         while at is not None and (limit is None or count < limit):
             most = None if limit is None or keep is not None else limit - count
-            answer, at = self._read(spec, task, scope, StoreReading("page", start=at, stop=stop, most=most))
+            answer, at = self._read(query, task, StoreReading("page", start=at, stop=stop, most=most))
             parts.append(
                 answer.rows if keep is None or not answer.rows.num_rows else answer.rows.filter(keep(answer.rows))
             )
@@ -364,39 +353,33 @@ class LocalStores:
         rows = pa.concat_batches(parts) if parts else answer.rows
         return TaskRows(task, rows if limit is None else rows.slice(0, limit), answer.position, answer.watermark, at)
 
-    def _read(
-        self, spec: TableRunner, task: LocalTask, scope: QueryScope, reading: StoreReading
-    ) -> tuple[TaskRows, bytes | None]:
+    def _read(self, query: Query, task: LocalTask, reading: StoreReading) -> tuple[TaskRows, bytes | None]:
         try:
-            found = self._found(spec, task, reading, _committed(task, scope))
+            found = self._found(query.keys.spec, task, reading, query.committed(task))
         except StateStoreException as error:
-            raise _unreadable(spec, task, error) from error
-        return TaskRows(task, found.rows, _position(spec, task, found), found.watermark), found.following
+            raise _unreadable(query, task, error) from error
+        return TaskRows(task, found.rows, _position(query, task, found), found.watermark), found.following
 
-    def _row(
-        self, spec: TableRunner, task: LocalTask, scope: QueryScope, key: pa.RecordBatch, *, as_json: bool
-    ) -> TaskRows:
-        committed = _committed(task, scope)
-        shared = self._shared.get((task.directory, spec.store))
+    def _row(self, query: Query, task: LocalTask) -> TaskRows:
+        committed, layout = query.committed(task), query.keys.layout
+        shared = self._shared.get((task.directory, query.store))
         if shared is None:
             # An executor sends rows.
-            raw = task.read is None and not spec.layout.lies_apart
-            made = SharedReads(spec.layout.rows if raw else None)
-            shared = self._shared.setdefault((task.directory, spec.store), made)
+            made = SharedReads(layout.rows if task.read is None and not layout.lies_apart else None)
+            shared = self._shared.setdefault((task.directory, query.store), made)
         what: Literal["stored", "rows"] = "rows" if shared.shown is None else "stored"
         try:
             found = shared.row(
-                key,
+                query.key,
                 (committed, task.task_epoch),
-                lambda some: self._found(spec, task, StoreReading(what, key=some), committed),
-                as_json=as_json,
+                lambda some: self._found(query.keys.spec, task, StoreReading(what, key=some), committed),
+                as_json=query.as_json,
             )
         except StateStoreException as error:
-            raise _unreadable(spec, task, error) from error
+            raise _unreadable(query, task, error) from error
         read = found.read
-        nothing = found.rows is None and found.text is None
-        rows = _no_rows(spec, task).rows if nothing else found.rows
-        return TaskRows(task, rows, _position(spec, task, read), read.watermark, text=found.text)
+        rows = layout.no_rows() if found.rows is None and found.text is None else found.rows
+        return TaskRows(task, rows, _position(query, task, read), read.watermark, text=found.text)
 
     def _found(self, spec: TableRunner, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
         # Before this reading, or between two pages, the task may have fallen out of service, and its copy be made anew.
@@ -442,17 +425,13 @@ class LocalStores:
                 reader.close()
 
 
-def _committed(task: LocalTask, scope: QueryScope) -> int | None:
-    return UNCOMMITTED if scope.isolation == "read_uncommitted" else task.committed
-
-
-def _position(spec: TableRunner, task: LocalTask, found: StoreRead) -> int | None:
-    changelog = task.changelogs.get(spec.store)
+def _position(query: Query, task: LocalTask, found: StoreRead) -> int | None:
+    changelog = task.changelogs.get(query.store)
     return None if changelog is None else found.changelog.get(changelog, 0)
 
 
-def _unreadable(spec: TableRunner, task: LocalTask, error: StateStoreException) -> StateStoreNotAvailableException:
-    return StateStoreNotAvailableException(f"store {spec.store!r} of task {task.id} cannot be read just now: {error}")
+def _unreadable(query: Query, task: LocalTask, error: StateStoreException) -> StateStoreNotAvailableException:
+    return StateStoreNotAvailableException(f"store {query.store!r} of task {task.id} cannot be read just now: {error}")
 
 
 def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:
@@ -472,11 +451,10 @@ def _lag(task: LocalTask) -> float:
     return math.inf if task.lag is None else task.lag
 
 
-def _windows(
-    keys: KeptKeys, key: pa.RecordBatch | None, times: tuple[int | None, int | None]
-) -> Callable[[pa.RecordBatch], pa.Array]:
+def _windows(query: Query) -> Callable[[pa.RecordBatch], pa.Array]:
     """Return what finds the rows of a key whose windows begin between two times."""
-    wanted = None if key is None else as_binary(key_bytes(key.columns))[0]
+    keys, times = query.keys, query.times
+    wanted = None if query.key is None else as_binary(key_bytes(query.key.columns))[0]
 
     def keep(rows: pa.RecordBatch) -> pa.Array:
         begun = pc.struct_field(rows.column(keys.window), "start").cast(pa.timestamp("us", "UTC"))
@@ -492,20 +470,15 @@ def _windows(
     return keep
 
 
-def _between(
-    keys: KeptKeys, first: pa.RecordBatch | None, last: pa.RecordBatch | None
-) -> Callable[[pa.RecordBatch], pa.Array] | None:
+def _between(query: Query) -> Callable[[pa.RecordBatch], pa.Array] | None:
     """Return what finds the rows of keys in a range, where they do not stand together."""
-    spans = key_spans(keys.schema, first, last)
-    if first is None and last is None:
+    if query.span == (None, None):
         return None
+    names = query.keys.schema.names
+    spans = key_spans(query.keys.schema, *query.span)
 
     def keep(rows: pa.RecordBatch) -> pa.Array:
-        encoded = as_binary(key_bytes([rows.column(name) for name in keys.schema.names]))
+        encoded = as_binary(key_bytes([rows.column(name) for name in names]))
         return pa.array([any(start <= key < stop for start, stop in spans) for key in encoded.to_pylist()], pa.bool_())
 
     return keep
-
-
-def _no_rows(spec: TableRunner, task: LocalTask) -> TaskRows:
-    return TaskRows(task, spec.layout.no_rows())

@@ -37,7 +37,7 @@ from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.runtime.queries.instance_queries import require_windows
-from sparkrelay.runtime.queries.local_stores import QueryScope
+from sparkrelay.runtime.queries.local_stores import Query, QueryScope
 from sparkrelay.runtime.queries.peers import (
     ANSWER_HEADER,
     ARROW,
@@ -50,7 +50,7 @@ from sparkrelay.runtime.queries.peers import (
     as_place,
     as_text,
 )
-from sparkrelay.runtime.queries.routing import Answer, Question, Router, page_question
+from sparkrelay.runtime.queries.routing import Answer, Question, Router
 from sparkrelay.runtime.queries.store_keys import as_milliseconds
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
-    from sparkrelay.runtime.queries.local_stores import TaskRows
     from sparkrelay.runtime.queries.store_keys import KeptKeys
 
 __all__ = ["QueryApplication", "serve_queries"]
@@ -221,9 +220,9 @@ class QueryApplication:
         arrow = ARROW in str(environ.get("HTTP_ACCEPT", ""))
         # Another instance passes a row on as it is, if it says that its rows have the same columns.
         as_json = limit > 0 and (not arrow or environ.get(_ROW) == keys.fingerprint)
-        question, many = self._question(keys, key if slash else None, parameters, scope, limit, as_json=as_json)
+        question = self._question(keys, key if slash else None, parameters, scope, limit, as_json=as_json)
         answer = self._router.answer(question, limit=limit, forwarded=_forwarded(environ))
-        return _rendered(answer, many=many, arrow=arrow)
+        return _rendered(answer, many=question.query.what != "row", arrow=arrow)
 
     def _question(
         self,
@@ -234,35 +233,27 @@ class QueryApplication:
         limit: int,
         *,
         as_json: bool,
-    ) -> tuple[Question, bool]:
-        """Return what is asked, and whether there may be several rows."""
-        local, bounds = self._queries.local, (parameters.get("from"), parameters.get("to"))
+    ) -> Question:
+        bounds = parameters.get("from"), parameters.get("to")
         paged = text is None and bounds == (None, None) and len(scope.partitions or ()) == 1
         if "after" in parameters and not paged:
             raise ValueError("after= goes on in one partition: it wants partition=, and neither a key, from= nor to=")
-        if paged:
-            after = as_place(parameters.get("after", ""))
-            return page_question(self._queries, keys, scope, after, limit, parameters), True
         # One more than may be sent says that there are more.
         most = limit + 1
-        if keys.window is not None and (text is None or bounds != (None, None)):
+        if paged:
+            query = Query(keys, scope, "page", after=as_place(parameters.get("after", "")), limit=limit)
+        elif keys.window is not None and (text is None or bounds != (None, None)):
             times = _milliseconds(bounds[0], "from"), _milliseconds(bounds[1], "to")
             key = None if text is None else keys.from_text(text, keys.plain)
-            return Question(
-                keys, scope, lambda at: local.fetch(keys, key, *times, most, at), key, text, parameters
-            ), True
-        if text is not None:
+            query = Query(keys, scope, "windows", key=key, times=times, limit=most)
+        elif text is not None:
             if bounds != (None, None):
                 require_windows(keys)
-            key = keys.from_text(text)
-
-            def row(at: QueryScope) -> list[TaskRows]:
-                return [local.get(keys, key, at, as_json=as_json)]
-
-            return Question(keys, scope, row, key, text, parameters, as_json=as_json), False
-        first, last = (None if bound is None else keys.from_text(bound) for bound in bounds)
-        question = Question(keys, scope, lambda at: local.range(keys, first, last, most, at), None, None, parameters)
-        return question, True
+            query = Query(keys, scope, "row", key=keys.from_text(text), as_json=as_json)
+        else:
+            first, last = (None if bound is None else keys.from_text(bound) for bound in bounds)
+            query = Query(keys, scope, "rows", span=(first, last), limit=most)
+        return Question(query, text, parameters)
 
     def _stores(self) -> bytes:
         lines = []

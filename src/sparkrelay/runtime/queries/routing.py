@@ -17,44 +17,35 @@ from sparkrelay.errors import (
     StateStoreNotAvailableException,
 )
 from sparkrelay.protocol import HostInfo
+from sparkrelay.runtime.queries.local_stores import Query
 from sparkrelay.runtime.queries.peers import Peers, as_text, pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
     from sparkrelay.runtime.queries.local_stores import QueryScope, TaskRows
     from sparkrelay.runtime.queries.store_keys import KeptKeys
 
-__all__ = ["Answer", "Question", "Router", "all_rows", "page_question"]
+__all__ = ["Answer", "Question", "Router", "all_rows"]
 
 _UNASSIGNED: Final = "this instance has no assignment yet; try again soon"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a store.
+    """What is asked, and how it came.
 
     Attributes:
-        keys: of the store.
-        scope: which copies may answer.
-        key: all columns of a key, or those without the window; None for many keys.
+        query: what is asked.
         text: the key as it came.
         parameters: the rest as it came, but for what says who is to answer.
-        local: asks this instance's stores.
-        paged: True if it is for some rows of one partition, and the answer says where the next ones begin.
-        as_json: True if it is for one row, which is to be written as JSON.
     """
 
-    keys: KeptKeys
-    scope: QueryScope
-    local: Callable[[QueryScope], Sequence[TaskRows]]
-    key: pa.RecordBatch | None = None
+    query: Query
     text: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
-    paged: bool = False
-    as_json: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +56,7 @@ class Answer:
         rows: of the store.
         tasks: of each task that had a part in it where it stands.
         truncated: True if there are more.
-        following: where the next page goes on, as :class:`Question` says; None if these are all.
+        following: where the next page goes on, as ``Query`` says; None if these are all.
         text: the one row as JSON, if it is written already; ``rows`` are None then.
     """
 
@@ -92,7 +83,7 @@ def all_rows(
     queries.require_running()
     keys = queries.local.keys(store)
     if not everywhere or queries.is_global(store):
-        return _table(keys, [one.rows for one in queries.local.range(keys, None, None, None, scope)])
+        return _table(keys, [one.rows for one in queries.local.answer(Query(keys, scope, "rows"))])
     own = HostInfo.parse(config.application_server) if config.application_server else None
     peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
     router, limit = Router(queries, peers, own), config.queries_max_rows
@@ -100,7 +91,8 @@ def all_rows(
     def page(partition: int, at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
         one = replace(scope, partitions=frozenset({partition}))
         said = {**_said(scope), "limit": str(limit), "after": as_text(at)}
-        answer = router.answer(page_question(queries, keys, one, at, limit, said), limit=None, forwarded=False)
+        query = Query(keys, one, "page", after=at, limit=limit)
+        answer = router.answer(Question(query, parameters=said), limit=None, forwarded=False)
         return answer.rows, answer.following
 
     with contextlib.closing(peers):
@@ -114,17 +106,6 @@ def all_rows(
 def _table(keys: KeptKeys, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     # PySpark's createDataFrame stops at an empty one, and loses those behind it.
     return pa.Table.from_batches([rows for rows in batches if rows.num_rows], keys.layout.columns)
-
-
-def page_question(  # noqa: PLR0917 - as they are needed
-    queries: InstanceQueries, keys: KeptKeys, scope: QueryScope, after: bytes, limit: int, said: Mapping[str, str]
-) -> Question:
-    """Return the question for some rows of the one partition of a scope; see ``LocalStores.page``."""
-
-    def local(at: QueryScope) -> list[TaskRows]:
-        return [queries.local.page(keys, after, limit, at)]
-
-    return Question(keys, scope, local, parameters=said, paged=True)
 
 
 def _said(scope: QueryScope) -> dict[str, str]:
@@ -160,30 +141,31 @@ class Router:
             InvalidStateStorePartitionException: it was forwarded, and the rows are not here.
             StateStoreNotAvailableException: nobody answers just now.
         """
-        if forwarded or self._queries.is_global(question.keys.spec.store):
-            return self._merged(question, [self._here(question, question.scope)], limit)
-        if question.key is not None:
+        query = question.query
+        if forwarded or self._queries.is_global(query.store):
+            return self._merged(question, [self._here(query)], limit)
+        if query.key is not None:
             return self._one(question, limit)
         return self._all(question, limit)
 
     def _one(self, question: Question, limit: int | None) -> Answer:
         """Ask for one key: here, else where its task runs, else at its standby copies if these may answer."""
-        own = None
+        own, query = None, question.query
         try:
-            own = self._here(question, question.scope)
+            own = self._here(query)
             if not _may_lack(own):
                 return self._merged(question, [own], limit)
             error: InvalidStateStoreException = StateStoreNotAvailableException("the copy here has no such key yet")
         except (InvalidStateStorePartitionException, StateStoreNotAvailableException) as refused:
             error = refused
-        found = self._queries.located(question.keys, question.key)
+        found = self._queries.located(query.keys, query.key)
         # Who says where to look knows better than Kafka's default partitioner.
-        if found.partition is None or question.scope.partitions is not None:
+        if found.partition is None or query.scope.partitions is not None:
             return self._anywhere(question, limit)
         hosts = [] if found.active_host is None else [found.active_host]
-        if question.scope.stale:
+        if query.scope.stale:
             hosts += sorted(found.standby_hosts)
-        row = question.keys.fingerprint if question.as_json else None
+        row = query.keys.fingerprint if query.as_json else None
         try:
             answer = self._first(question, hosts, error, row=row)
         except StateStoreNotAvailableException:
@@ -207,27 +189,28 @@ class Router:
 
     def _every_partition(self, question: Question) -> list[Answer]:
         """Ask for all partitions, each where its task runs or, if that may be, at a standby copy."""
-        subtopology, scope = question.keys.spec.subtopology, question.scope
+        query = question.query
+        subtopology, scope = query.keys.spec.subtopology, query.scope
         group = self._queries.group
         wanted = scope.partitions or frozenset(range(group.width(subtopology)))
         if not wanted:
             raise StateStoreNotAvailableException(_UNASSIGNED)
-        copies = [task for task in self._queries.tasks(question.keys.spec.store) if scope.allows(task)]
+        copies = [task for task in self._queries.tasks(query.store) if scope.allows(task)]
         here = {task.id.partition for task in copies}
         answers, behind, said_here = list[Answer](), frozenset[int](), True
         if mine := wanted & here:
             # Of one key a copy here that lacks something may not know yet; then others are asked as well.
-            if question.key is not None:
+            if query.key is not None:
                 behind = mine - {task.id.partition for task in copies if task.lag == 0}
             try:
-                answers.append(self._here(question, replace(scope, partitions=mine)))
+                answers.append(self._here(replace(query, scope=replace(scope, partitions=mine))))
                 behind = behind if _may_lack(answers[0]) else frozenset()
             except StateStoreNotAvailableException:
                 if not behind:
                     raise
                 said_here = False
                 if sure := mine - behind:
-                    answers.append(self._here(question, replace(scope, partitions=sure)))
+                    answers.append(self._here(replace(query, scope=replace(scope, partitions=sure))))
         left = (wanted - here) | behind
         by_hosts: dict[tuple[bool, tuple[HostInfo, ...]], set[int]] = defaultdict(set)
         for partition in left:
@@ -237,7 +220,7 @@ class Router:
         for (is_behind, candidates), partitions in sorted(by_hosts.items()):
             missing = StateStoreNotAvailableException(
                 f"nobody who can be asked has partition {', '.join(map(str, sorted(partitions)))} of store "
-                f"{question.keys.spec.store!r} just now; try again soon"
+                f"{query.store!r} just now; try again soon"
             )
             listed = ",".join(map(str, sorted(partitions)))
             try:
@@ -264,20 +247,20 @@ class Router:
         """
         said = [str(error)]
         self._peers.keep_only(self._queries.group.hosts)
-        schema = question.keys.layout.columns
+        query = question.query
         nothing: Answer | None = None
         for host in hosts:
             if host == self._own:
                 continue
             try:
                 parameters = {**question.parameters, **(more or {})}
-                found = self._peers.ask(host, question.keys.spec.store, question.text, parameters, schema, row)
+                found = self._peers.ask(host, query.store, question.text, parameters, query.keys.layout.columns, row)
             except InvalidStateStoreException as refused:
                 said.append(str(refused))
                 continue
-            following = found.following if question.paged else None
+            following = found.following if query.paged else None
             answer = Answer(found.rows, found.tasks, found.truncated, following, found.text)
-            if question.key is None or not _may_lack(answer):
+            if query.key is None or not _may_lack(answer):
                 return answer
             if nothing is None or _lag(answer) < _lag(nothing):
                 nothing = answer
@@ -285,10 +268,10 @@ class Router:
             return nothing
         raise StateStoreNotAvailableException("; ".join(said))
 
-    def _here(self, question: Question, scope: QueryScope) -> Answer:
-        found = question.local(scope)
+    def _here(self, query: Query) -> Answer:
+        found = self._queries.local.answer(query)
         rows = _together([one.rows for one in found])
-        following = found[0].following if question.paged else None
+        following = found[0].following if query.paged else None
         text = found[0].text if len(found) == 1 else None
         return Answer(rows, [self._described(one) for one in found], following is not None, following, text)
 
@@ -300,7 +283,7 @@ class Router:
         truncated = any(answer.truncated for answer in answers)
         if limit is not None and rows.num_rows > limit:
             rows, truncated = rows.slice(0, limit), True
-        return Answer(rows, tasks, truncated, answers[0].following if question.paged else None)
+        return Answer(rows, tasks, truncated, answers[0].following if question.query.paged else None)
 
     def _described(self, found: TaskRows) -> dict[str, Any]:
         task = found.task

@@ -17,7 +17,15 @@ from sparkrelay.errors import (
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask, QueryScope
+from sparkrelay.runtime.queries.local_stores import (
+    ACTIVE,
+    RESTORING,
+    STANDBY,
+    LocalStores,
+    LocalTask,
+    Query,
+    QueryScope,
+)
 from sparkrelay.state import TaskStore
 from sparkrelay.state.home.removal import wipe
 from sparkrelay.state.reader import StoreReader
@@ -54,6 +62,11 @@ def stores(*tasks, spec=SPEC):
     return LocalStores(lambda: Stores(spec), lambda _: tasks)
 
 
+def row(local, keys, user, scope, **more):
+    (found,) = local.answer(Query(keys, scope, "row", key=keys.columns(user), **more))
+    return found
+
+
 def place(user):
     local = stores()
     return local.keys("counts").partition(local.keys("counts").columns(user), WIDTH)
@@ -61,11 +74,12 @@ def place(user):
 
 def get(local, user, **scope):
     keys = local.keys("counts")
-    return local.get(keys, keys.columns(user), QueryScope(**scope)).rows.to_pylist()
+    return row(local, keys, user, QueryScope(**scope)).rows.to_pylist()
 
 
 def every(local, **scope):
-    found = local.range(local.keys("counts"), None, None, scope.pop("limit", None), QueryScope(**scope))
+    limit = scope.pop("limit", None)
+    found = local.answer(Query(local.keys("counts"), QueryScope(**scope), "rows", limit=limit))
     return [row["user"] for one in found for row in one.rows.to_pylist()]
 
 
@@ -133,14 +147,14 @@ def test_a_copy_of_which_nobody_knows_what_it_lacks_cannot_say_that_a_key_is_mis
     local = stores(task(home, STANDBY, None, []))
     keys = local.keys("counts")
     with pytest.raises(StateStoreNotAvailableException, match="not known"):
-        local.fetch(keys, keys.columns("ada"), None, None, None, QueryScope(stale=True))
+        local.answer(Query(keys, QueryScope(stale=True), "windows", key=keys.columns("ada")))
 
 
 def test_of_several_copies_the_one_that_lacks_most_says_that_there_is_no_such_key():
     copies = [task(partition, *([STANDBY, 9] if partition == 2 else [])) for partition in range(WIDTH)]
     local = stores(*copies, spec=ANYWHERE)
     keys = local.keys("counts")
-    assert local.get(keys, keys.columns("ada"), QueryScope(stale=True)).task.lag == 9
+    assert row(local, keys, "ada", QueryScope(stale=True)).task.lag == 9
 
 
 def test_of_two_copies_the_best_one_answers():
@@ -191,7 +205,7 @@ def test_pages_have_every_row_of_a_partition_once(limit, held):
     keys, scope = local.keys("counts"), QueryScope(partitions=frozenset({2}))
     found, after = [], b""
     while after is not None:
-        page = local.page(keys, after, limit, scope)
+        (page,) = local.answer(Query(keys, scope, "page", after=after, limit=limit))
         assert page.rows.num_rows <= limit
         found += page.rows.column("n").to_pylist()
         after = page.following
@@ -208,8 +222,8 @@ def test_each_reading_says_whose_copy_is_meant():
     readings = []
     local = stores(paged_task(2, 7, readings))
     keys = local.keys("counts")
-    local.range(keys, None, None, None, QueryScope(partitions=frozenset({2})))
-    local.get(keys, keys.columns("user1"), QueryScope(partitions=frozenset({2})))
+    local.answer(Query(keys, QueryScope(partitions=frozenset({2})), "rows"))
+    row(local, keys, "user1", QueryScope(partitions=frozenset({2})))
     assert [one.what for one in readings] == ["page"] * 3 + ["rows"]
     assert {one.task_epoch for one in readings} == {5}
 
@@ -245,9 +259,9 @@ def test_what_is_gone_from_the_disk_is_closed_in_the_end(tmp_path):
     keys = local.keys("counts")
 
     def read():
-        assert local.range(keys, None, None, None, QueryScope())
+        assert local.answer(Query(keys, QueryScope(), "rows"))
         for task in tasks:
-            local.get(keys, keys.columns("ada"), QueryScope(partitions=frozenset({task.id.partition})))
+            row(local, keys, "ada", QueryScope(partitions=frozenset({task.id.partition})))
         return {name for name, _ in local._shared} | set(local._readers)
 
     assert read() == set(map(str, directories))
@@ -279,9 +293,9 @@ def test_a_row_as_json_is_that_of_the_committed_batch(tmp_path):
         def texts():
             tasks[0] = replace(tasks[0], committed=driver.committed)
             both = [QueryScope(), QueryScope(isolation="read_uncommitted")] * 2
-            found = [local.get(keys, keys.columns("ada"), scope, as_json=True) for scope in both]
+            found = [row(local, keys, "ada", scope, as_json=True) for scope in both]
             assert [found[0], found[1]] == found[2:]
-            rows = [local.get(keys, keys.columns("ada"), scope).rows.to_pylist() for scope in both[:2]]
+            rows = [row(local, keys, "ada", scope).rows.to_pylist() for scope in both[:2]]
             assert [[json.loads(answer.text)] if answer.count else [] for answer in found[:2]] == rows
             return [answer.text and json.loads(answer.text)["n"] for answer in found[:2]]
 
