@@ -1,9 +1,9 @@
-"""The operators of pipelines: one folder each, with all that there is about it.
+"""The operators of pipelines, one folder each.
 
-- ``step``: the frozen description that a user's call makes. It knows no Spark.
-- ``plan``: what the step is on DataFrames, which Catalyst resolves: columns, projections, contents of the store.
-- ``run``: what workers run. It travels to them, with what the user gave.
-- ``keys``: how its keys lie in the store.
+- ``step``: the frozen description that a user's call makes. No Spark.
+- ``plan``: the step on DataFrames resolved by Catalyst: columns, projections, contents of the store.
+- ``run``: the part that workers run. It is pickled together with the user's functions.
+- ``keys`` or ``layout``: the format of its keys and rows in the store.
 
-Folders do not know one another.
+Operators do not import one another.
 """

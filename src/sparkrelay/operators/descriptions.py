@@ -1,4 +1,4 @@
-"""Reading what a changelog says of its store (``runtime.contract.store_descriptions``): how its rows lie there."""
+"""Decoding of store descriptions (``runtime.contract.store_descriptions``) that a changelog carries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreDescription", "read_description"]
 
-#: What a damaged or forged record may raise.
+#: Raised by damaged or forged records.
 _UNREADABLE: Final = (
     ValueError,
     TypeError,
@@ -38,13 +38,13 @@ _UNREADABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StoreDescription:
-    """What a changelog says of its store.
+    """A store as its changelog describes it.
 
     Attributes:
-        contents: what the store holds, in words.
-        layout: how its rows lie there; None if it has none to show.
-        why_not: where there is no ``layout``: what it holds instead.
-        store: its name; None where a release wrote it that does not say it.
+        contents: the store's contents, in words.
+        layout: format of its rows; None if it has no rows to show.
+        why_not: without a ``layout``: what the store holds instead.
+        store: its name; None if written by a release that did not record it.
     """
 
     contents: str
@@ -54,23 +54,23 @@ class StoreDescription:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns of its rows."""
+        """Columns of its rows."""
         return [] if self.layout is None else list(self.layout.columns)
 
 
 def read_description(data: bytes, what: str) -> StoreDescription:
-    """Read what ``describe_store`` wrote; ``what`` names the record in errors.
+    """Return the description that ``describe_store`` wrote; ``what`` names the record in errors.
 
     Raises:
-        SerializationException: it is damaged, or of a newer release.
+        SerializationException: the record is damaged, or written by a newer release.
     """
     try:
         said = json.loads(data)
         if said["version"] != VERSION:
             raise SerializationException(
-                f"{what} describes the store in version {said['version']!r}, and this SparkRelay reads {VERSION}. "
+                f"{what} has a store description of version {said['version']!r}; this SparkRelay reads {VERSION}. "
                 "If a newer release of SparkRelay wrote it, install that one. If something else wrote it, the next "
-                "owner of the task writes it anew"
+                "owner of the task replaces it"
             )
         contents = str(said["contents"])
         store = str(said["store"]) if "store" in said else None
@@ -79,8 +79,8 @@ def read_description(data: bytes, what: str) -> StoreDescription:
         return StoreDescription(contents, _layout(store or "", said), store=store)
     except _UNREADABLE as error:
         raise SerializationException(
-            f"{what} does not describe the store: {error}. Something else wrote it, or it is damaged; the next owner "
-            "of the task writes it anew"
+            f"{what} is not a valid store description: {error}. Something else wrote it, or it is damaged; the next "
+            "owner of the task replaces it"
         ) from error
 
 
@@ -89,9 +89,9 @@ def _layout(store: str, said: dict[str, Any]) -> TableLayout:
     window, ranking, history_ms = said.get("window"), said.get("ranking"), said.get("historyMs")
     names = [field.name for field in (*key, *value)]
     if len({*names}) < len(names):
-        raise ValueError("two columns have one name")
+        raise ValueError("duplicate column name")
     if window is not None and window["column"] not in {field.name for field in key}:
-        raise ValueError(f"no column of the key is called {window['column']!r}")
+        raise ValueError(f"the key has no column {window['column']!r}")
     columns: dict[str, Any] = {
         "store": store,
         "keys": pa.schema(key),

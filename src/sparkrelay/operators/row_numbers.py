@@ -1,4 +1,4 @@
-"""Rows by the numbers of what they belong to: keys, sessions, places."""
+"""Numbering of rows by the key, session or place that they belong to."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def numbered(keys: pa.Table) -> tuple[Numbers, Numbers]:
 
 
 def numbered_by_key(columns: Sequence[pa.Array]) -> tuple[pa.Array, Numbers]:
-    """Return the message keys of rows, and the number of each one's key; those that are null have one, too."""
+    """Return the message keys of rows, and the number of each one's key. Null is numbered like any other key."""
     keys = key_bytes(columns).cast(pa.binary())
     encoded = pc.dictionary_encode(keys, null_encoding="encode")
     return keys, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def places(which: Numbers) -> Numbers:
-    """Return the place of each row among those of its key, from 0 on; keys stand one behind the other."""
+    """Return the place of each row among the rows of its key, from 0. Rows must be sorted by key."""
     starts = np.flatnonzero(np.r_[True, which[1:] != which[:-1]]) if len(which) else np.zeros(0, dtype=np.int64)
     return np.arange(len(which)) - np.repeat(starts, np.diff(np.r_[starts, len(which)]))
 
 
 def by_number(values: pa.Array, numbers: Numbers, count: int) -> pa.Array:
-    """Return values by their numbers; null where none has it."""
+    """Return an array of ``count`` values, each at its number; null at unused numbers."""
     at = np.full(count, -1, dtype=np.int64)
     at[numbers] = np.arange(len(values))
     return values.take(pa.array(at, mask=at < 0))

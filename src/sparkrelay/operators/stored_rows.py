@@ -1,4 +1,4 @@
-"""Rows as a store keeps them: their timestamps and columns, written one behind the other."""
+"""Rows as store values: the timestamp and the columns, concatenated."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _TIME: Final = pa.field(hidden_columns.TIMESTAMP, pa.int64())
 
 
 class StoredColumns:
-    """Writes and reads the rows of one schema."""
+    """Encodes and decodes rows of one schema."""
 
     def __init__(self, row: pa.Schema) -> None:
         self._schema = pa.schema([_TIME, *row])
 
     def values(self, rows: pa.Table) -> pa.Array:
-        """Return rows as a store holds them."""
+        """Encode rows."""
         columns = [whole(rows.column(field.name)).cast(field.type) for field in self._schema]
         return key_bytes(columns, normal=False)
 
     def read(self, values: pa.Array) -> dict[str, pa.Array]:
-        """Return the columns of stored rows by name, their timestamps among them; null where there is none."""
+        """Return the columns of stored rows by name, timestamps included; null where the value is null."""
         return dict(zip(self._schema.names, key_columns(values, self._schema), strict=True))

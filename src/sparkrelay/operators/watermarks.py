@@ -1,22 +1,21 @@
-"""Event time in the stateful step: which rows come too late, and which windows are over.
+"""Watermarks of windowed stores: which rows are late, and which windows are closed.
 
-A task's watermark is the newest event time that its rows have had, less the delay; it never goes back. The store keeps
-it, journaled with each batch, restored and followed by standbys, so that it goes on after a failover where it was
-(Kafka Streams begins again at -1, ``observedStreamTime`` in its processors).
+A task's watermark is the newest event time of its rows minus the delay; it never decreases. It is stored, journaled
+with each batch, restored and followed by standbys, so a failover continues with it. (Kafka Streams restarts at -1,
+``observedStreamTime`` in its processors.)
 
-Of a task that reads several topics those that are behind hold it back: it goes by the one whose newest row of the
-micro-batch is the oldest. (Kafka Streams takes records in the order of their times.) A topic whose rows of the
-micro-batch are all filtered away leaves it where it is, until the task has caught up. With ``max.task.idle.ms`` all
-that are not silent hold it back. They need not have rows in this micro-batch, so each has a watermark of its own in the
-store then (:class:`Sources`).
+If a task reads several topics, those with lag hold its watermark back: it follows the topic whose newest row of the
+micro-batch is the oldest. (Kafka Streams takes records in timestamp order.) If all rows of such a topic were filtered
+away, the watermark stays until the task has caught up. With ``max.task.idle.ms``, every topic that is not silent holds
+it back. Such a topic may have no rows in this micro-batch, so each topic has its own stored watermark then
+(:class:`Sources`).
 
-A row is late if its window was over before its micro-batch, as in Structured Streaming. With one row a micro-batch that
-is what Kafka Streams does. Not by the watermark as of each row: what comes from several partitions, or through a
-repartition topic from several tasks, lies one behind the other in a large micro-batch, though it happened at the same
-time, and whatever came second would be lost.
+A row is late if its window closed before its micro-batch, as in Structured Streaming. With one row a micro-batch this
+equals Kafka Streams. A watermark per row would lose data: rows of several partitions, or of several tasks through a
+repartition topic, follow one another in a large micro-batch although they happened at the same time.
 
-Keys of the store begin with the end of their window, so that windows that are over are its first keys. Those that are
-to be looked at for a while longer (``retention=``) stay, and take no further row.
+The store's keys begin with the end of their window, so closed windows are its first keys. With ``retention=`` closed
+windows stay readable for a while; they accept no rows.
 """
 
 from __future__ import annotations
@@ -60,22 +59,22 @@ log = logging.getLogger(__name__)
 
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
 _WARN_SECONDS: Final = 60.0
-#: Store -> when it was last said that rows come too late.
+#: Store -> time of the last warning.
 _warned: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class WindowWatermark:
-    """When the windows of a grouping are over.
+    """When the windows of a grouping close.
 
     Attributes:
-        delay_ms: how much later than the newest event time a row may come.
+        delay_ms: how far behind the newest event time a row may be.
         window: the grouping column that is a window.
-        final: True where the rows of windows that are over go on, each once; False where each change does.
-        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
-        retention_ms: for how long windows that are over stay in the store, from their end on, by the watermark.
-        by_source: True where each source topic has a watermark of its own, and holds that of the store back also once
-            it is read to its end, until it is silent (``max.task.idle.ms``).
+        final: True if each window is emitted once, when it closes; False if every change is.
+        ahead_ms: event times further ahead of the machine's clock than this do not advance the watermark.
+        retention_ms: how long closed windows stay in the store, from their end on, in watermark time.
+        by_source: True if each source topic has its own watermark and holds the store's back, even when it has been
+            read to its end, until it is silent (``max.task.idle.ms``).
     """
 
     delay_ms: int
@@ -88,14 +87,14 @@ class WindowWatermark:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The topics that a task's rows are of, where each has a watermark of its own.
+    """Source topics of a task, each with its own watermark.
 
     Attributes:
-        topics: their names, as ``hidden_columns.SOURCE`` numbers them.
-        before: topic -> its watermark before the batch, in milliseconds since 1970, of those that have one.
-        holding: the topics that hold the task's watermark back, beside those that the batch has rows of.
-        limits: topic -> the latest that its watermark may be, where tasks that write the topic are behind. What its
-            rows have said is kept all the same.
+        topics: names, in the order of ``hidden_columns.SOURCE``.
+        before: topic -> its watermark before the batch, in ms since 1970, if it has one.
+        holding: topics that hold the task's watermark back, besides those with rows in the batch.
+        limits: topic -> upper bound of its watermark while tasks that write it lag. Its own watermark is recorded
+            unbounded.
     """
 
     topics: Sequence[str]
@@ -104,12 +103,12 @@ class Sources:
     limits: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, watermark: Watermark, newest: Mapping[int, int], delay_ms: int) -> Watermark:
-        """Return a task's watermark with a batch, and its topics'.
+        """Return the watermark of a task and its topics after a batch.
 
         Args:
             watermark: before the batch.
-            newest: number of a topic -> newest event time of its rows in the batch, ``NO_TIME`` if none has one.
-            delay_ms: how much later than that a row may come.
+            newest: number of a topic -> newest event time of its rows in the batch, or ``NO_TIME``.
+            delay_ms: the watermark's delay.
         """
         known = {topic: self.before[topic] for topic in self.topics if topic in self.before}
         for source, ms in newest.items():
@@ -117,14 +116,14 @@ class Sources:
                 topic = self.topics[source]
                 known[topic] = max(known.get(topic, NO_TIME), ms - delay_ms)
         read = frozenset(self.topics[source] for source in newest)
-        # One that never had a row holds it where it is.
+        # A topic that never had a row stops the watermark.
         counted = {topic: min(ms, self.limits.get(topic, ms)) for topic, ms in known.items()}
         held = [counted.get(topic, NO_TIME) for topic in self.topics if topic in self.holding | read]
         ms = min(held) if held else max(counted.values(), default=NO_TIME)
         return replace(watermark, ms=max(watermark.ms, ms), sources=known, sources_read=read)
 
 
-def without_late(  # noqa: PLR0917 - as they come
+def without_late(  # noqa: PLR0917
     spec: WindowWatermark,
     rows: pa.Table,
     before: Mapping[int, int],
@@ -132,17 +131,17 @@ def without_late(  # noqa: PLR0917 - as they come
     behind: Mapping[int, Sequence[int]] = _NONE,
     by_source: Mapping[int, Sources] = _NONE,
 ) -> tuple[pa.Table, dict[int, Watermark]]:
-    """Return the rows that are not late, and the watermark of each partition with the batch.
+    """Return the rows that are not late, and each partition's watermark after the batch.
 
-    A time far ahead moves nothing: the one wrong clock of a producer would close every window.
+    Times far in the future do not advance it: one producer with a wrong clock would close every window.
 
     Args:
         spec: the watermark.
-        rows: of tasks.
-        before: partition -> watermark before the batch, of each of those tasks, in milliseconds since 1970.
-        now_ms: partition -> what the machine's clock says of it, milliseconds since 1970.
-        behind: partition -> which source topics are behind, of tasks that read several.
-        by_source: partition -> its source topics, where each has a watermark of its own; ``behind`` is not asked then.
+        rows: rows of the tasks.
+        before: partition -> watermark before the batch, in ms since 1970; has every task.
+        now_ms: partition -> the machine's clock, in ms since 1970.
+        behind: partition -> source topics with lag, for tasks that read several.
+        by_source: partition -> source topics with watermarks of their own. ``behind`` is ignored for these.
     """
     after = {partition: Watermark(ms, 0, spec.final, spec.retention_ms) for partition, ms in before.items()}
     if not rows.num_rows:
@@ -170,31 +169,31 @@ def without_late(  # noqa: PLR0917 - as they come
 
 
 def with_silence(ms: int, task: TaskCommand, topics: Collection[str]) -> int:
-    """Return a watermark that goes on by the clock where nothing has come; one that never was stays so.
+    """Return a watermark advanced by the clock if none of ``topics`` had input. ``NO_TIME`` stays.
 
     Args:
-        ms: the watermark with the batch, in milliseconds since 1970.
-        task: its share of the batch.
-        topics: those that the watermark is of.
+        ms: watermark after the batch, in ms since 1970.
+        task: the task's command.
+        topics: the topics whose event times make the watermark.
     """
     silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in topics)
     return ms + task.silence_ms if silent and ms != NO_TIME else ms
 
 
 def newest_times(times: NDArray[np.int64], sources: NDArray[np.int32] | None) -> dict[int, int]:
-    """Return the newest time of the rows of each source topic; all are of the first if nothing else is said."""
+    """Return source topic -> newest time of its rows. Without ``sources`` all rows belong to topic 0."""
     if sources is None or not len(times):
         return {0: int(times.max())} if len(times) else {}
     return {int(source): int(times[sources == source].max()) for source in np.flatnonzero(np.bincount(sources))}
 
 
 def stored_keys(windows: pa.Array, encoded: pa.Array) -> pa.Array:
-    """Return the keys of the store: the encoded grouping columns, behind the end of their window."""
+    """Return the store's keys: the end of the window, then the encoded grouping columns."""
     return side_by_side(end_fronts(windows), encoded)
 
 
 def end_fronts(windows: pa.Array) -> pa.Array:
-    """Return what the store's keys of windows begin with: when they end."""
+    """Return the prefix of the store's keys of windows: their ends."""
     return big_endian(window_ends(windows))
 
 
@@ -204,14 +203,8 @@ def message_keys(stored: pa.Array) -> pa.Array:
 
 
 def warn_of_late(store: str, count: int, how: str, remedy: str = "a longer delay in withWatermark()") -> None:
-    """Say, now and then, that rows were left out: nothing else shows it where results go."""
+    """Log that late rows were dropped, at most once a minute a store: the results do not show it."""
     now = time.monotonic()
     if count and now >= _warned.get(store, 0.0) + _WARN_SECONDS:
         _warned[store] = now
-        log.warning(
-            "store %r left out %d rows of a micro-batch, which came %s; %s lets them in",
-            store,
-            count,
-            how,
-            remedy,
-        )
+        log.warning("store %r dropped %d rows of a micro-batch that arrived %s; %s keeps them", store, count, how, remedy)

@@ -303,7 +303,7 @@ def test_what_an_error_advises_in_place_of_try_sum_works(spark):
     for name in ("try_sum", "try_avg"):
         with pytest.raises(TopologyException) as refused:
             TopologyTestDriver(summing(StreamsBuilder(), F.expr(f"{name}(n)")), spark=spark)
-        assert "a result that leaves its type's range is an error here, not null" in str(refused.value)
+        assert "an overflow is an error here, not null" in str(refused.value)
         assert """F.sum(F.col("n").cast("decimal(38,0)")) or F.avg(F.col("n").cast("double"))""" in str(refused.value)
     wide = F.sum(F.col("n").cast("decimal(38,0)")).alias("s"), F.avg(F.col("n").cast("double")).alias("a")
     with TopologyTestDriver(summing(StreamsBuilder(), *wide), spark=spark, batch="all") as driver:

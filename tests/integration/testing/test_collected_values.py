@@ -20,11 +20,11 @@ def rows_of(builder):
 @pytest.mark.parametrize(
     ("aggregate", "message"),
     [
-        ("collect_list(n) RESPECT NULLS", "nulls are left out of lists"),
-        ("collect_set(n) RESPECT NULLS", "nulls are left out of sets"),
-        ("listagg(s) WITHIN GROUP (ORDER BY n)", "texts are ordered by themselves"),
-        ("approx_count_distinct(n, 0.001)", "rsd=0.001.*0.0086 is the least, and count_distinct is exact"),
-        ("percentile(DISTINCT n, 0.5, 2)", "a frequency does not go with DISTINCT"),
+        ("collect_list(n) RESPECT NULLS", "lists skip nulls"),
+        ("collect_set(n) RESPECT NULLS", "sets skip nulls"),
+        ("listagg(s) WITHIN GROUP (ORDER BY n)", "texts can only be ordered by themselves"),
+        ("approx_count_distinct(n, 0.001)", "rsd=0.001 .*use at least 0.0086, or count_distinct"),
+        ("percentile(DISTINCT n, 0.5, 2)", "a frequency cannot be combined with DISTINCT"),
         ("collect_set(array(n))", "cannot|bytes do not say which are equal"),
         ("median(at - at)", "cast the argument, as of an interval to the seconds"),
         ("mode(collate(s, 'UTF8_LCASE'))", "bytes do not say which are equal"),

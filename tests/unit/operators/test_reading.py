@@ -154,7 +154,7 @@ def test_a_copy_of_another_owner_is_not_taken_for_the_one_that_is_meant(tmp_path
 
         assert read(1) == read(None) == 0
         store.take_over(2)
-        with pytest.raises(StateStoreNotAvailableException, match="fallen out of service.*task epoch 1.*under 2"):
+        with pytest.raises(StateStoreNotAvailableException, match="closed during the query.*task epoch 1, found 2"):
             read(1)
         assert read(2) == read(None) == 0
     finally:

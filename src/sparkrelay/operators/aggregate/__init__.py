@@ -1,1 +1,1 @@
-"""Aggregates by key: of a stream's rows, or of a table's."""
+"""Aggregates by key, over the rows of a stream or of a table."""

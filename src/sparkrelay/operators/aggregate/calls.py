@@ -1,8 +1,8 @@
-"""What ``agg(...)`` asks for, read out of the plan that Catalyst makes of it.
+"""The aggregates of an ``agg(...)``, read from Catalyst's analyzed plan.
 
-Catalyst has resolved names, casts and aliases by then: ``F.std``, ``F.expr("stddev(x) FILTER (WHERE y > 0)")`` and the
-method of a grouping all come as the same expressions. Arguments are computed in the projection before the stateful
-step, and what is made of several aggregates in one behind it.
+Catalyst has resolved names, casts and aliases: ``F.std``, ``F.expr("stddev(x) FILTER (WHERE y > 0)")`` and a grouping's
+own method are the same expressions. Arguments are computed in the projection before the stateful step, expressions over
+several aggregates in the one after it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AggregateCall", "AggregateCalls", "read_aggregates"]
 
-#: Where Spark's own error of an overflow advises try_sum and try_avg.
+#: Spark's own overflow error recommends try_sum and try_avg.
 _TRY: Final = (
-    "a result that leaves its type's range is an error here, not null. Take a type with a wider range, "
+    "an overflow is an error here, not null. Use a type with a wider range, "
     'F.sum(F.col("n").cast("decimal(38,0)")) or F.avg(F.col("n").cast("double"))'
 )
-#: Catalyst's aggregates of one column -> ours.
+#: Catalyst's aggregates of one column -> function.
 _OF_ONE: Final = {
     "Sum": "sum",
     "Average": "avg",
@@ -51,7 +51,7 @@ _OF_ONE: Final = {
     "Skewness": "skewness",
     "Kurtosis": "kurtosis",
 }
-#: Those of pairs of which both have a value.
+#: Aggregates of pairs without nulls.
 _OF_PAIRS: Final = {
     "CovPopulation": "covar_pop",
     "CovSample": "covar_samp",
@@ -61,7 +61,7 @@ _OF_PAIRS: Final = {
     "RegrIntercept": "regr_intercept",
     "RegrR2": "regr_r2",
 }
-#: Those that look at one column of such pairs: the function, and which column.
+#: Aggregates of one column of such pairs -> function, column.
 _OF_ONE_OF_PAIRS: Final = {
     "RegrAvgX": ("avg", 1),
     "RegrAvgY": ("avg", 0),
@@ -75,7 +75,7 @@ _KNOWN: Final = (
     "bit_and, bit_or, bit_xor, product, stddev, variance, skewness, kurtosis, corr, covar_pop, covar_samp, regr_..., "
     "collect_list, collect_set, listagg, mode, median, percentile, approx_percentile and approx_count_distinct"
 )
-#: What each value makes a difference to only once: those that a group has several times may stay.
+#: Idempotent functions: DISTINCT makes no difference.
 _ONCE: Final = frozenset({"min", "max", "bit_and", "bit_or"})
 
 
@@ -84,10 +84,10 @@ class AggregateCall:
     """One aggregate.
 
     Attributes:
-        function: ours.
-        arguments: the columns that it is of; none for ``count_all``.
-        distinct: True where each value of a group counts once.
-        options: what else was said of the function (``AggregateSpec.options``).
+        function: its name in ``AggregateSpec``.
+        arguments: its columns; none for ``count_all``.
+        distinct: True if each value of a group counts once.
+        options: further options (``AggregateSpec.options``).
         text: the call in SQL, for messages.
     """
 
@@ -98,7 +98,7 @@ class AggregateCall:
     text: str = ""
 
     def argument_names(self, index: int) -> tuple[str, ...]:
-        """Return the names of its arguments' columns, as those of the aggregate with this number."""
+        """Return the names of its argument columns if it is the aggregate with this index."""
         return tuple(
             f"{hidden_columns.PREFIX}argument_{index}{f'_{place}' if place else ''}"
             for place in range(len(self.arguments))
@@ -110,11 +110,11 @@ class AggregateCalls:
     """The aggregates of a grouping.
 
     Attributes:
-        calls: what is kept of a group.
-        results: the columns that the grouping has in the end, its keys first.
-        held: the columns that come out of the stateful step: its keys, and the results of the calls.
-        computed: column of ``results`` -> what Catalyst is to compute it by; each of the others is one of ``held``.
-        keys: what the rows are grouped by, as Catalyst sees it.
+        calls: the aggregates with state.
+        results: final columns of the grouping, keys first.
+        held: output columns of the stateful step: keys, then the results of the calls.
+        computed: column of ``results`` -> expression over aggregates; every other column is one of ``held``.
+        keys: Catalyst's grouping expressions.
     """
 
     calls: tuple[AggregateCall, ...]
@@ -125,18 +125,18 @@ class AggregateCalls:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Each call as people read it in a message: ``max(age) AS oldest``."""
+        """The calls for messages: ``max(age) AS oldest``."""
         names = self.held.names[len(self.held) - len(self.calls) :]
         named_calls = zip(self.calls, names, strict=True)
         return tuple(call.text if call.text == name else f"{call.text} AS {name}" for call, name in named_calls)
 
     @property
     def words(self) -> dict[str, str]:
-        """Column of ``results`` -> what it is computed from, of those that are no aggregate by themselves."""
+        """Column of ``results`` -> SQL of its expression, for columns that are not plain aggregates."""
         return {name: str(computed.expression.sql()) for name, computed in self.computed.items()}
 
     def finish(self, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
-        """Return the rows of the stateful step with the columns that the grouping has in the end."""
+        """Compute the grouping's final columns from rows of the stateful step."""
         if not self.computed:
             return rows
         attributes = {str(one.name()): one for one in items(rows._jdf.queryExecution().analyzed().output())}
@@ -153,11 +153,11 @@ class AggregateCalls:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """An expression that aggregates are inside of.
+    """An expression over aggregates.
 
     Attributes:
-        expression: as Catalyst has resolved it.
-        calls: each aggregate in it, and the column of its result.
+        expression: resolved by Catalyst.
+        calls: each aggregate in it with the column of its result.
     """
 
     expression: Any
@@ -165,15 +165,15 @@ class Computed:
 
 
 def read_aggregates(grouped: DataFrame, keys: int, where: str) -> AggregateCalls:
-    """Take ``groupBy(...).agg(...)`` apart.
+    """Return the aggregates of a ``groupBy(...).agg(...)``.
 
     Args:
-        grouped: what it gives, on a plan that never runs.
-        keys: how many columns it is grouped by.
+        grouped: its result, on a plan that never runs.
+        keys: number of grouping columns.
         where: the user's line, for messages.
 
     Raises:
-        TopologyException: there is something that cannot be kept.
+        TopologyException: an aggregate is not supported.
     """
     plan = grouped._jdf.queryExecution().analyzed()
     if kind(plan) != "Aggregate":
@@ -208,14 +208,14 @@ def read_aggregates(grouped: DataFrame, keys: int, where: str) -> AggregateCalls
 
 
 def _unlike(text: str, taken: AbstractSet[str]) -> str:
-    """Return a name for a column that no other has, whatever the case."""
+    """Return ``text`` or a numbered variant that is not taken, ignoring case."""
     lower = {name.lower() for name in taken}
     names = itertools.chain([text], (f"{text} {number}" for number in itertools.count(2)))
     return next(name for name in names if name.lower() not in lower)
 
 
 def _replaced(expression: Any, known: Sequence[tuple[Any, Any]]) -> Any:
-    """Return an expression with columns in the place of what they hold."""
+    """Return an expression with the known subexpressions replaced by their columns."""
     for whole, attribute in known:
         if expression.equals(whole) or expression.semanticEquals(whole):
             return attribute
@@ -261,7 +261,7 @@ def _parsed_call(expression: Any, where: str) -> AggregateCall:
         return _count(function, children, condition)
     if found in {"CountIf", "RegrCount"}:
         counts = children[0] if found == "CountIf" else _all_there(children)
-        # What is false is counted no more than what is null.
+        # Neither false nor null counts.
         return AggregateCall("count", (_where(condition, F.when(counts, F.lit(True))),), distinct)
     if found in _OF_ONE_OF_PAIRS:
         ours, place = _OF_ONE_OF_PAIRS[found]
@@ -276,7 +276,7 @@ def _parsed_call(expression: Any, where: str) -> AggregateCall:
 def _count(function: Any, children: Sequence[Column], condition: Column | None) -> AggregateCall:
     literals = [child.value() for child in items(function.children()) if kind(child) == "Literal"]
     if None in literals:
-        # Counts nothing. Null by itself has no type that state can be kept of.
+        # Counts nothing. The type of a bare null cannot be stored.
         return AggregateCall("count", (F.lit(None).cast("boolean"),))
     if len(literals) == len(children):
         if condition is None:
@@ -299,5 +299,4 @@ def _column(expression: Any) -> Column:
 
 
 def _unsupported(where: str, what: str, why: str = "") -> TopologyException:
-    why = why or f"its state is not kept. There are {_KNOWN}"
-    return TopologyException(f"{where}: {what} is not supported in agg(): {why}")
+    return TopologyException(f"{where}: {what} is not supported in agg(): {why or f'use one of {_KNOWN}'}")

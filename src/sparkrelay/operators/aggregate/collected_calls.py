@@ -1,4 +1,4 @@
-"""Aggregates of all values of a group, and approximate ones: what Catalyst's expressions say of them."""
+"""Catalyst expressions of aggregates that collect a group's values, and of approximate ones."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from sparkrelay.runtime.compile.catalyst import items, kind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    #: Our function, its arguments as Catalyst has them, whether each value counts once, and options.
+    #: Function, Catalyst's arguments, whether each value counts once, options.
     Found = tuple[str, list[Any], bool, tuple[Any, ...]]
 
 __all__ = ["COLLECTED", "collected_call"]
 
-#: Of HLL++ with 2^p registers, the relative standard deviation is this / 2^(p/2) (Spark's own rule for choosing p).
+#: HLL++ with 2^p registers has a relative standard deviation of this / 2^(p/2) (Spark's rule for choosing p).
 _DEVIATION: Final = 1.106
 _MOST_REGISTERS: Final = 14
 
 
 def collected_call(function: Any, name: str, *, distinct: bool) -> Found | str:
-    """Return what is kept of such an aggregate, or why it cannot be.
+    """Return the state of such an aggregate, or why it is not supported.
 
     Args:
-        function: Catalyst's.
-        name: of its class.
+        function: Catalyst's function.
+        name: its class.
         distinct: whether each value counts once.
     """
     return COLLECTED[name](function, distinct)
@@ -33,13 +33,13 @@ def collected_call(function: Any, name: str, *, distinct: bool) -> Found | str:
 
 def _list(function: Any, distinct: bool) -> Found | str:
     if not function.ignoreNulls():
-        return "nulls are left out of lists; take them in as structs, collect_list(struct(x))"
+        return "lists skip nulls; collect structs to keep them, collect_list(struct(x))"
     return "collect_set" if distinct else "collect_list", [function.child()], False, ()
 
 
 def _set(function: Any, _: bool) -> Found | str:
     if not function.ignoreNulls():
-        return "nulls are left out of sets; take them in as structs, collect_set(struct(x))"
+        return "sets skip nulls; collect structs to keep them, collect_set(struct(x))"
     return "collect_set", [function.child()], False, ()
 
 
@@ -52,13 +52,12 @@ def _listagg(function: Any, distinct: bool) -> Found | str:
     value = (bytes(value) if value else b"") if binary else str(value)
     orders = items(function.orderExpressions())
     if not orders:
-        # Without an order, which of equal texts was first does not matter.
+        # Without an order, the order of equal texts is irrelevant.
         return "sorted_listagg" if distinct else "listagg", [child], distinct, (value, False)
     if len(orders) > 1 or not orders[0].child().semanticEquals(child):
         return (
-            "texts are ordered by themselves or by their arrival only; collect structs instead, whose first field is "
-            "what they are ordered by, and compute the rest: array_join(transform(array_sort(collect_list(struct(o, "
-            "x))), s -> s.x), ',')"
+            "texts can only be ordered by themselves or by arrival; collect structs that begin with the order instead: "
+            "array_join(transform(array_sort(collect_list(struct(o, x))), s -> s.x), ',')"
         )
     descending = "Descending" in str(orders[0].direction().getClass().getSimpleName())
     return "sorted_listagg", [child], distinct, (value, descending)
@@ -80,7 +79,7 @@ def _percentile(function: Any, distinct: bool) -> Found | str:
     if kind(frequency) == "Literal" and frequency.value() == 1:
         return "percentile", [child], distinct, options
     if distinct:
-        return "a frequency does not go with DISTINCT; leave one of them out"
+        return "a frequency cannot be combined with DISTINCT; remove one of them"
     return "percentile", [child, frequency], False, options
 
 
@@ -91,7 +90,7 @@ def _percentile_cont(function: Any, distinct: bool) -> Found | str:
 
 def _percentile_disc(function: Any, distinct: bool) -> Found | str:
     if function.legacyCalculation():
-        return "as of before Spark 4 it is not computed; set spark.sql.legacy.percentileDiscCalculation to false"
+        return "the calculation of before Spark 4 is not supported; set spark.sql.legacy.percentileDiscCalculation to false"
     child, percentage = items(function.children())
     return "percentile_disc", [child], distinct, _percentages(percentage, descending=bool(function.reverse()))
 
@@ -114,13 +113,13 @@ def _approx_count_distinct(function: Any, _: bool) -> Found | str:
     if registers > _MOST_REGISTERS:
         least = _DEVIATION / 2 ** (_MOST_REGISTERS / 2)
         return (
-            f"its rsd={deviation} takes {1 << registers} bytes a group; {least:.4f} is the least, and count_distinct "
+            f"rsd={deviation} needs {1 << registers} bytes a group; use at least {least:.4f}, or count_distinct, which "
             "is exact"
         )
     return "approx_count_distinct", [function.child()], False, (max(registers, 4),)
 
 
-#: Catalyst's class -> what reads it.
+#: Catalyst's class -> reader.
 COLLECTED: Final[dict[str, Callable[[Any, bool], Found | str]]] = {
     "CollectList": _list,
     "CollectSet": _set,

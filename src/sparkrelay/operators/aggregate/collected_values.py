@@ -1,13 +1,13 @@
-"""Values of groups that an aggregate collects: they stand beside the groups' states, each or in chunks.
+"""Collected values of groups (``collect_list``, percentiles ...), stored beside the groups' states.
 
-A micro-batch reads and writes the values that it has itself; all of a group's are read where its result goes on, which
-with final rows is once. Keys of such a store that begin with 02, behind the end of their window if they have one:
+A micro-batch reads and writes only its own values. All values of a group are read when its result is emitted, which is
+once for final windows. Their keys begin with 02, after the end of the window, if any:
 
-    02, front of the group, number of the aggregate (2 bytes), value -> how often it is there (8 bytes)
-    02, front of the group, number of the aggregate (2 bytes), number of its first value (8 bytes) -> a chunk of values
+    02, prefix of the group, index of the aggregate (2 bytes), value -> its count (8 bytes)
+    02, prefix of the group, index of the aggregate (2 bytes), number of its first value (8 bytes) -> a chunk of values
 
-The front of a group is the length of its key (4 bytes) and the key or, of one longer than 256 bytes, its digest: so all
-that is of a group lies together, whatever the store makes of long keys.
+The prefix is the length of the group's key (4 bytes), then the key, or the digest of a key longer than 256 bytes. It
+keeps a group's entries together: the store itself would replace longer keys.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["CollectedRows", "TaskCollection", "collected_results", "collected_ro
 _COLLECTED: Final = b"\x02"
 _LONGEST_GROUP: Final = 256
 _DIGEST_BYTES: Final = 16
-#: After so many bytes a chunk ends.
+#: Size of a chunk.
 _CHUNK_BYTES: Final = 1 << 17
 _BYTES: Final = "__sparkrelay_value"
 _ROW: Final = "__sparkrelay_row"
@@ -55,14 +55,14 @@ _LENGTH: Final = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True)
 class CollectedRows:
-    """What some rows add to the values of one aggregate, or take out of them.
+    """Values that rows add to one aggregate, or remove from it.
 
     Attributes:
-        index: of the aggregate.
-        partitions: of the task that each is of.
-        groups: the message key of each one's group.
-        values: each value once a group, or a chunk of them a group.
-        counts: how often each comes, less how often it goes; of a chunk, how many values are in it.
+        index: the aggregate's index.
+        partitions: the task of each value.
+        groups: the message key of each value's group.
+        values: each value once a group, or chunks of values.
+        counts: additions less removals of each value; the number of values of a chunk.
     """
 
     index: int
@@ -72,7 +72,7 @@ class CollectedRows:
     counts: pa.Array
 
     def of(self, partition: int) -> CollectedRows:
-        """Return those of one task."""
+        """Return the values of one task."""
         own = pc.equal(self.partitions, partition)
         columns = (self.partitions, self.groups, self.values, self.counts)
         return CollectedRows(self.index, *(column.filter(own) for column in columns))
@@ -85,17 +85,17 @@ def collected_rows(
     encode: Callable[[pa.Table], pa.Array],
     partition: int | None,
 ) -> list[CollectedRows]:
-    """Return what rows add to, or take out of, the values of each aggregate that collects them.
+    """Return the values that rows add to, or remove from, each collecting aggregate.
 
     Args:
-        aggregates: all of the step.
+        aggregates: all aggregates of the step.
         rows: its input.
-        by: the columns that make groups.
-        encode: makes message keys of them; null for those of no group.
-        partition: of the one task that the rows are of; None if the first column of ``by`` says it.
+        by: the grouping columns.
+        encode: computes message keys; null for rows without a group.
+        partition: the only task; None if the first column of ``by`` is the task.
 
     Raises:
-        SerializationException: a frequency is less than 0.
+        SerializationException: a frequency is negative.
     """
     found = []
     for index, aggregate in enumerate(aggregates):
@@ -119,7 +119,7 @@ def collected_rows(
             values, counts, pairs = _chunks(values, counts), pa.array(counts), pairs.take(pa.array(which))
         else:
             pairs = keyed.group_by([*by, _BYTES], use_threads=False).aggregate([(_WEIGHT, "sum")])
-            # What comes and goes within the batch changes nothing.
+            # Added and removed within the batch.
             pairs = pairs.filter(pc.not_equal(pairs.column(f"{_WEIGHT}_sum"), 0))
             values, counts = whole(pairs.column(_BYTES)), whole(pairs.column(f"{_WEIGHT}_sum"))
         groups = encode(pairs)
@@ -131,7 +131,7 @@ def collected_rows(
 
 
 def _values(aggregate: AggregateSpec, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Return the bytes of each row's value, null where it has none, and how often it counts."""
+    """Return each row's encoded value, or null, and its weight."""
     assert aggregate.column is not None
     ones = pa.array(np.ones(rows.num_rows, dtype=np.int64))
     first = as_type(whole(rows.column(aggregate.column)), aggregate.input_type)
@@ -143,8 +143,7 @@ def _values(aggregate: AggregateSpec, rows: pa.Table) -> tuple[pa.Array, pa.Arra
         weights = pc.fill_null(others[0].cast(pa.int64()), 0)
         if pc.any(pc.less(weights, 0)).as_py():
             raise SerializationException(
-                f"{aggregate}: a frequency is {pc.min(weights).as_py()}, and none may be less than 0; leave such rows "
-                "out with where()"
+                f"{aggregate}: the frequency {pc.min(weights).as_py()} is negative; filter such rows out with where()"
             )
     there = first.is_valid()
     for column in columns[1:]:
@@ -154,17 +153,17 @@ def _values(aggregate: AggregateSpec, rows: pa.Table) -> tuple[pa.Array, pa.Arra
 
 
 class TaskCollection:
-    """The collected values of one task's groups, within the transaction that changes them."""
+    """Collected values of one task's groups during a transaction."""
 
     def __init__(self, codec: Any, encoded: pa.Array, ends: pa.Array | None, most: int, *, final: bool) -> None:
         """Take the groups.
 
         Args:
-            codec: of the aggregates.
-            encoded: message keys of groups.
-            ends: what the store's keys begin with, of groups in windows that end.
-            most: how many bytes a group's values may have where a result shows all of them.
-            final: whether only the rows of windows that are over go on.
+            codec: the aggregates' codec.
+            encoded: message keys of the groups.
+            ends: encoded ends of the groups' windows, if any.
+            most: largest result of an aggregate that shows all values, in bytes.
+            final: whether windows are emitted only when they close.
         """
         self._codec: AggregateCodec = codec
         self._encoded = encoded
@@ -177,12 +176,12 @@ class TaskCollection:
     def change(
         self, view: StoreView, old: pa.Array, rows: Sequence[CollectedRows]
     ) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-        """Yield keys with their old and their new values, of each aggregate; remember what results are made of.
+        """Yield keys with their old and new values, an aggregate at a time, and keep the values for the results.
 
         Args:
             view: the store.
-            old: states of the groups before.
-            rows: what comes and goes.
+            old: states of the groups before the batch.
+            rows: values added and removed.
         """
         all_fronts = side_by_side(*self._ends, _group_fronts(self._encoded)) if rows else self._encoded
         for some in rows:
@@ -205,7 +204,7 @@ class TaskCollection:
     def _gather(
         self, view: StoreView, some: CollectedRows, starts: pa.Array, stops: pa.Array, at: NDArray[np.int64]
     ) -> None:
-        """Read all values of the groups, and remember them as they are and as they will be."""
+        """Read all values of the groups, and keep them as before and after the batch."""
         numbers, keys, values = view.ranges(starts.to_pylist(), stops.to_pylist())
         lengths = pc.binary_length(starts).to_numpy().astype(np.int64)[numbers]
         suffixes = cut(*buffers(keys), [lengths]).take(pa.array(np.arange(1, 2 * len(keys), 2)))
@@ -239,14 +238,14 @@ class TaskCollection:
         self._before[some.index], self._after[some.index] = before, after
 
     def results_before(self, results: list[pa.Array]) -> list[pa.Array]:
-        """Return results with those of the values that groups had."""
+        """Return results with those of the values before the batch filled in."""
         return self._filled(results, self._before)
 
     def results_after(self, results: list[pa.Array], deletes: pa.Array | None) -> list[pa.Array]:
-        """Return results with those of the values that groups have, or had if they are deleted.
+        """Return results with those of the values after the batch filled in; of deleted groups, before the batch.
 
         Raises:
-            SerializationException: a result would be too long; the message names the group.
+            SerializationException: a result is too large; the message names the group.
         """
         after = self._filled(results, self._after)
         if deletes is None or not pc.any(deletes).as_py():
@@ -267,19 +266,19 @@ class TaskCollection:
 def collected_results(
     codec: Any, groups: pa.RecordBatch, stored: pa.RecordBatch, results: list[pa.Array], *, windowed: bool, most: int
 ) -> list[pa.Array]:
-    """Return results of stored groups with those of their collected values.
+    """Return results of stored groups with those of their collected values filled in.
 
     Args:
-        codec: the aggregates.
-        groups: message keys and states of groups.
-        stored: ``key, value`` of the store, with all that is of these groups.
-        results: of the states.
+        codec: the aggregates' codec.
+        groups: message keys and states of the groups.
+        stored: ``key, value`` of the store, with all entries of these groups.
+        results: results of the states.
         windowed: whether the store's keys begin with the ends of windows.
-        most: how many bytes a group's values may have where a result shows all of them.
+        most: largest result of an aggregate that shows all values, in bytes.
 
     Raises:
-        SerializationException: a result would be too long; the message names the group.
-        StoreCorruptedException: a key is none of such a store.
+        SerializationException: a result is too large; the message names the group.
+        StoreCorruptedException: a key is malformed.
     """
     encoded = groups.column("key")
     keys, values = stored.columns
@@ -305,29 +304,29 @@ def collected_results(
 
 
 def collected_spans(encoded: pa.Array, ends: pa.Array | None) -> list[tuple[bytes, bytes]]:
-    """Return the ranges ``[start, stop)`` of a store's keys in which all collected values of groups stand.
+    """Return the ranges ``[start, stop)`` of a store's keys with all collected values of groups.
 
     Args:
-        encoded: message keys of groups.
-        ends: what the store's keys begin with, of groups in windows that end.
+        encoded: message keys of the groups.
+        ends: encoded ends of the groups' windows, if any.
     """
     fronts = side_by_side(*([] if ends is None else [ends]), _group_fronts(encoded))
-    # Numbers of aggregates are below this.
+    # No aggregate has this index.
     return [(front, front + b"\xff\xff") for front in fronts.to_pylist()]
 
 
 def _result(codec: AggregateCodec, index: int, values: Values, encoded: pa.Array, most: int) -> pa.Array:
     aggregate = codec.aggregates[index]
-    assert isinstance(aggregate, Collected), "what collects values has results of them"
+    assert isinstance(aggregate, Collected), "not a collecting aggregate"
     if aggregate.lists:
         sizes = values.bytes_of_groups(repeated=aggregate.spec.function == "sorted_listagg")
         if len(sizes) and int(sizes.max()) > most:
             group = int(sizes.argmax())
             raise SerializationException(
-                f"{aggregate.spec}: the values of the group with key {encoded[group].as_py()!r} take {sizes[group]} "
-                f"bytes, and one record takes {most} (max.request.size). Raise that and the topics' max.message.bytes; "
+                f"{aggregate.spec}: the values of the group with key {encoded[group].as_py()!r} have {sizes[group]} "
+                f"bytes; a record holds at most {most} (max.request.size). Raise it and the topics' max.message.bytes, "
                 "or start over (sparkrelay reset) with fewer values a group: FILTER (WHERE ...), shorter windows, or "
-                "the rows as they are instead of a list"
+                "rows instead of a list"
             )
     return as_type(aggregate.of(values), aggregate.spec.result_type)
 
@@ -360,12 +359,12 @@ def _big_endian_lengths(keys: pa.Array, start: int) -> NDArray[np.int64]:
 
 
 def _counts(stored: pa.Array) -> NDArray[np.int64]:
-    """Return what is written under counted values; 0 where there is nothing."""
+    """Decode counts; 0 for null."""
     there = stored.is_valid().to_numpy(zero_copy_only=False)
     counts = np.zeros(len(stored), dtype=np.int64)
     data = b"".join(stored.drop_null().to_pylist())
     if len(data) != _COUNT.itemsize * int(there.sum()):
-        raise _corrupted("a count has not 8 bytes")
+        raise _corrupted("a count does not have 8 bytes")
     counts[there] = np.frombuffer(data, _COUNT)
     if (counts[there] <= 0).any():
         raise _corrupted("a count is not positive")
@@ -373,15 +372,15 @@ def _counts(stored: pa.Array) -> NDArray[np.int64]:
 
 
 def _as_counts(counts: NDArray[np.int64]) -> pa.Array:
-    """Return what is to be written under counted values: null where none is left."""
+    """Encode counts; null for 0."""
     return pc.if_else(pa.array(counts > 0), fixed(counts.astype(_COUNT), _COUNT.itemsize), pa.scalar(None, pa.binary()))
 
 
 def _pieces(values: pa.Array, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut the values of groups, which lie together, so that none is too large for a record.
+    """Cut the values of groups into pieces of one record. Values are sorted by group.
 
     Returns:
-        The group of each piece, and how many values it has.
+        The group of each piece, and its number of values.
     """
     offsets, _ = buffers(values)
     groups = np.repeat(np.arange(len(counts)), counts)
@@ -392,14 +391,14 @@ def _pieces(values: pa.Array, counts: NDArray[np.int64]) -> tuple[NDArray[np.int
 
 
 def _before_in_group(places: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many values stand in front of each piece in the pieces of its group, which lie together."""
+    """Return the number of values before each piece in its group. Pieces are sorted by group."""
     before = np.cumsum(counts) - counts
     _, firsts, which = np.unique(places, return_index=True, return_inverse=True)
     return before - before[firsts[which]]
 
 
 def _chunks(values: pa.Array, counts: NDArray[np.int64]) -> pa.Array:
-    """Return the values of each group, which lie together, as one: their number, their lengths, their bytes."""
+    """Encode the values of each piece as one chunk: their number, their lengths, their bytes."""
     offsets, data = buffers(values)
     lengths = np.diff(offsets).astype(_LENGTH)
     ends = np.cumsum(counts)
@@ -411,7 +410,7 @@ def _chunks(values: pa.Array, counts: NDArray[np.int64]) -> pa.Array:
 
 
 def _stored(groups: int, places: NDArray[np.int64], suffixes: pa.Array, values: pa.Array, *, in_order: bool) -> Values:
-    """Read stored values: the ends of their keys, and what is under these; chunks come in their order."""
+    """Decode values from the suffixes of their keys and what is stored there. Chunks must be in order."""
     if not in_order:
         return Values(groups, places, suffixes, _counts(values))
     lengths, parts, counts = [], [], []
@@ -420,7 +419,7 @@ def _stored(groups: int, places: NDArray[np.int64], suffixes: pa.Array, values: 
         start = 4 + _LENGTH.itemsize * count
         own = np.frombuffer(chunk[4:start], _LENGTH) if start <= len(chunk) else np.zeros(0, _LENGTH)
         if len(own) != count or start + int(own.sum(dtype=np.int64)) != len(chunk):
-            raise _corrupted("the lengths inside of a chunk do not add up")
+            raise _corrupted("the lengths in a chunk do not add up")
         lengths.append(own)
         parts.append(chunk[start:])
         counts.append(count)
@@ -431,6 +430,6 @@ def _stored(groups: int, places: NDArray[np.int64], suffixes: pa.Array, values: 
 
 def _corrupted(what: str) -> StoreCorruptedException:
     return StoreCorruptedException(
-        f"collected values of a store do not have their form: {what}. It is damaged: remove the task's directory, to "
-        "have it restored, or start the application over: sparkrelay reset"
+        f"a store's collected values are malformed: {what}. The store is damaged: delete the task's directory to have "
+        "it restored, or start the application over: sparkrelay reset"
     )

@@ -1,13 +1,12 @@
-"""Distinct values of groups, for ``count(DISTINCT x)`` and the like: each is a key of the store, with nothing under it.
+"""Distinct values of groups, for ``count(DISTINCT x)`` and the like: each is a key of the store without a value.
 
-A group's state then stays as small as without DISTINCT, and a micro-batch writes the values that are new and no others.
-Keys of such a store come in two kinds, told apart by one byte. It stands in front, or behind the end of their window,
-which removes both kinds when it has expired:
+A group's state is as small as without DISTINCT, and a micro-batch writes new values only. The first byte distinguishes
+two kinds of keys. It follows the end of the window, if any, so both kinds expire with the window:
 
     00, grouping columns -> state of the group
-    01, length of the grouping columns (4 bytes), grouping columns, number of the aggregate (2 bytes), value -> nothing
+    01, length of the grouping columns (4 bytes), grouping columns, index of the aggregate (2 bytes), value -> nothing
 
-Both go through journals, changelogs and restores as any key does.
+Journals, changelogs and restores treat both alike.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUP", "DistinctValues", "marked", "value_rows"]
 
-#: In front of the message key of a group.
+#: Prefix of a group's message key.
 GROUP: Final = b"\x00"
 _VALUE: Final = b"\x01"
 _FIRST: Final = "__sparkrelay_first"
@@ -42,14 +41,14 @@ _BYTES: Final = "__sparkrelay_value"
 
 @dataclass(frozen=True, slots=True)
 class DistinctValues:
-    """The distinct values that some rows have of one aggregate.
+    """Distinct values of one aggregate.
 
     Attributes:
-        index: of the aggregate.
-        partitions: of the task that each is of.
-        groups: the store's key of each one's group.
-        keys: the store's key of each.
-        arguments: the values, by the names of the aggregate's columns.
+        index: the aggregate's index.
+        partitions: the task of each value.
+        groups: the store's key of each value's group.
+        keys: the store's key of each value.
+        arguments: the values, in the aggregate's columns.
     """
 
     index: int
@@ -59,7 +58,7 @@ class DistinctValues:
     arguments: pa.Table
 
     def of(self, partition: int) -> DistinctValues:
-        """Return those of one task."""
+        """Return the values of one task."""
         own = pc.equal(self.partitions, partition)
         return DistinctValues(
             self.index,
@@ -71,13 +70,13 @@ class DistinctValues:
 
 
 def marked(ends: pa.Array | None, encoded: pa.Array) -> pa.Array:
-    """Return the store's keys of groups: their encoded grouping columns, behind the ends of their windows."""
+    """Return the store's keys of groups, after the ends of their windows."""
     fronts = [] if ends is None else [ends]
     return side_by_side(*fronts, pa.scalar(GROUP, pa.binary()), encoded)
 
 
 def value_keys(ends: pa.Array | None, encoded: pa.Array, index: int, values: pa.Array) -> pa.Array:
-    """Return the store's keys of values, by their groups and the number of their aggregate."""
+    """Return the store's keys of values."""
     fronts = [] if ends is None else [ends]
     sizes = fixed(pc.fill_null(pc.binary_length(encoded), 0).to_numpy(zero_copy_only=False).astype(">u4"), 4)
     number = pa.scalar(struct.pack(">H", index), pa.binary())
@@ -94,11 +93,11 @@ def value_rows(
     """Return the distinct values of each aggregate that counts a group's values once.
 
     Args:
-        aggregates: all of the step.
+        aggregates: all aggregates of the step.
         rows: its input.
-        by: the columns that make groups.
-        encode: makes message keys of them, and what the store's keys begin with if they have windows that end.
-        partition: of the one task that the rows are of; None if the first column of ``by`` says it.
+        by: the grouping columns.
+        encode: computes message keys and the ends of windows, if any.
+        partition: the only task; None if the first column of ``by`` is the task.
     """
     found = []
     for index, aggregate in enumerate(aggregates):

@@ -1,7 +1,7 @@
-"""How aggregates lie in their store: a state for each group, and beside it values that count once or are collected.
+"""Layout of aggregates in their store: a state for each group, and distinct or collected values beside it.
 
-Of such values each is a key of its own (``distinct_values``, ``collected_values``); a byte in front of the message key
-then says of what kind a key is.
+Each such value has a key of its own (``distinct_values``, ``collected_values``). A byte before the message key then
+distinguishes the kinds of keys.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["AggregateLayout", "SessionsLayout"]
 
-#: Behind all groups.
+#: Greater than every group.
 _BEHIND: Final = GROUP + b"\xff" * 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateLayout(TableLayout):
-    """How aggregates lie in their store.
+    """Layout of aggregates in their store.
 
     Attributes:
-        aggregates: the states kept, in the order of the argument columns; the last is the timestamp.
-        of_changes: True for aggregates of a table's rows, which are taken out again when they change.
-        most: how many bytes a group's collected values may have, where a result shows all of them.
+        aggregates: in the order of the argument columns; the last is the timestamp.
+        of_changes: True for aggregates of a table, whose old rows are subtracted.
+        most: largest result of an aggregate that shows all values, in bytes.
     """
 
     aggregates: tuple[AggregateSpec, ...]
@@ -51,38 +51,38 @@ class AggregateLayout(TableLayout):
 
     @property
     def codec(self) -> AggregateCodec | TableAggregates:
-        """What reads and merges the store's values."""
+        """Codec of the store's values."""
         return TableAggregates(self.aggregates) if self.of_changes else _codec(self.aggregates)
 
     @property
     def collects(self) -> bool:
-        """Whether values are collected beside the groups."""
+        """Whether the store has collected values."""
         return any(aggregate.collects for aggregate in self.aggregates)
 
     @property
     def has_values(self) -> bool:
-        """Whether the store also has values of groups: those that count once, or are collected."""
+        """Whether the store has distinct or collected values."""
         return any(aggregate.distinct or aggregate.collects for aggregate in self.aggregates)
 
     def said(self) -> dict[str, Any]:
-        """Return what :meth:`described` says beside the columns."""
+        """Return the description besides the columns."""
         aggregates = [_aggregate_json(aggregate) for aggregate in self.aggregates]
         return {"table": False, "aggregates": aggregates, "changes": self.of_changes}
 
     def stored(self, keys: Sequence[pa.Array], encoded: pa.Array) -> pa.Array:
-        """Return the store's keys of groups, by their grouping columns and their message keys."""
+        """Return the store's keys of groups."""
         return marked(self.ends(keys), encoded) if self.has_values else TableLayout.stored(self, keys, encoded)
 
     def span_of(self, span: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        """Return where groups of a range of message keys stand, in a store without windows that end."""
+        """Return the range of the store's keys for a range of message keys, in a store without windows."""
         return (GROUP + span[0], GROUP + span[1]) if self.has_values else span
 
     def span_behind(self, after: bytes) -> tuple[bytes, bytes | None]:
-        """Return the range of the store's keys in which groups stand behind ``after``, where that is one range."""
+        """Return the range of the store's keys with the groups after ``after``."""
         return (max(after, GROUP), _BEHIND) if self.has_values and self.window is None else (after, None)
 
     def groups(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the message keys of groups, and their states, out of ``key, value`` of the store."""
+        """Return the message keys and states of the groups in ``key, value`` of the store."""
         groups = TableLayout.groups(self, stored)
         if not self.has_values:
             return groups
@@ -91,7 +91,7 @@ class AggregateLayout(TableLayout):
         return pa.record_batch([drop_first(keys.filter(of_group)), values.filter(of_group)], ["key", "value"])
 
     def results(self, groups: pa.RecordBatch, stored: pa.RecordBatch) -> list[pa.Array]:
-        """Return the results of groups, and last their timestamps; see :meth:`TableLayout.results`."""
+        """Return the results of groups, then their timestamps; see :meth:`TableLayout.results`."""
         results = self.codec.results(groups.column("value"))
         if not self.collects:
             return results
@@ -99,7 +99,7 @@ class AggregateLayout(TableLayout):
         return collected_results(self.codec, groups, stored, results, windowed=windowed, most=self.most)
 
     def row_of(self, snapshot: StoreSnapshot, key: pa.RecordBatch, encoded: pa.Array) -> pa.RecordBatch:
-        """Return the row of a group, if there is one, whose values stand beside it."""
+        """Return the row of a group, if it exists."""
         stored = self.stored(key.columns, encoded)
         if self.window is not None and stored[0].as_py() < self.span(snapshot.expired)[0]:
             return self.no_rows()
@@ -108,7 +108,7 @@ class AggregateLayout(TableLayout):
         return self.rows(self.complete(snapshot, found))
 
     def complete(self, snapshot: StoreSnapshot, found: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the groups among what was found in a range of the store's keys, with their collected values."""
+        """Return the groups of a range of the store's keys with their collected values."""
         if not self.collects or not found.num_rows:
             return found
         skipped = 0 if self.window is None else END_BYTES
@@ -121,17 +121,16 @@ class AggregateLayout(TableLayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsLayout(AggregateLayout):
-    """How aggregates by session windows lie in their store: as by other windows, and beside them which are open."""
+    """Layout of aggregates by session windows: as other windows, and an index of open sessions."""
 
     @property
     def sessions(self) -> bool:
-        """Whether windows are sessions, which merge where they touch."""
+        """Whether windows are sessions, which merge when they touch."""
         return True
 
 
 @functools.lru_cache(maxsize=64)
 def _codec(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
-    """Return what reads and merges aggregates; made once for each."""
     return AggregateCodec(aggregates)
 
 

@@ -1,4 +1,4 @@
-"""Aggregates by key, as workers run them: partial results in Arrow, merged with the states that the store has."""
+"""Aggregates by key in workers: partial results in Arrow, merged with the stored states."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ _EMPTY = pa.scalar(b"", pa.binary())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateRunner(GroupedRunner):
-    """A step that keeps aggregates."""
+    """Runs a step of aggregates."""
 
     layout: AggregateLayout
 
     @property
     def deletes(self) -> bool:
-        """Whether groups may be deleted: where the rows of a table are aggregated."""
+        """Whether groups can be deleted: aggregates of a table."""
         return self.layout.of_changes
 
     @property
     def says_more(self) -> bool:
-        """Whether more is read and written than the states of groups, or more goes on."""
+        """Whether it reads, writes or emits more than the states of groups."""
         return self.layout.has_values or GroupedRunner.says_more.fget(self)  # type: ignore[attr-defined]
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Grouping:
-        """Return the groups of the tasks, on their way into their stores."""
+        """Return the groups of the tasks' rows."""
         make = _GroupingWithValues if self.layout.has_values else Grouping
         return make(self, share, rows, watermarks)
 
 
 class _GroupingWithValues(Grouping):
-    """Groups beside whose states values stand, which count once or are collected."""
+    """Groups with distinct or collected values."""
 
     runner: AggregateRunner
 
@@ -78,7 +78,7 @@ class _GroupingWithValues(Grouping):
         )
 
     def operator(self, task: TaskCommand) -> Callable[[StoreView], Changes]:
-        """Return what adds the values that a store has not seen yet, and merges what comes of them."""
+        """Return a function that adds new values to a store and merges the groups."""
         runner, layout, codec = self.runner, self.runner.layout, self.runner.layout.codec
         partition = task.task.partition
         groups = self.of(partition)
@@ -95,7 +95,7 @@ class _GroupingWithValues(Grouping):
             for some, sorted_keys in zip(values, ordered, strict=True):
                 new = pc.is_null(sorted_keys.as_given(view.get(sorted_keys.keys)))
                 places = pc.index_in(some.groups.filter(new), value_set=groups.stored)
-                assert isinstance(codec, AggregateCodec), "in aggregates of a table's rows values are collected"
+                assert isinstance(codec, AggregateCodec), "aggregates of a table collect distinct values"
                 full = codec.with_values(full, some.index, places, some.arguments.filter(new))
                 keys = some.keys.filter(new)
                 changes.append((keys, pa.nulls(len(keys), pa.binary()), pa.repeat(_EMPTY, len(keys))))
@@ -110,7 +110,7 @@ class _GroupingWithValues(Grouping):
 
         def completed(partial: pa.Table, old: pa.Array) -> MergeResult:
             new, results = codec.merge(partial, old)
-            # What is deleted goes on as it was.
+            # Deleted groups are emitted with their last results.
             after = collection.results_after(results, results[-2] if runner.deletes else None)
             return MergeResult(new, *changed_rows(runner, codec, groups, old, after, collection.results_before))
 

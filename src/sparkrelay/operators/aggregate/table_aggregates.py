@@ -1,8 +1,8 @@
-"""Aggregates of a table's rows: what a row was is taken out of its group again when it changes or is deleted.
+"""Aggregates of a table: when a row changes or is deleted, its old version is subtracted from its group.
 
-Rows come as changes of a table (``hidden_columns.CHANGE``). Those that are new are added to the states of their
-groups, and those that are no more are taken out, as ``KTable.groupBy`` of Kafka Streams does with an adder and a
-subtractor. The rows of each group are counted beside what the user asked for: a group without any is deleted.
+Rows are changes of a table (``hidden_columns.CHANGE``). New rows are added to the states of their groups and old rows
+subtracted, like ``KTable.groupBy`` of Kafka Streams with its adder and subtractor. A hidden count of each group's rows
+shows when it is empty and deleted.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _TIME: Final = f"{hidden_columns.PREFIX}time"
 
 
 class TableAggregates:
-    """Computes and keeps aggregates of a table's rows, as ``AggregateCodec`` does those of a stream's."""
+    """Codec of a table's aggregates, like ``AggregateCodec`` of a stream's."""
 
     def __init__(self, specs: Sequence[AggregateSpec]) -> None:
-        """Take the aggregates, the last of which is the newest timestamp."""
+        """Take the aggregates; the last is the newest timestamp."""
         *own, newest = (replace(spec, subtracts=True) for spec in specs)
         counted = [*own, AggregateSpec("count_all", None, pa.int64(), pa.int64())]
         self._rows = AggregateCodec(counted)
-        #: The way to what a group holds in the end may leave a sum's range, while rows come and others are still to go:
-        #: then it is gone once more with wider sums, which take several times as long.
+        #: An intermediate sum can overflow before old rows are subtracted. Then all is computed again with wider sums,
+        #: which are several times slower.
         self._wide = AggregateCodec(counted, make=wide_aggregate_of)
         self._times = AggregateCodec([newest])
-        #: What computes each of what the user asked for.
+        #: The user's aggregates, without the count.
         self.specs, self.aggregates = tuple(own), self._rows.aggregates[:-1]
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Return each group's key columns, the state of its new rows, that of those that are no more, and its time."""
+        """Return each group's key columns, the states of its new and of its old rows, and its newest timestamp."""
         by, wide = [*keys, hidden_columns.CHANGE], False
         try:
             changes = self._rows.partial(rows, by)
@@ -73,14 +73,14 @@ class TableAggregates:
         return pa.table({**columns, _TIME: pa.array(newest), _WIDE: pa.repeat(pa.scalar(wide), len(firsts))})
 
     def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-        """Add what is new to the states of groups, and take out what is no more.
+        """Add new rows to the states of groups, and subtract old rows.
 
         Returns:
-            The new values; and the results, where a group is deleted those that it had, their timestamps, which groups
-            are deleted, and which there were or are.
+            The new values; and the results (the last ones of a deleted group), their timestamps, which groups are
+            deleted, and which exist or existed.
 
         Raises:
-            SerializationException: a sum leaves the range of its type; the message has the group's key.
+            SerializationException: a sum overflows its type; the message has the group's key.
         """
         times, states = _parted(old)
         named = partial.select([name for name in partial.column_names if not name.startswith(hidden_columns.PREFIX)])
@@ -102,22 +102,22 @@ class TableAggregates:
         return self._rows.states_of(self._wide.subtract(wide, gone), self._wide, named)
 
     def counts(self, values: pa.Array, index: int) -> NDArray[np.int64]:
-        """Return how many values each stored value has of an aggregate that collects them."""
+        """Return the number of collected values of an aggregate in each stored value."""
         return self._rows.counts(_parted(values)[1], index)
 
     def results(self, values: pa.Array) -> list[pa.Array]:
-        """Return the result columns of stored values, and last their timestamps."""
+        """Return the result columns of stored values, then their timestamps."""
         times, states = _parted(values)
         return [*self._rows.results(states)[:-1], times]
 
 
 def _joined(times: pa.Array, states: pa.Array) -> pa.Array:
-    """Return values of a store: the newest timestamp of a group, 8 bytes, and its state; null where that is."""
+    """Encode values: the newest timestamp of a group (8 bytes) and its state; null where the state is."""
     return side_by_side(fixed(times.to_numpy(zero_copy_only=False).astype("<i8"), 8), states)
 
 
 def _parted(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the timestamps and the states of values; null where there is none."""
+    """Return the timestamps and states of values; null for null."""
     fronts = b"".join(pc.binary_slice(values, 0, 8).drop_null().to_pylist())
     times = np.zeros(len(values), dtype=np.int64)
     there = values.is_valid().to_numpy(zero_copy_only=False)

@@ -1,1 +1,1 @@
-"""What the operators have in common that keep a table: rows by key, which change."""
+"""Common parts of the operators that keep a table."""

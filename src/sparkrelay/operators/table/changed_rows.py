@@ -1,4 +1,4 @@
-"""The rows that go on when groups of a store have changed."""
+"""Output rows for changed groups of a store."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["Groups", "changed_rows"]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of some tasks, task by task; a task's are in the order of their encoded keys.
+    """Groups of some tasks, sorted by task and encoded key.
 
-    In the store's order, that is: old and new values are where they are wanted, and a slice of the changelog, which
-    gets this order too, is of keys that lie together in the store that it restores.
+    This is the store's order: no value has to be reordered, and a slice of the changelog, which has the same order,
+    restores keys that are adjacent in the store.
 
     Attributes:
-        partitions: of the task that each group is of.
-        partial: their partial results.
-        keys: their key columns.
-        encoded: their message keys.
-        stored: their keys in the store.
-        versions: of one task, every change of its rows, for legs that look into the store; None if there are none.
+        partitions: the task of each group.
+        partial: partial results.
+        keys: key columns.
+        encoded: message keys.
+        stored: keys in the store.
+        versions: of one task, every change of its rows, for legs that look up the store; None without such legs.
     """
 
     partitions: NDArray[np.int32]
@@ -55,7 +55,7 @@ class Groups:
         return cls(np.full(len(encoded), partition, np.int32), partial, keys, encoded, stored)
 
     def keys_of(self, partition: int) -> pa.Array:
-        """Return the keys in the store of one task's groups."""
+        """Return the store keys of one task's groups."""
         first, end = np.searchsorted(self.partitions, [partition, partition + 1]).tolist()
         return self.stored.slice(first, end - first)
 
@@ -73,7 +73,7 @@ class Groups:
         )
 
 
-def changed_rows(  # noqa: PLR0917 - what came of a merge
+def changed_rows(  # noqa: PLR0917
     spec: TableRunner,
     codec: Codec,
     groups: Groups,
@@ -81,15 +81,15 @@ def changed_rows(  # noqa: PLR0917 - what came of a merge
     results: list[pa.Array],
     results_before: Callable[[list[pa.Array]], list[pa.Array]] | None = None,
 ) -> tuple[pa.RecordBatch, Mapping[str, pa.RecordBatch]]:
-    """Return the rows that go on, and what other legs find in the journal.
+    """Return the output rows, and the batches that other legs find in the journal.
 
     Args:
-        spec: of the stateful step.
-        codec: that has merged.
-        groups: what was merged.
-        old: the values before, null where there was none.
-        results: of the merge: values and timestamps; else also which delete and which change anything.
-        results_before: completes the results of old values, where not all is in these.
+        spec: the stateful step.
+        codec: the codec that merged.
+        groups: the merged groups.
+        old: the values before, or null.
+        results: of the merge: values and timestamps; if rows can be deleted, also which are, and which changed.
+        results_before: completes the results of old values, if they are not whole.
     """
     if not spec.deletes:
         values, deletes, changed = results, None, None
@@ -98,24 +98,24 @@ def changed_rows(  # noqa: PLR0917 - what came of a merge
     beside = {} if groups.versions is None else {VERSIONS: groups.versions}
     if spec.joined and deletes is not None:
         gone = pa.record_batch([groups.encoded, values[-1]], ["key", "time"])
-        # An answer goes back for a row of which there was none here, too.
+        # An answer is also due for a row that did not exist.
         beside[DELETIONS] = gone.filter(deletes if spec.answers_deletions else pc.and_(deletes, changed))
     both = None
     if spec.changes or spec.kept is not None:
         schema = spec.output if spec.kept is None else spec.kept
         new = _laid_out(schema, groups, values, _constant(NEW, groups))
-        # What is replaced, or deleted, goes on with the time at which it was.
+        # An old row is emitted with the time of its replacement or deletion.
         was = codec.results(old) if results_before is None else results_before(codec.results(old))
         before = _laid_out(schema, groups, [*was[:-1], values[-1]], _constant(OLD, groups))
         there = pc.is_valid(old)
         if deletes is not None and changed is not None:
             new, there = new.filter(pc.and_not(changed, deletes)), pc.and_(changed, there)
-        # What was goes first: behind a repartition topic a table of newest rows keeps what is (joins by a foreign key).
+        # Old rows first: after a repartition topic, a table of newest rows keeps the last (joins by a foreign key).
         both = pa.concat_batches([before.filter(there), new])
         if spec.kept is not None:
             beside[CHANGES] = both
     if spec.changes:
-        assert both is not None, "both kinds of rows are laid out"
+        assert both is not None
         return both, beside
     marked = deletes if hidden_columns.TOMBSTONE in spec.output.names else None
     emitted = _laid_out(spec.output, groups, values, marked)
@@ -123,7 +123,7 @@ def changed_rows(  # noqa: PLR0917 - what came of a merge
 
 
 def _laid_out(schema: pa.Schema, groups: Groups, results: Sequence[pa.Array], last: pa.Array | None) -> pa.RecordBatch:
-    """Lay groups out as the rows that go on; the last result is their newest timestamp."""
+    """Return groups as output rows. The last of ``results`` is their newest timestamp."""
     *values, timestamps = results
     columns: list[Any] = [*groups.keys, *values, pa.array(groups.partitions), timestamps, groups.encoded]
     if last is not None:

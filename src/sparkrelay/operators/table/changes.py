@@ -1,9 +1,9 @@
-"""What the filters of a table make of its changes: new rows that pass, and deletions of those that pass no more.
+"""Filters of a table: they emit new rows that pass, and tombstones for rows that no longer pass.
 
-The stateful step emits each changed row twice: as it was and as it is (``hidden_columns.CHANGE``). The user's steps
-see both. Of a key whose new row has passed, that goes on; of one where only the old row has, a tombstone; of others
-nothing. So is Kafka Streams' ``KTableFilter`` where it is sent old values. A tombstone has the columns of the row that
-it deletes, of which one may be the sink's key.
+The stateful step emits each changed row twice, its old and its new version (``hidden_columns.CHANGE``). The user's
+steps see both. If the new row of a key passes, it is emitted; if only the old one does, a tombstone is; otherwise
+nothing. Kafka Streams' ``KTableFilter`` does the same when it is sent old values. A tombstone has the columns of the
+row that it deletes, since one of them may be the sink's key.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ __all__ = ["CHANGES", "DELETIONS", "NEW", "NEWEST", "OLD", "VERSIONS", "ChangesR
 
 NEW: Final = 1
 OLD: Final = -1
-#: What a stateful step leaves in its journal: each changed row as it was and as it is, laid out as rows of its leg.
+#: Journal: old and new version of each changed row, as rows of the leg.
 CHANGES: Final = "changes"
-#: Which rows a stateful step has deleted, and when: ``key, time``.
+#: Journal: deleted rows, ``key, time``.
 DELETIONS: Final = "deletions"
-#: Each version of a row within the micro-batch: ``key, time, value``.
+#: Journal: each version of a row within the micro-batch, ``key, time, value``.
 VERSIONS: Final = "versions"
-#: What the newest row of each key was whose newest row has changed, of a table with a history: ``key, old``.
+#: Journal of a table with a history: previous newest row of each key whose newest row changed, ``key, old``.
 NEWEST: Final = "newest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesRunner(StepSpec):
-    """How a leg goes on from the changes of a store that another one keeps.
+    """Input of a leg that continues from the changes of another leg's store.
 
     Attributes:
         store: the store.
-        contents: what it holds, in words.
-        output: Arrow schema of the rows, ``TableRunner.kept`` of the keeper's.
+        contents: the store's contents, in words.
+        output: Arrow schema of the rows: ``TableRunner.kept`` of the store's step.
     """
 
     store: str
@@ -56,7 +56,7 @@ class ChangesRunner(StepSpec):
     output: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the micro-batch has changed in a store that a leg of an earlier wave keeps."""
+        """Yield the micro-batch's changes of a store of an earlier wave's leg."""
         yield from each_table(self, batches, self._changes)
 
     def _changes(self, task: TaskCommand) -> pa.RecordBatch:
@@ -69,10 +69,10 @@ class ChangesRunner(StepSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredTableRunner(StepSpec):
-    """What a table's filters leave of the changes of its rows.
+    """Turns filtered changes of a table into rows and tombstones.
 
     Attributes:
-        keys: columns that make the key in the sink topic, where that is not the table's own.
+        keys: key columns of the sink topic, if they are not the table's own.
         output: Arrow schema of the rows.
     """
 
@@ -80,7 +80,7 @@ class FilteredTableRunner(StepSpec):
     output: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what goes on of the changes that have passed a table's filters."""
+        """Yield rows and tombstones for the changes that passed the filters."""
         shares = share_out(leg_tasks(self), batches)
         freeze_loaded_objects()
         for share in shares:
@@ -92,13 +92,13 @@ def _settled(spec: FilteredTableRunner, batches: Sequence[pa.RecordBatch]) -> pa
     rows = pa.concat_batches(batches)
     change = rows.column(hidden_columns.CHANGE)
     new, old = rows.filter(pc.equal(change, NEW)), rows.filter(pc.equal(change, OLD))
-    # A key is in one task: it decides the partition. One of the sink's own may have moved on although the row passes.
+    # A key belongs to one task, as it decides the partition. A sink's own key can change although the row passes.
     gone = old.filter(pc.invert(pc.is_in(_identity(spec, old), value_set=_identity(spec, new))))
     return pa.concat_batches([_laid_out(spec, new, deleted=False), _laid_out(spec, gone, deleted=True)])
 
 
 def _identity(spec: FilteredTableRunner, rows: pa.RecordBatch) -> pa.Array:
-    """Return what a row is found by where it is written: the table's key, and the sink's."""
+    """Return the identity of rows in the sink: the table's key, and the sink's."""
     own = rows.column(hidden_columns.KEY)
     return key_bytes([own, *(rows.column(name) for name in spec.keys)]) if spec.keys else own
 

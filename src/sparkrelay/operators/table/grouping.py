@@ -1,4 +1,4 @@
-"""Tables with one value a key: rows are brought together by key, and merged with the values that the store has."""
+"""Tables with one value a key: rows are grouped by key and merged with the stored values."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = ["GroupColumns", "GroupedRunner", "Grouping", "encoded_groups"]
 
 
 class GroupColumns:
-    """The grouping columns of rows, as Arrow groups by them.
+    """Grouping columns in the form that Arrow can group by.
 
-    Arrow does not group by structs, such as windows: their fields take their place. Where a struct is null, whether it
-    is comes as one more column: null is another group than a struct of nulls.
+    Arrow cannot group by structs, such as windows: a struct is replaced by its fields. If some structs are null, a
+    further column flags them, since null and a struct of nulls are different groups.
 
     Attributes:
-        rows: the rows with such columns.
-        names: of the columns that stand for each grouping column.
+        rows: the rows with these columns.
+        names: names of the columns that replace each grouping column.
     """
 
     def __init__(self, schema: pa.Schema, rows: pa.Table) -> None:
@@ -66,30 +66,30 @@ class GroupColumns:
 
     @property
     def flat(self) -> list[str]:
-        """The names of all columns to group by."""
+        """Names of all columns to group by."""
         return [name for children in self.names for name in children]
 
     def of(self, groups: pa.Table) -> list[pa.Array]:
-        """Return the grouping columns of groups, as they were."""
+        """Return the original grouping columns of groups."""
         return [_key_column(groups, field.type, some) for field, some in zip(self._schema, self.names, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedRunner(TableRunner):
-    """A step that keeps a table with one value a key."""
+    """Runs a step that keeps a table with one value a key."""
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Grouping:
-        """Return the groups of the tasks, on their way into their stores."""
+        """Return the groups of the tasks' rows."""
         return Grouping(self, share, rows, watermarks)
 
     def versions(self, share: Share, rows: pa.Table) -> Mapping[int, pa.RecordBatch] | None:
-        """Return each row as a version of its key's, by partition, if a leg that looks into the store has input."""
+        """Return partition -> each row as a version of its key, if a leg that looks up the store has input."""
         del share, rows
         return None
 
 
 class Grouping:
-    """The groups of some tasks, on their way into their stores."""
+    """Groups of some tasks' rows, to be merged into their stores."""
 
     def __init__(
         self, runner: GroupedRunner, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]
@@ -99,13 +99,13 @@ class Grouping:
         Args:
             runner: the step.
             share: the tasks.
-            rows: theirs.
-            watermarks: partition -> the store's with the batch.
+            rows: their rows.
+            watermarks: partition -> the store's watermark after the batch.
         """
         self.runner, self.watermarks = runner, watermarks
         columns = GroupColumns(runner.layout.keys, rows)
         several = [hidden_columns.PARTITION] if len(share.tasks) > 1 else []
-        #: The columns that make groups, the task's partition in front where there are several; else which it is.
+        #: The grouping columns; the task's partition first if there are several tasks.
         self.by = [*several, *columns.flat]
         self.partition = None if several else share.tasks[0].task.partition
         groups, keys, encoded = encoded_groups(runner, columns, self.by)
@@ -117,7 +117,7 @@ class Grouping:
         elif not ascending(stored):
             order = pc.array_sort_indices(stored)
         if order is not None:
-            # (Taken from many chunks, each row would be looked for first.)
+            # (take() from many chunks searches the chunk of each row.)
             groups = groups.combine_chunks().take(order)
             keys, stored = [key.take(order) for key in keys], stored.take(order)
             encoded = stored if as_it_is else encoded.take(order)
@@ -130,10 +130,9 @@ class Grouping:
         self.columns = columns
 
     def together(self, outcomes: Sequence[TaskOutcome]) -> pa.RecordBatch | None:
-        """Merge the groups of all tasks with their stores in one go; return the rows that go on.
+        """Merge the groups of all tasks into their stores at once, fill in the outcomes, and return the output rows.
 
-        What has come of a task is in its outcome then. None, and nothing in any, where they are to be merged one by
-        one.
+        None if the tasks must be merged one by one; the outcomes are unchanged then.
         """
         runner, codec = self.runner, self.runner.layout.codec
         if len(outcomes) == 1 or runner.says_more or self._versions is not None:
@@ -165,7 +164,7 @@ class Grouping:
         return emitted[0]
 
     def operator(self, task: TaskCommand) -> Callable[[StoreView], Changes]:
-        """Return what merges one task's groups with its store."""
+        """Return a function that merges one task's groups into its store."""
         own = self.of(task.task.partition)
         runner, codec = self.runner, self.runner.layout.codec
 
@@ -183,19 +182,19 @@ class Grouping:
 def encoded_groups(
     runner: TableRunner, columns: GroupColumns, by: Sequence[str]
 ) -> tuple[pa.Table, list[pa.Array], pa.Array]:
-    """Return the partial results of groups, their key columns, and their message keys."""
+    """Return the groups' partial results, key columns and message keys."""
     groups = runner.layout.codec.partial(columns.rows, by)
     keys = columns.of(groups)
     encoded = key_bytes(keys)
     if not encoded.null_count:
         return groups, keys, encoded
-    # As in Kafka Streams, a record without a key belongs to no group.
+    # As in Kafka Streams, records without a key are dropped.
     kept = pc.is_valid(encoded)
     return groups.filter(kept), [key.filter(kept) for key in keys], encoded.filter(kept)
 
 
 def _normal(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return keys with one zero and one NaN, as Spark groups (NormalizeFloatingNumbers); Arrow compares their bits."""
+    """Return keys with one zero and one NaN, like Spark (NormalizeFloatingNumbers). Arrow compares bits."""
     if not pa.types.is_floating(column.type):
         return column
     plain = pc.add(column, pa.scalar(0.0, column.type))  # turns -0.0 into 0.0
@@ -203,7 +202,7 @@ def _normal(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _key_column(groups: pa.Table, kind: pa.DataType, children: Sequence[str]) -> pa.Array:
-    """Put a key of this type together. Spark sends times in the session's zone; those of ``kind`` are in UTC."""
+    """Return a key column of type ``kind``. Spark sends times in the session's zone; those of ``kind`` are in UTC."""
     columns: list[Any] = [whole(groups.column(name)) for name in children]
     if not pa.types.is_struct(kind):
         return as_type(columns[0], kind)

@@ -1,4 +1,4 @@
-"""Rows that are joined of tables which other legs keep, as they were before a micro-batch and as they are."""
+"""Joined rows of tables that other legs keep, before and after a micro-batch."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER", "JoinedTables", "Rows", "joined_rows", "touched_keys"]
 
-#: Before every time that a row can have.
+#: Earlier than every timestamp.
 NEVER: Final = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedTables:
-    """How tables are joined.
+    """A tree of joins.
 
     Attributes:
         how: ``inner``, ``left``, ``right`` or ``full``.
-        left: number of the left table, or a join of others.
-        right: of the right one.
+        left: index of the left table, or a join.
+        right: index of the right table, or a join.
     """
 
     how: str
@@ -45,15 +45,15 @@ class JoinedTables:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table or of a join, one for each key that is looked at; where there is none, columns are null.
+    """Rows of a table or join for some keys; missing rows have null columns.
 
     Attributes:
-        were: columns by name, as they were before the micro-batch.
-        are: as they are.
-        was: for which keys there was a row.
-        is_: for which there is one.
-        changed: for which something is another than it was.
-        times: timestamps of the rows as they are, and of deletions in the micro-batch; ``NEVER`` for others.
+        were: columns by name, before the micro-batch.
+        are: columns by name, after it.
+        was: which keys had a row before.
+        is_: which keys have one after.
+        changed: which rows changed.
+        times: timestamps of the rows after the micro-batch, and of deletions in it; else ``NEVER``.
     """
 
     were: Mapping[str, pa.Array]
@@ -65,7 +65,7 @@ class Rows:
 
 
 def touched_keys(spec: StepSpec, tables: Iterable[TableRunner], task: TaskCommand) -> pa.Array:
-    """Return the keys of tables that the micro-batch has written, sorted: not all of their rows need have changed."""
+    """Return the sorted keys that the micro-batch wrote in tables; their rows may be unchanged."""
     nothing = pa.array([], pa.binary())
     before = [_found(spec, side, task, nothing) for side in tables]
     touched = [found.before.column("key").cast(pa.binary()) for found in before if found.before is not None]
@@ -75,15 +75,15 @@ def touched_keys(spec: StepSpec, tables: Iterable[TableRunner], task: TaskComman
 def joined_rows(
     spec: StepSpec, tables: Iterable[TableRunner], joined: JoinedTables | int, task: TaskCommand, keys: pa.Array
 ) -> Rows:
-    """Return the rows that a join of tables, or one table, has for keys."""
+    """Return the rows of a join, or of one table, for keys."""
     return _joined(joined, [_rows(spec, side, task, keys) for side in tables])
 
 
 def _found(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array) -> LookedUp:
-    """Return what a table holds for keys, and what the micro-batch has changed of it.
+    """Look up keys in a table, with the micro-batch's changes.
 
     Raises:
-        StoreOutOfStepException: it has input of the table, and that is not in, or was taken back.
+        StoreOutOfStepException: the micro-batch has input of the table that was not applied, or was rolled back.
     """
     found = side.found(spec, task, keys)
     if found.before is None and any(partition.topic in side.topics for partition in task.ranges):
@@ -92,7 +92,7 @@ def _found(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array)
 
 
 def _rows(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array) -> Rows:
-    """Return what a table holds for keys, and what it held before the micro-batch."""
+    """Return the rows of a table for keys, before and after the micro-batch."""
     found = _found(spec, side, task, keys)
     now = found.values.cast(pa.binary())
     were = now
@@ -110,7 +110,7 @@ def _rows(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array) 
         deleted = pc.fill_null(deletions.column("time").take(gone), NEVER).to_numpy(zero_copy_only=False)
         newest = np.where(is_, newest, deleted)
     changed = ~(_flags(same) | ~(is_ | was))
-    # A count of nothing would be 0.
+    # The count of a missing group would be 0, not null.
     held_before, held_now = (
         _where(there, dict(zip(names, some, strict=True))) for there, some in ((was, before), (is_, columns))
     )
@@ -133,12 +133,12 @@ def _joined(join: JoinedTables | int, tables: list[Rows]) -> Rows:
 
 
 def _present(how: str, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for which keys there is a joined row."""
+    """Return which keys have a joined row."""
     return {"inner": left & right, "left": left, "right": right, "full": left | right}[how]
 
 
 def _where(there: NDArray[np.bool_], *sides: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return the columns of both sides, null where there is no joined row."""
+    """Return the columns of all sides, null where ``there`` is false."""
     columns = {name: column for side in sides for name, column in side.items()}
     if there.all():
         return columns

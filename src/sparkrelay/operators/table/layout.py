@@ -1,7 +1,7 @@
-"""How a table lies in its store: which columns it has, and how the store's keys and values are made of them.
+"""Layout of a table in its store: its columns, and how they are encoded as keys and values.
 
-A layout knows nothing of a pipeline or a cluster. Queries, and readers of a changelog, need nothing else to make rows
-of what a store holds; a changelog describes its store by one (``operators.descriptions``).
+A layout is independent of pipeline and cluster. It is all that queries and readers of a changelog need to decode rows;
+a changelog describes its store by its layout (``operators.descriptions``).
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ __all__ = ["Codec", "TableLayout"]
 
 
 class Codec(Protocol):
-    """Reads the values of a store, and merges those of a micro-batch with them."""
+    """Decodes the values of a store, and merges a micro-batch into them."""
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Return what the rows of each key come to: its key columns, and what :meth:`merge` needs."""
+        """Return a row for each key: its key columns, and the partial result that :meth:`merge` takes."""
 
     def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-        """Return the new values, and the columns that go on, the timestamp behind them.
+        """Return the new values, and the output columns, the timestamp last.
 
-        Of a table whose rows may be deleted, two more columns say which rows are deleted, and which have changed.
+        If rows can be deleted, two columns follow: which rows are deleted, and which changed.
         """
 
     def results(self, values: pa.Array) -> list[pa.Array]:
-        """Return the columns of stored values, null where there is none, and last their timestamps."""
+        """Return the columns of stored values, null for null, then their timestamps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLayout:
-    """How a table lies in its store.
+    """Layout of a table in its store.
 
     Attributes:
         store: the store's name.
-        keys: Arrow schema of the columns that group.
-        row: of the columns behind them.
-        window: the grouping column that is a window which ends: the store's keys begin with that end. None: none is.
-        partitioned_by: the grouping columns that decide in which task a group is, as the keys of messages are made of
-            them; None where they are not all there as they were.
-        repartitioned_by: the columns by which a repartition topic in front of it is partitioned; none: the message key.
-        holds: what the store holds in place of rows that can be read; empty where it holds those.
+        keys: Arrow schema of the grouping columns.
+        row: Arrow schema of the other columns.
+        window: the grouping column that is a window, whose end begins the store's keys; None without windows.
+        partitioned_by: the grouping columns that make the message key and thus decide the task; None if they are not
+            all unchanged.
+        repartitioned_by: the columns that partition the repartition topic upstream; empty: the message key.
+        holds: the store's contents if they cannot be read as rows; else empty.
     """
 
     store: str
@@ -67,44 +67,44 @@ class TableLayout:
 
     @property
     def sessions(self) -> bool:
-        """Whether windows are sessions, which merge where they touch."""
+        """Whether windows are sessions, which merge when they touch."""
         return False
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns of a row: those that group, then the others."""
+        """Columns of a row, grouping columns first."""
         return pa.schema([*self.keys, *self.row])
 
     @property
     def codec(self) -> Codec:
-        """What reads and merges the store's values."""
+        """Codec of the store's values."""
         raise NotImplementedError
 
     @property
     def has_values(self) -> bool:
-        """Whether the store also has values of groups, as keys of their own."""
+        """Whether values of groups have keys of their own."""
         return False
 
     @property
     def lies_apart(self) -> bool:
-        """Whether what a row is made of stands in several places, so that all of them are needed at once."""
+        """Whether a row is made of several entries of the store."""
         return self.has_values
 
     @property
     def in_key_order(self) -> bool:
-        """Whether rows without windows stand in the order of their message keys."""
+        """Whether rows without windows are sorted by message key."""
         return True
 
     @property
     def found_by_key(self) -> bool:
-        """Whether a row stands under its message key as it is."""
+        """Whether a row is one entry whose key is the message key."""
         return not self.lies_apart and self.window is None
 
     def described(self) -> dict[str, Any]:
-        """Return what a changelog says of the layout, as JSON has it.
+        """Return the layout as JSON, for the changelog.
 
         Raises:
-            ValueError: a type has no name there.
+            ValueError: a type has no JSON name.
         """
         if self.holds:
             return {"holds": self.holds}
@@ -119,89 +119,89 @@ class TableLayout:
         return said
 
     def said(self) -> dict[str, Any]:
-        """Return what :meth:`described` says beside the columns."""
+        """Return the description besides the columns."""
         return {"table": True}
 
     # -- keys of the store ----------------------------------------------------------------------------------------
 
     def ends(self, keys: Sequence[pa.Array]) -> pa.Array | None:
-        """Return what the store's keys begin with, by grouping columns: the ends of their windows; None without."""
+        """Return the encoded ends of windows, by grouping columns; None without windows."""
         return None if self.window is None else end_fronts(keys[self.keys.get_field_index(self.window)])
 
     def stored(self, keys: Sequence[pa.Array], encoded: pa.Array) -> pa.Array:
-        """Return the store's keys of rows, by their grouping columns and their message keys."""
+        """Return the store's keys of rows, by grouping columns and message keys."""
         return encoded if self.window is None else stored_keys(keys[self.keys.get_field_index(self.window)], encoded)
 
     def span(self, expired_ms: int) -> tuple[bytes, bytes | None]:
-        """Return the range of the store's keys in which its rows stand.
+        """Return the range of the store's keys that has its rows.
 
         Args:
-            expired_ms: by when windows have ended that no longer count, though they are there until their turn comes.
+            expired_ms: windows with ends up to this have expired, even if they are not deleted yet.
         """
         return (b"", None) if self.window is None else (over(expired_ms), ENDLESS)
 
     def span_of(self, span: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        """Return where rows of a range of message keys stand, in a store without windows that end."""
+        """Return the range of the store's keys for a range of message keys, in a store without windows."""
         return span
 
     def span_behind(self, after: bytes) -> tuple[bytes, bytes | None]:
-        """Return the range of the store's keys in which rows stand behind ``after``."""
+        """Return the range of the store's keys with the rows after ``after``."""
         return after, None
 
     def behind(self, key: bytes) -> bytes:
-        """Return the first of the store's keys behind all that is of the row of ``key``."""
+        """Return the lowest key after all entries of the row of ``key``."""
         return key + b"\x00"
 
     # -- rows of the store ----------------------------------------------------------------------------------------
 
     def groups(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the message keys of rows, and their values, out of ``key, value`` of the store."""
+        """Return the message keys and values of the rows in ``key, value`` of the store."""
         keys, values = stored.columns
         return stored if self.window is None else pa.record_batch([message_keys(keys), values], ["key", "value"])
 
     def results(self, groups: pa.RecordBatch, stored: pa.RecordBatch) -> list[pa.Array]:
-        """Return the columns of rows behind their key, and last their timestamps.
+        """Return the columns of rows without their key, then their timestamps.
 
         Args:
             groups: the rows (:meth:`groups`).
-            stored: ``key, value`` of the store, with all that is of these.
+            stored: ``key, value`` of the store, with all entries of these rows.
 
         Raises:
-            SerializationException: a result would be too long; the message names the group.
+            SerializationException: a result is too large; the message names the group.
         """
         del stored
         return self.codec.results(groups.column("value"))
 
     def rows(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a store as people look at them.
+        """Decode rows of the store.
 
         Args:
-            stored: ``key, value`` of the store, in the order of keys, with all that is of these rows.
+            stored: ``key, value`` of the store, sorted by key, with all entries of these rows.
 
         Raises:
-            StoreCorruptedException: a value is not of such a store.
-            SerializationException: a key is not, or a result would be too long.
+            StoreCorruptedException: a value is malformed.
+            SerializationException: a key is malformed, or a result is too large.
         """
         groups = self.groups(stored)
         keys = key_columns(groups.column("key"), self.keys)
-        # The last result is the newest timestamp, which is no column of the user's.
+        # The last result is the newest timestamp, which is not a user's column.
         return laid_out([*keys, *self.results(groups, stored)[:-1]], self.columns)
 
     def no_rows(self) -> pa.RecordBatch:
-        """Return rows as :meth:`rows` does, but none."""
+        """Return an empty batch with the schema of :meth:`rows`."""
         return pa.RecordBatch.from_pylist([], self.columns)
 
     def row_of(self, snapshot: StoreSnapshot, key: pa.RecordBatch, encoded: pa.Array) -> pa.RecordBatch:
-        """Return the row of a key, if there is one, where it lies apart.
+        """Return the row of a key, if it exists; for layouts that ``lies_apart``.
 
         Args:
-            snapshot: of the store.
-            key: its columns.
+            snapshot: the store.
+            key: key columns.
             encoded: the same as a message key.
         """
         raise NotImplementedError
 
     def complete(self, snapshot: StoreSnapshot, found: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what was found in a range of the store's keys, with all that is of these rows beside it."""
+        """Add the missing entries of rows that were found in a range of the store's keys."""
         del snapshot
         return found

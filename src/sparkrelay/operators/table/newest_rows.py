@@ -1,6 +1,6 @@
-"""Tables of newest rows: what a store of one holds, and what a micro-batch does to it.
+"""The codec of tables of newest rows.
 
-A stored row is its timestamp and its columns without the key, as ``pack_rows`` of a repartition topic writes columns.
+A stored row is its timestamp and its columns without the key, encoded like the columns of a repartition topic.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NewestRows"]
 
-#: Bytes of the timestamp and of what is in front of it: the tuple's version, the column's tag, 64 bits.
+#: Encoded timestamp: the tuple's version, the column's tag, 64 bits.
 _BEGINNING: Final = 10
 _INDEX: Final = f"{hidden_columns.PREFIX}index"
 
 
 class NewestRows:
-    """Computes and keeps the newest row of each key, as ``AggregateCodec`` does aggregates."""
+    """Codec of the newest row of each key."""
 
     def __init__(self, row: pa.Schema) -> None:
         """Take the columns of a row without its key."""
@@ -34,20 +34,20 @@ class NewestRows:
         self._columns = StoredColumns(row)
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Return the last row of each key: its key columns, its own, its timestamp, and whether it deletes."""
+        """Return the last row of each key: key columns, other columns, timestamp, and whether it is a tombstone."""
         columns = dict.fromkeys([*keys, *self._row.names, hidden_columns.TIMESTAMP, hidden_columns.TOMBSTONE])
         indexed = rows.select(list(keys)).append_column(_INDEX, pa.array(np.arange(rows.num_rows)))
         last = indexed.group_by(list(keys), use_threads=False).aggregate([(_INDEX, "max")]).column(f"{_INDEX}_max")
-        # (Taken from many chunks, each row would be looked for first.)
+        # (take() from many chunks searches the chunk of each row.)
         return rows.select(list(columns)).combine_chunks().take(last.combine_chunks())
 
     def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-        """Put the newest rows in the place of the old ones.
+        """Replace old rows by the newest ones.
 
         Returns:
-            The new values; and the rows' columns, where one deletes those of the row that it deletes, their timestamps,
-            which of them delete, and which change anything: a row that is as the old one, and no older, goes no further
-            and leaves its timestamp (KIP-557).
+            The new values; and the rows' columns (of a tombstone, those of the deleted row), their timestamps, which
+            are tombstones, and which change anything. A row equal to the old one and no older is dropped, and the old
+            timestamp stays (KIP-557).
         """
         new = self.values(partial)
         same = _same(old, new)
@@ -60,21 +60,21 @@ class NewestRows:
         return pc.if_else(same, old, new), [*columns, times, deletes, pc.invert(same)]
 
     def values(self, rows: pa.Table) -> pa.Array:
-        """Return rows as a store holds them; null where a row deletes."""
+        """Encode rows; null for tombstones."""
         packed = self._columns.values(rows)
         return pc.if_else(_deletes(rows), pa.scalar(None, packed.type), packed)
 
     def results(self, values: pa.Array) -> list[pa.Array]:
-        """Return the columns of stored rows, null where there is none, and last their timestamps."""
+        """Return the columns of stored rows, null for null, then their timestamps."""
         times, *columns = self._columns.read(values).values()
         return [*columns, times]
 
 
 def _same(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return which rows are as they were, and no older."""
+    """Return which rows are equal to the old ones and no older."""
     longest = max((pc.max(pc.binary_length(array)).as_py() or 0 for array in (old, new)), default=0)
     contents = [pc.binary_slice(array, _BEGINNING, max(longest, _BEGINNING)) for array in (old, new)]
-    # Their bytes sort as the timestamps do.
+    # Encoded timestamps sort like timestamps.
     before, now = (pc.binary_slice(array, 0, _BEGINNING) for array in (old, new))
     kept = pc.and_(pc.equal(*contents), pc.greater_equal(now, before))
     return pc.or_(pc.fill_null(kept, False), pc.and_(pc.is_null(old), pc.is_null(new)))

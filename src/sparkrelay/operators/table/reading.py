@@ -1,4 +1,4 @@
-"""Reading rows of one task's store: by the driver where it is on its host, else by a worker step on the executor."""
+"""Reading rows of one task's store: in the driver if it is on its host, else in a worker step on the executor."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ __all__ = ["ReadCommand", "ReadReport", "StoreRead", "StoreReading", "read_store
 
 @dataclass(frozen=True, slots=True)
 class StoreReading:
-    """What to read.
+    """A read of one store.
 
     Attributes:
-        what: the ``rows`` of some keys, also ``stored``, as they stand in the store, where they do not lie apart; the
-            ``windows`` of one, or a ``page`` of many rows.
-        key: their columns; of ``windows`` without the window; None for a page.
-        from_ms: when the first window begins, ms since 1970; None: whenever.
-        to_ms: when the last one does.
-        start: of a page: the first key of the store.
-        stop: the first one that is not meant any more; None: where the store's rows end.
-        most: how many rows at most.
-        task_epoch: that of the owner whose copy is meant: under another one it may have been emptied, and be on its way
-            up. None: the copy as it is.
+        what: ``rows`` of keys; ``stored``: their entries, of layouts with one entry a row; ``windows`` of a key; or a
+            ``page`` of rows.
+        key: key columns; of ``windows`` without the window; None for a page.
+        from_ms: earliest start of a window, ms since 1970, or None.
+        to_ms: latest start of a window, inclusive, or None.
+        start: of a page: first key of the store.
+        stop: of a page: end of the range, exclusive; None: the end of the store.
+        most: maximum number of rows.
+        task_epoch: the owner's task epoch. Under another one, the copy may have been emptied and be restoring. None:
+            any.
     """
 
     what: Literal["rows", "stored", "windows", "page"]
@@ -54,15 +54,15 @@ class StoreReading:
     task_epoch: int | None = None
 
     def of(self, table: TableLayout, snapshot: StoreSnapshot) -> StoreRead:
-        """Return what is read in a snapshot of the store.
+        """Read a snapshot of the store.
 
         Raises:
-            StateStoreNotAvailableException: it is under another task epoch.
+            StateStoreNotAvailableException: its task epoch is another one.
         """
         if self.task_epoch not in {None, snapshot.header.task_epoch}:
             raise StateStoreNotAvailableException(
-                f"the task of store {table.store!r} has fallen out of service meanwhile (task epoch {self.task_epoch}, "
-                f"its copy is under {snapshot.header.task_epoch}); try again soon"
+                f"the task of store {table.store!r} was closed during the query (expected task epoch "
+                f"{self.task_epoch}, found {snapshot.header.task_epoch}); try again soon"
             )
         watermark = None if snapshot.watermark == NO_TIME else snapshot.watermark
         following: bytes | None = None
@@ -90,14 +90,14 @@ class StoreReading:
 
 @dataclass(frozen=True, slots=True)
 class StoreRead:
-    """What was read at one moment.
+    """Result of a read.
 
     Attributes:
-        rows: of the store; of ``stored`` its ``key, value``.
-        following: where a next page goes on; None if there is none.
-        changelog: where the copy stands: changelog partition -> offset.
-        watermark: the store's, ms since 1970; None if it has none.
-        places: where keys were asked for: which row each of them has; -1: none.
+        rows: rows; ``key, value`` for ``stored``.
+        following: first key of the next page; None after the last.
+        changelog: position of the copy: changelog partition -> offset.
+        watermark: the store's, ms since 1970, or None.
+        places: index of each requested key's row; -1: no row.
     """
 
     rows: pa.RecordBatch
@@ -108,19 +108,19 @@ class StoreRead:
 
     @staticmethod
     def by(reader: StoreReader, spec: TableRunner, reading: StoreReading, committed: int | None) -> StoreRead:
-        """Read a store; raises as ``StoreReader.read`` and :meth:`StoreReading.of`."""
+        """Read a store. Raises what ``StoreReader.read`` and :meth:`StoreReading.of` raise."""
         return reader.read(spec.store, lambda snapshot: reading.of(spec.layout, snapshot), committed=committed)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCommand:
-    """Read a store on the executor that has it.
+    """Command to read a store on its executor.
 
     Attributes:
-        directory: the task's.
-        committed: as ``StoreReader.read`` has it.
-        reading: what to read, without a key.
-        key: its columns as an Arrow stream; empty for a page.
+        directory: the task's directory.
+        committed: see ``StoreReader.read``.
+        reading: the read, without its key.
+        key: the key columns as an Arrow stream; empty for a page.
     """
 
     directory: str
@@ -130,7 +130,7 @@ class ReadCommand:
 
     @classmethod
     def of(cls, directory: str, committed: int | None, reading: StoreReading) -> ReadCommand:
-        """Return a command that can be sent."""
+        """Return the command for a read."""
         if reading.key is None:
             return cls(directory, committed, reading)
         return cls(directory, committed, replace(reading, key=None), _as_bytes(reading.key))
@@ -138,7 +138,7 @@ class ReadCommand:
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """What was read on an executor: ``rows`` as an Arrow stream, the rest as of :class:`StoreRead`."""
+    """Result of a read on an executor: ``rows`` as an Arrow stream, the rest as in :class:`StoreRead`."""
 
     rows: bytes
     following: bytes | None
@@ -147,19 +147,19 @@ class ReadReport:
     places: tuple[int, ...] = ()
 
     def read(self) -> StoreRead:
-        """Return it as it was read."""
+        """Decode the result."""
         return StoreRead(_from_bytes(self.rows), self.following, self.changelog, self.watermark, self.places)
 
 
 @reporting
 def read_store(spec: TableRunner, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read the store that ``spec`` keeps; yield one row with what was found."""
+    """Read the store of ``spec``; yield one row with the result."""
     drain(batches)
     command = current_command(ReadCommand)
     path = Path(command.directory)
     if not (path / DATA_FILE).exists():
-        raise StateStoreException(f"there is no state in {path}")
-    # A process has an environment once, and this one may write to it in its next step.
+        raise StateStoreException(f"{path} has no state")
+    # LMDB allows one environment a process, and this process may write to it in its next step.
     store = connections.store(command.directory, map_limit=spec.map_limit)
     reading = replace(command.reading, key=_from_bytes(command.key)) if command.key else command.reading
     read = StoreRead.by(StoreReader.of(store), spec, reading, command.committed)

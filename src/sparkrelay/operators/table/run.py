@@ -1,4 +1,4 @@
-"""Steps that keep a table, as workers run them: they change each task's store in one LMDB write transaction."""
+"""Steps that keep a table, in workers: they change each task's store in one LMDB write transaction."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Merged", "TableRunner", "TaskOutcome", "Taskwise", "Work", "note"]
 
-#: Bytes of windows; a column of Arrow's has no more.
+#: Largest size of closed windows in bytes: the limit of an Arrow column.
 _MOST_OVER: Final = (1 << 31) - 1
 _WINDOWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 class Work(Protocol):
-    """The rows of some tasks, on their way into the stores."""
+    """Rows of some tasks, to be applied to their stores."""
 
     def together(self, outcomes: Sequence[TaskOutcome]) -> pa.RecordBatch | None:
-        """Change the stores of all tasks in one go; return the rows that go on. None: they are changed one by one."""
+        """Change the stores of all tasks at once and return the output rows; None if it must be done one by one."""
 
     def operator(self, task: TaskCommand) -> Operate:
-        """Return what changes one task's store; it is called again if the map had to grow."""
+        """Return a function that changes one task's store. It is called again if the LMDB map had to grow."""
 
 
 @dataclass(slots=True)
 class TaskOutcome:
-    """What the stateful step did for one task: its changed state, or the error.
+    """Outcome of the stateful step for one task: its changed state, or the error.
 
     Attributes:
-        rows_in: how many rows it had.
-        seconds: what it took; of what is done for several tasks at once, an equal part each.
-        first: index of its first row among those that go on.
-        rows_out: how many of them are its.
-        applied: what was done to the store.
-        over: ``key, value`` of the windows that are over, if they are asked for.
-        error: why there is nothing of that.
+        rows_in: number of input rows.
+        seconds: duration; work for several tasks is divided equally.
+        first: index of its first output row.
+        rows_out: number of its output rows.
+        applied: the change of the store.
+        over: ``key, value`` of closed windows, if they are emitted.
+        error: the failure, if any.
     """
 
     command: TaskCommand
@@ -82,7 +82,7 @@ class TaskOutcome:
     error: SparkRelayError | None = None
 
     def result(self) -> Applied:
-        """Return what was applied, or raise the error."""
+        """Return the change of the store, or raise the error."""
         if self.error is not None:
             raise self.error
         assert self.applied is not None
@@ -91,7 +91,7 @@ class TaskOutcome:
     def emitted(self) -> pa.RecordBatch:
         """Return the changed rows, or raise the error."""
         emitted = self.result().emitted
-        assert emitted is not None, "a merge says what goes on"
+        assert emitted is not None, "a merge has output rows"
         return emitted
 
 
@@ -101,8 +101,7 @@ class Merged:
 
     Attributes:
         outcomes: one a task.
-        emitted: the rows that go on, task by task. Where a task failed there are none: the driver takes the whole
-            batch back.
+        emitted: the output rows, sorted by task. Empty if a task failed: the driver rolls back the whole batch.
     """
 
     outcomes: list[TaskOutcome]
@@ -111,17 +110,17 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRunner(StoreSpec):
-    """A step that keeps a table.
+    """Runs a step that keeps a table.
 
     Attributes:
-        layout: how the table lies in its store.
-        input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
-        output: Arrow schema of the emitted rows: keys, results, hidden columns.
-        watermark: when windows are over; None: never.
-        looked_up_by: Kafka's names of the source topics of legs that look into it: where a micro-batch has input of
-            them too, it leaves every version of a row for them.
-        kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
-        joined: True where a join of tables reads it, and needs to know when rows were deleted.
+        layout: the table's layout in its store.
+        input: Arrow schema of input rows: keys, arguments, hidden columns.
+        output: Arrow schema of output rows: keys, results, hidden columns.
+        watermark: when windows close; None: never.
+        looked_up_by: source topics (Kafka's names) of legs that look up the table. If a micro-batch has input of them,
+            every version of a row is kept for them in the journal.
+        kept: Arrow schema of the changes kept in the journal for legs that continue from them; None without such legs.
+        joined: True if a join of tables reads it and needs the times of deletions.
     """
 
     layout: TableLayout
@@ -134,66 +133,56 @@ class TableRunner(StoreSpec):
 
     @property
     def changes(self) -> bool:
-        """Whether a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
+        """Whether the old version of a changed row is emitted, too (``hidden_columns.CHANGE``)."""
         return hidden_columns.CHANGE in self.output.names
 
     @property
     def says_more(self) -> bool:
-        """Whether more goes on, or is left for other legs, than the rows as they are."""
+        """Whether it emits, or keeps for other legs, more than the new rows."""
         return self.changes or self.joined or self.kept is not None
 
     @property
     def deletes(self) -> bool:
-        """Whether rows of the table may be deleted, or stay as they are: the codec says which."""
+        """Whether rows can be deleted or stay unchanged; the codec returns which."""
         return True
 
     @property
     def answers_deletions(self) -> bool:
-        """Whether an answer goes back for a row of which there was none, too (joins by a foreign key)."""
+        """Whether the deletion of a row that did not exist is emitted, too (joins by a foreign key)."""
         return False
 
     @property
     def history_ms(self) -> int | None:
-        """For how long the table also knows the rows before the newest ones, in milliseconds; None: not at all."""
+        """How long the table keeps older versions of rows, in ms; None: not at all."""
         return None
 
     def said(self) -> dict[str, Any]:
-        """Return what a changelog says of its store, beside its name and contents."""
+        """Return the store's description for the changelog, besides its name and contents."""
         return self.layout.described()
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Work:
-        """Return the rows of some tasks on their way into the stores.
+        """Return the work on some tasks' rows.
 
         Args:
             share: the tasks.
-            rows: theirs; those that are late are left out.
-            watermarks: partition -> the store's with the batch, if it has one.
+            rows: their rows, without late ones.
+            watermarks: partition -> the store's watermark after the batch, if it has one.
         """
         raise NotImplementedError
 
     def found(self, spec: StepSpec, task: TaskCommand, keys: pa.Array) -> LookedUp:
-        """Return what a task's table holds for keys, and what the micro-batch has changed of it.
-
-        Args:
-            spec: the step that looks.
-            task: whose table it is.
-            keys: encoded keys.
-        """
+        """Look up encoded keys in a task's table, with the micro-batch's changes; ``spec`` is the step that asks."""
         return look_up(spec, task, self.store, self.contents, keys)
 
     def shown(self, stored: pa.RecordBatch) -> tuple[pa.Array, list[pa.Array]]:
-        """Return rows of windows that are over: their message keys, and their columns, timestamps last.
-
-        Args:
-            stored: ``key, value`` of the store.
-        """
+        """Return the message keys and the columns, timestamps last, of closed windows (``key, value`` of the store)."""
         groups = self.layout.groups(stored)
         return groups.column("key"), self.layout.results(groups, stored)
 
     # -- as a step of a leg ---------------------------------------------------------------------------------------
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Change the stores and write the changelog; yield the rows that go on to steps that follow."""
+        """Change the stores and write the changelog; yield the output rows."""
         shares = list(self.apply(batches))
         outcomes = [outcome for merged in shares for outcome in merged.outcomes]
         for outcome in outcomes:
@@ -204,11 +193,11 @@ class TableRunner(StoreSpec):
             yield merged.emitted
 
     def published(self, spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Change the stores, write the changelog and the rows to their topic; yield one report a task."""
+        """Change the stores, write the changelog, and write the rows to their topic; yield one report a task."""
 
         def send(merged: Merged, transaction: LentTransaction) -> list[LegReport]:
             if any(outcome.error is not None for outcome in merged.outcomes):
-                # The driver takes all back.
+                # The driver rolls back the batch.
                 return [
                     LegReport(spec.leg, outcome.command.task, outcome.command.batch, error=outcome.error)
                     for outcome in merged.outcomes
@@ -243,9 +232,9 @@ class TableRunner(StoreSpec):
         yield report_row(publish(spec, work, {}))
 
     def apply(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Merged]:
-        """Bring the rows of each task of this Spark partition into its store, also where all were filtered away.
+        """Apply the rows of each task of this Spark partition to its store, even if all rows were filtered away.
 
-        Every task's store moves on with every batch, or its position would not match the next one's.
+        Every store advances with every batch, so that its position matches the next batch.
         """
         shares = share_out(leg_tasks(self), batches)
         freeze_loaded_objects()
@@ -254,7 +243,7 @@ class TableRunner(StoreSpec):
             yield self.merge(share)
 
     def merge(self, share: Share) -> Merged:
-        """Bring the rows of some tasks into their stores."""
+        """Apply the rows of some tasks to their stores."""
         outcomes = [TaskOutcome(task, share.rows_in(task)) for task in share.tasks]
         started = time.perf_counter()
         rows = pa.Table.from_batches(share.batches) if share.batches else self.input.empty_table()
@@ -291,27 +280,27 @@ class TableRunner(StoreSpec):
 
 
 class Taskwise:
-    """The rows of tasks whose stores are changed one by one.
+    """Work on tasks whose stores are changed one by one.
 
     Args:
-        rows: theirs.
-        begin: given a task and its rows, returns what changes its store.
+        rows: the tasks' rows.
+        begin: given a task and its rows, returns the function that changes its store.
     """
 
     def __init__(self, rows: pa.Table, begin: Callable[[TaskCommand, pa.Table], Operate]) -> None:
         self._rows, self._begin = rows, begin
 
     def together(self, outcomes: Sequence[TaskOutcome]) -> None:
-        """Return None: they are not changed in one go."""
+        """Return None: the stores are changed one by one."""
 
     def operator(self, task: TaskCommand) -> Operate:
-        """Return what changes one task's store."""
+        """Return the function that changes one task's store."""
         own = pc.equal(self._rows.column(hidden_columns.PARTITION), task.task.partition)
         return self._begin(task, self._rows.filter(own))
 
 
 def note(runner: TableRunner, outcome: TaskOutcome, applied: Applied) -> None:
-    """Note what was done to a task's store, and read the windows that are over with it."""
+    """Record the change of a task's store, and read the windows that it closed."""
     outcome.applied = applied
     if applied.over is not None:
         outcome.over = _in_one_piece(runner, store_after(runner, outcome.command, applied).over())
@@ -320,7 +309,7 @@ def note(runner: TableRunner, outcome: TaskOutcome, applied: Applied) -> None:
 def _on_time(
     runner: TableRunner, watermark: WindowWatermark, outcomes: list[TaskOutcome], rows: pa.Table
 ) -> tuple[pa.Table, dict[int, Watermark]]:
-    """Leave the rows out that come too late; return the watermarks with the batch too, by partition."""
+    """Return the rows that are not late, and partition -> the watermark after the batch."""
     before: dict[int, int] = {}
     behind: dict[int, list[int]] = {}
     sources: dict[int, Sources] = {}
@@ -367,27 +356,26 @@ def _apply(runner: TableRunner, outcome: TaskOutcome, operate: Operate) -> None:
 
 
 def _in_one_piece(runner: TableRunner, windows: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the windows that are over in one piece."""
+    """Return the closed windows as one batch."""
     found, size = [_no_rows(_WINDOWS)], 0
     for some in windows:
         found.append(some)
         size += some.nbytes
         if size > _MOST_OVER:
             raise StateStoreException(
-                f"store {runner.store!r}: the windows of one task that are over at once have more than {_MOST_OVER} "
-                "bytes, and no micro-batch emits that much: make their results smaller (fewer columns, fewer collected "
-                "values), or start over with more tasks: repartition(..., partitions=N) before the step, and "
-                "sparkrelay reset"
+                f"store {runner.store!r}: windows of more than {_MOST_OVER} bytes close in one task at once, which is "
+                "the limit of a micro-batch. Make their results smaller (fewer columns, fewer collected values), or "
+                "start over with more tasks: repartition(..., partitions=N) before the step, and sparkrelay reset"
             )
     return pa.concat_batches(found)
 
 
 def _final_rows(runner: TableRunner, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
-    """Lay the windows that are over out as the rows that go on, and note whose they are."""
+    """Return closed windows as output rows, and record each task's part in its outcome."""
     windows, partitions, first = [], [], 0
     results: list[list[pa.Array]] = []
     for outcome in outcomes:
-        assert outcome.over is not None, "a store that was asked for windows says which are over"
+        assert outcome.over is not None, "closed windows were read"
         keys, columns = runner.shown(outcome.over)
         results.append(columns)
         outcome.first, outcome.rows_out = first, len(keys)

@@ -1,4 +1,4 @@
-"""Finding rows in a snapshot of one task's store: by key, by window and by range."""
+"""Lookups in a snapshot of one task's store: by key, by window, by range."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ Page = tuple[pa.RecordBatch, bytes | None]
 
 
 def rows_of(table: TableLayout, snapshot: StoreSnapshot, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
-    """Return the rows of some keys, and for each key which of these is its own; -1: it has none.
-
-    Args:
-        table: how its rows lie in the store.
-        snapshot: of the store.
-        keys: all columns of each; a key that comes twice has its row twice.
-    """
+    """Return the rows of keys, and for each key the index of its row, or -1. A repeated key repeats its row."""
     if table.lies_apart:
         encoded = as_binary(key_bytes(keys.columns))
         found = [
@@ -46,7 +40,7 @@ def rows_of(table: TableLayout, snapshot: StoreSnapshot, keys: pa.RecordBatch) -
 def stored_rows_of(
     table: TableLayout, snapshot: StoreSnapshot, keys: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, list[int]]:
-    """Return ``key, value`` of what rows are made of, as :func:`rows_of`, of a store whose rows do not lie apart."""
+    """Return ``key, value`` of keys, like :func:`rows_of`, for layouts with one entry a row."""
     stored = table.stored(keys.columns, as_binary(key_bytes(keys.columns)))
     values = snapshot.get(stored)
     found = pa.record_batch([stored, values], ["key", "value"])
@@ -60,7 +54,7 @@ def stored_rows_of(
 
 
 def _places(counts: Iterable[int]) -> list[int]:
-    """Return which row each one's is that has one, -1 of the others."""
+    """Return the index of each one's row, or -1."""
     places, count = [], 0
     for own in counts:
         places.append(count if own else -1)
@@ -71,18 +65,18 @@ def _places(counts: Iterable[int]) -> list[int]:
 def windows_of(
     table: TableLayout, snapshot: StoreSnapshot, key: pa.RecordBatch, from_ms: int | None, to_ms: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the row of each window of a key, from the first one on, of a store whose windows end and do not merge.
+    """Yield the row of each window of a key in order, for stores whose windows end and do not merge.
 
     Args:
-        table: how its rows lie in the store.
-        snapshot: of it.
-        key: its columns without the window.
-        from_ms: when the first window begins, ms since 1970, and all of these are included.
-        to_ms: when the last one does.
+        table: the layout.
+        snapshot: the store.
+        key: key columns without the window.
+        from_ms: earliest start of a window, inclusive, ms since 1970; None: any.
+        to_ms: latest start of a window, inclusive; None: any.
     """
-    assert table.window is not None, "its windows end"
+    assert table.window is not None, "not a windowed store"
     for end in snapshot.ends(max(snapshot.expired, NO_TIME if from_ms is None else from_ms)):
-        # One of that end says when these windows begin.
+        # All windows with one end have one start.
         groups = table.groups(snapshot.between(end_bytes(end), end_bytes(end + 1), 1))
         window = key_columns(groups.column("key"), table.keys)[table.keys.get_field_index(table.window)]
         start_ms = _start_ms(window[0]) if len(window) else None
@@ -97,14 +91,14 @@ def windows_of(
 def rows_between(
     table: TableLayout, snapshot: StoreSnapshot, start: bytes, stop: bytes | None, most: int | None
 ) -> Page:
-    """Return the rows that stand in a range of keys, and where to go on behind them; None if these are all.
+    """Return a page of the rows in a range of the store's keys, and the first key of the next page, or None.
 
     Args:
-        table: how its rows lie in the store.
-        snapshot: of the store.
-        start: first key, of ``TableLayout.span``.
-        stop: the first one that is not meant.
-        most: how many rows to read at most.
+        table: the layout.
+        snapshot: the store.
+        start: first key (``TableLayout.span``).
+        stop: end of the range, exclusive.
+        most: maximum number of rows.
     """
     size = _PAGE if most is None else min(_PAGE, most)
     found = snapshot.between(start, stop, size)
@@ -115,13 +109,13 @@ def rows_between(
 def key_spans(
     schema: pa.Schema, first: pa.RecordBatch | None, last: pa.RecordBatch | None
 ) -> list[tuple[bytes, bytes]]:
-    """Return the ranges of message keys from one key to another one, both included, in the order of the keys."""
+    """Return the ranges of message keys from ``first`` to ``last``, both included, sorted by key."""
     low = b"" if first is None else as_binary(key_bytes(first.columns))[0].as_py()
     high = None if last is None else as_binary(key_bytes(last.columns))[0].as_py()
     behind = b"\xff" * 600 if high is None else high + b"\x00"
     if not (len(schema) == 1 and is_plain_key(schema.field(0).type) and pa.types.is_integer(schema.field(0).type)):
         return [(low, behind)]
-    # Kafka's own bytes of a negative number come behind those of the others.
+    # In Kafka's encoding, negative numbers sort after the others.
     width = schema.field(0).type.bit_width // 8
     middle, end = b"\x80" + bytes(width - 1), b"\xff" * (width + 1)
     spans = []
@@ -133,5 +127,5 @@ def key_spans(
 
 
 def _start_ms(window: pa.StructScalar) -> int:
-    # Not as a datetime: the window may be beyond the year 9999.
+    # Not a datetime: the window may be after the year 9999.
     return int(window["start"].cast(pa.timestamp("us", "UTC")).value) // 1000
