@@ -235,9 +235,9 @@ def made(spark, join, frame):
     ("join", "message"),
     [
         (lambda s, f: s.join(f, "country", refresh="soon"), "refresh='soon' of join\\(\\) is no interval"),
-        (lambda s, f: s.join(f, "country", refresh="0 seconds"), "must be longer than nothing"),
-        (lambda s, f: s.join(f, "country", refresh="-3 minutes"), "must be longer than nothing"),
-        (lambda s, f: s.join(f, "country", refresh="1 month"), "has months, which are not of one length"),
+        (lambda s, f: s.join(f, "country", refresh="0 seconds"), "must be positive"),
+        (lambda s, f: s.join(f, "country", refresh="-3 minutes"), "must be positive"),
+        (lambda s, f: s.join(f, "country", refresh="1 month"), "has months, whose length varies"),
         (lambda s, f: s.join(f, "country", refresh="2 years"), "has months"),
         (
             lambda s, f: s.withColumn("Rate", F.lit(1)).join(f, "country", refresh=MINUTES),
@@ -253,13 +253,13 @@ def made(spark, join, frame):
             lambda s, f: s.withColumn("k", F.struct("n")).join(
                 f.selectExpr("struct(rate as n) as k"), "k", refresh=MINUTES
             ),
-            "finds rows by their bytes, and 'k' is struct<n:bigint>",
+            "compares keys as bytes, and 'k' is struct<n:bigint>",
         ),
         (
             lambda s, f: s.withColumn("k", F.expr("collate(page, 'UTF8_LCASE')")).join(
                 f.selectExpr("collate(country, 'UTF8_LCASE') as k"), "k", refresh=MINUTES
             ),
-            "finds rows by their bytes, and 'k'",
+            "compares keys as bytes, and 'k'",
         ),
         (
             lambda s, f: s.join(f.selectExpr("country", "parse_json('1') as v"), "country", refresh=MINUTES).withColumn(
@@ -285,7 +285,7 @@ def test_a_cached_dataframe_and_one_that_is_too_large_are_made(spark, rates, mon
     frame, _ = rates
     cached = frame.where("rate > 0").cache()
     try:
-        with pytest.raises(TopologyException, match="would find the same rows for ever"):
+        with pytest.raises(TopologyException, match="would see the same rows forever"):
             made(spark, lambda s, f: s.join(f.where("country > ''"), "country", refresh=MINUTES), cached)
     finally:
         cached.unpersist()

@@ -1,1 +1,1 @@
-"""Rows of a stream with what a collected DataFrame holds for them."""
+"""Joins of a stream with a DataFrame that is collected periodically (``refresh=``)."""

@@ -1,8 +1,8 @@
-"""Joins of a stream with a DataFrame that is collected now and then.
+"""Joins of a stream with a DataFrame that is collected periodically, on DataFrames.
 
-The join is a step of ours, so the leg's plan has no exchange: it may run in a job that stays, which a broadcast join of
-Spark's may not. Catalyst plans the same join of the DataFrame itself all the same, though it never runs: it says which
-columns come out and what is wrong with it, as it does without ``refresh=``.
+The join is a step of ours, so the leg's plan has no exchange and can run in a resident job, unlike a broadcast join of
+Spark's. Catalyst still plans Spark's own join, which never runs: it resolves the columns and reports errors as without
+``refresh=``.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _DAY_SECONDS: Final = 86_400
 
 
 class CollectedJoins:
-    """Those joins in the legs of one stream thread, and the rows that its plans were made with."""
+    """The collected joins of one stream thread, with the rows that its plans use."""
 
     def __init__(self, frames: CollectedFrames, target: ExecutorTarget, seconds: float) -> None:
-        """Prepare.
+        """Take what is needed to collect.
 
         Args:
-            frames: the instance's.
-            target: where a DataFrame is collected for the first time.
-            seconds: how long that may take.
+            frames: the instance's frames.
+            target: where DataFrames are collected the first time.
+            seconds: timeout of that.
         """
         self._frames = frames
         self._target = target
@@ -57,17 +57,17 @@ class CollectedJoins:
     def prepare(
         self, step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_pass: bool
     ) -> tuple[CollectedJoinRunner, StructType]:
-        """Return what the step does that joins ``rows``, and what comes out of it; a new DataFrame is collected.
+        """Return the runner of a join and its output columns; collects the DataFrame if it is new.
 
         Args:
             step: the join.
-            rows: in front of it.
-            carried: their hidden columns that go on.
-            tombstones_pass: True in front of a table of newest rows.
+            rows: its input.
+            carried: hidden columns of the output.
+            tombstones_pass: True upstream of a table of newest rows.
 
         Raises:
-            TopologyException: the sides do not fit together, or the DataFrame cannot be collected.
-            SparkRelayError: it could not be evaluated.
+            TopologyException: the sides are incompatible, or the DataFrame cannot be collected.
+            SparkRelayError: its evaluation failed.
         """
         where = f"{step.call_site}: join()"
         frame, on, how = step.args
@@ -99,10 +99,10 @@ class CollectedJoins:
         return spec, output
 
     def renew(self, legs: Iterable[Leg], collect: Collect) -> frozenset[Step]:
-        """Have the legs' DataFrames collected that are too old; return the steps whose rows have changed.
+        """Refresh outdated DataFrames of the legs; return the steps whose rows changed.
 
         Raises:
-            SparkRelayError: what :meth:`CollectedFrame.refreshed` raises.
+            SparkRelayError: see :meth:`CollectedFrame.refreshed`.
         """
         changed = set()
         for step in dict.fromkeys(step for leg in legs for step in leg.collected):
@@ -113,7 +113,7 @@ class CollectedJoins:
         return frozenset(changed)
 
     def _collect(self, frame: DataFrame, description: str) -> pa.Table:
-        """Collect for the first time: no micro-batch is under way whose end would end it."""
+        """Collect the first time, with a timeout, since no micro-batch would cancel it."""
         group, deadline = self._target.job_group("sparkrelay-collecting"), time.monotonic() + self._seconds
         cancel = functools.partial(self._target.cancel, group)
         try:
@@ -123,16 +123,16 @@ class CollectedJoins:
             if time.monotonic() < deadline:
                 raise
             raise StreamsException(
-                f"{description} took longer than {self._seconds:g} s (max.poll.interval.ms) and was cancelled: see "
-                f"that its source answers, and that Spark has a core for it. {error}"
+                f"{description} took longer than {self._seconds:g} s (max.poll.interval.ms) and was cancelled: check "
+                f"that its source responds, and that Spark has a free core. {error}"
             ) from error
 
 
 def refresh_seconds(step: Step) -> float:
-    """Return how old a join's rows may get.
+    """Return the refresh interval of a join in seconds.
 
     Raises:
-        TopologyException: it is no interval of a fixed, positive length.
+        TopologyException: it is not an interval of a fixed, positive length.
     """
     where = f"{step.call_site}: refresh={step.refresh!r} of join()"
     intervals = java("org.apache.spark.sql.catalyst.util.IntervalUtils")
@@ -141,31 +141,30 @@ def refresh_seconds(step: Step) -> float:
             java("org.apache.spark.unsafe.types.UTF8String").fromString(step.refresh)
         )
     except PySparkException as error:
-        raise TopologyException(f'{where} is no interval, such as "10 minutes"') from error
+        raise TopologyException(f'{where} is not an interval such as "10 minutes"') from error
     period, rest = interval.extractAsPeriod(), interval.extractAsDuration()
     if period.toTotalMonths():
-        raise TopologyException(f'{where} has months, which are not of one length; write it in days, as "30 days"')
+        raise TopologyException(f'{where} has months, whose length varies; write it in days, such as "30 days"')
     seconds: float = period.getDays() * _DAY_SECONDS + rest.toMillis() / 1000
     if seconds <= 0:
         raise TopologyException(
-            f'{where} must be longer than nothing, such as "10 minutes"; leave it out to have the DataFrame evaluated '
-            "anew for each micro-batch"
+            f'{where} must be positive, such as "10 minutes"; omit it to evaluate the DataFrame for each micro-batch'
         )
     return seconds
 
 
 def _check_uncached(frame: DataFrame, where: str) -> None:
-    """Refuse a DataFrame whose rows Spark keeps: they would be the same each time."""
+    """Reject cached DataFrames: their rows would never change."""
     plan = frame.select("*")._jdf.queryExecution().withCachedData()
     if any(kind(node) == "InMemoryRelation" for node in nodes(plan)):
         raise TopologyException(
-            f"{where} with refresh= would find the same rows for ever, since the DataFrame is cached: unpersist() it, "
-            "as its rows are kept here anyway"
+            f"{where} with refresh= would see the same rows forever, since the DataFrame is cached: unpersist() it; "
+            "SparkRelay keeps its rows"
         )
 
 
 def _check_keys(own: StructType, frame: StructType, where: str) -> None:
-    """Refuse keys that are not compared by their bytes."""
+    """Reject keys that cannot be compared as bytes."""
     for field, other in zip(own, frame, strict=False):
         name, its, theirs = field.name, field.dataType, other.dataType
         if its != theirs:
@@ -176,8 +175,8 @@ def _check_keys(own: StructType, frame: StructType, where: str) -> None:
         plain = not isinstance(its, StructType) and _is_key(field)
         if not plain or (isinstance(its, StringType) and not its.isUTF8BinaryCollation()):
             raise TopologyException(
-                f"{where} with refresh= finds rows by their bytes, and {name!r} is {its.simpleString()}: join by "
-                "strings of UTF8_BINARY, binary, numbers, booleans, dates or timestamps, or leave refresh= out"
+                f"{where} with refresh= compares keys as bytes, and {name!r} is {its.simpleString()}: join by "
+                "UTF8_BINARY strings, binary, numbers, booleans, dates or timestamps, or omit refresh="
             )
 
 
@@ -194,7 +193,7 @@ def _arrow(columns: StructType, where: str) -> pa.Schema:
         if (reason := lost_in_arrow(field)) is not None:
             raise TopologyException(
                 f"{where} with refresh=: column {field.name!r} ({field.dataType.simpleString()}) cannot go through "
-                f"Arrow: {reason}; drop or cast it before the join, or leave refresh= out"
+                f"Arrow: {reason}; drop or cast it before the join, or omit refresh="
             )
     return arrow_schema(columns)
 

@@ -1,8 +1,7 @@
-"""The join of a stream's rows with what was collected of a DataFrame: PySpark's, on Arrow's columns.
+"""The join of a stream with a collected DataFrame in workers: Spark's semantics, on Arrow columns.
 
-A row finds the DataFrame's rows of its key, in their order there, and stays where it is among the stream's. As in SQL a
-null in a key is equal to nothing; as in Spark ``-0.0`` is ``0.0`` and every NaN the same one, which is how keys are
-written (``records/keys.py``).
+Rows keep the order of the stream, and matches the order of the DataFrame. A null in a key matches nothing (SQL);
+``-0.0`` equals ``0.0`` and NaN equals NaN (Spark), as in the encoding of keys (``records/keys.py``).
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectedIndex", "CollectedJoinRunner", "join_rows"]
 
-#: Of one batch of rows that go on. A column of one array holds 2 GiB at most, and a key may find many rows.
+#: Limits of an output batch: an Arrow column holds at most 2 GiB, and a key may match many rows.
 _MOST_BYTES: Final = 64 << 20
 _MOST_ROWS: Final = 1 << 20
-#: DataFrames whose rows a worker keeps. It may serve several pipelines one after the other.
+#: Number of DataFrames that a worker caches. It may serve several pipelines in turn.
 _MOST_FRAMES: Final = 16
-#: murmur2 is cut to the number of partitions: this leaves all of its 31 bits.
+#: murmur2 modulo this keeps all of its 31 bits.
 _HASHES: Final = (1 << 31) - 1
 
-#: Number of a DataFrame -> its newest version here, and the index of that.
+#: Number of a DataFrame -> its cached version and index.
 _indexes: OrderedDict[int, tuple[bytes, CollectedIndex]] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedJoinRunner:
-    """How a leg's rows are joined with what was collected of a DataFrame.
+    """Joins rows of a leg with a collected DataFrame.
 
     Attributes:
-        frame: number of the DataFrame, of which a worker keeps one version.
+        frame: number of the DataFrame; a worker caches one version of it.
         version: digest of its rows.
-        rows: the rows as an Arrow IPC stream: the key's columns, then those that it gives.
-        keys: names of the stream's columns that make the key, in order.
-        given: names of the DataFrame's columns behind its key.
-        how: ``inner`` leaves rows out that find nothing, ``left`` gives them nulls.
-        tombstones_pass: True in front of a table of newest rows: a deletion goes on whatever it finds.
-        output: Arrow schema of the rows that leave the step.
+        rows: its rows as an Arrow IPC stream, key columns first.
+        keys: names of the stream's key columns, in order.
+        given: names of the DataFrame's other columns.
+        how: ``inner`` or ``left``.
+        tombstones_pass: True upstream of a table of newest rows: tombstones pass without a match.
+        output: Arrow schema of the output rows.
     """
 
     frame: int
@@ -66,8 +65,8 @@ class CollectedJoinRunner:
     output: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the DataFrame's columns behind theirs, once for each of its rows that has their key."""
-        # Before there are rows: a prewarm has none.
+        """Yield each row once for every matching row of the DataFrame, with its columns appended."""
+        # Before the first row: a prewarm has no rows.
         index = _index(self)
         for rows in batches:
             yield from join_rows(self, index, rows)
@@ -84,21 +83,21 @@ def _index(spec: CollectedJoinRunner) -> CollectedIndex:
 
 
 class CollectedIndex:
-    """The rows of a DataFrame by their keys, which are found by their hashes among sorted ones.
+    """Index of a DataFrame's rows by key: a binary search over sorted hashes.
 
-    It costs some 40 bytes a row and its key beside the rows. Refused: a dict of keys, which costs more than 100; and
-    Arrow's own ``index_in``, which makes its table of hashes anew for each batch.
+    It takes the keys and some 40 bytes a row. Rejected: a dict of keys (more than 100 bytes a row), and Arrow's
+    ``index_in``, which builds its hash table for each batch.
 
     Attributes:
-        columns: what the DataFrame gives.
-        rows: its rows, key by key, each key's in their order, and behind them -1.
-        counts: how many rows each key has, and behind them 0, for rows that find none.
-        starts: the first place in ``rows`` of each key, and behind them that of the -1.
-        sizes: bytes of a row of each, about, and behind them 0.
+        columns: the DataFrame's columns without the key.
+        rows: row numbers sorted by key, then -1.
+        counts: number of rows of each key, then 0 for rows without a match.
+        starts: first index into ``rows`` of each key, then that of the -1.
+        sizes: approximate size of each row in bytes, then 0.
     """
 
     def __init__(self, table: pa.Table, keys: int) -> None:
-        """Take a table of which the first ``keys`` columns are the key."""
+        """Index a table whose first ``keys`` columns are the key."""
         columns = [whole(table.column(index)) for index in range(table.num_columns)]
         own = np.flatnonzero(_without_null(columns[:keys]))
         encoded = _bytes([column.take(pa.array(own)) for column in columns[:keys]]).dictionary_encode()
@@ -117,14 +116,14 @@ class CollectedIndex:
         self.sizes = np.append(_sizes(self.columns, table.num_rows), 0)
 
     def find(self, columns: Sequence[pa.Array]) -> Numbers:
-        """Return which key each row of key columns has, as its place here; -1 for none."""
+        """Return the index of each row's key, or -1."""
         keys = _bytes(columns)
         hashes = murmur2_partitions(keys, _HASHES)
         at = np.searchsorted(self._hashes, hashes)
         found = np.full(len(keys), -1, np.int64)
         left = np.flatnonzero(_without_null(columns))
         while len(left):
-            # Those whose hash is there; another key may have it too, which then stands beside.
+            # Keys with equal hashes are adjacent.
             left = left[at[left] < len(self._hashes)]
             left = left[self._hashes[at[left]] == hashes[left]]
             same = pc.equal(keys.take(pa.array(left)), self._keys.take(pa.array(at[left])))
@@ -136,7 +135,7 @@ class CollectedIndex:
 
 
 def join_rows(spec: CollectedJoinRunner, index: CollectedIndex, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of a batch of the stream's rows; batches are bounded in size."""
+    """Yield the joined rows of a batch, in batches of bounded size."""
     found = index.find([rows.column(name) for name in spec.keys])
     repeats = index.counts[found]
     if spec.how == "left":
@@ -157,7 +156,7 @@ def join_rows(spec: CollectedJoinRunner, index: CollectedIndex, rows: pa.RecordB
 def _beside(
     spec: CollectedJoinRunner, index: CollectedIndex, rows: pa.RecordBatch, own: Numbers, taken: Numbers
 ) -> pa.RecordBatch:
-    """Lay rows and what they have found out as they leave the step; -1 stands for nothing."""
+    """Return output rows: ``own`` rows of the stream with ``taken`` rows of the DataFrame, -1 for nulls."""
     if len(own) != rows.num_rows or np.any(np.diff(own) != 1):
         rows = rows.take(pa.array(own))
     at = pa.array(taken, mask=taken < 0)
@@ -176,7 +175,7 @@ def _without_null(columns: Sequence[pa.Array]) -> np.ndarray[Any, np.dtype[np.bo
 
 
 def _sizes(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the bytes of each row, of columns that nest others their mean."""
+    """Return the size of each row in bytes; nested columns count with their mean."""
     sizes = np.zeros(rows)
     for column in columns:
         if any(test(column.type) for test in (pa.types.is_string, pa.types.is_binary)):

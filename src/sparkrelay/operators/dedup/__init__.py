@@ -1,1 +1,1 @@
-"""``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: of rows that are equal in some columns only the first."""
+"""``dropDuplicates`` and ``dropDuplicatesWithinWatermark``."""

@@ -1,10 +1,10 @@
-"""The keys of a store that remembers which keys a stream has had, each until some time.
+"""Keys of a store that remembers the keys of a stream, each until some time.
 
-A key stands under the end of its *bucket*, as in every store whose rows end (``state.watermarks``); its value says when
-exactly it is forgotten. So a key is found by one point read for each bucket that is not over. A bucket is the wider the
-later it ends: most keys are forgotten within some delays of the watermark, in two or three narrow buckets, while few
-wide ones take those that a wrong clock has sent far ahead, or that have come while another topic held the watermark
-back. That a key stays in its bucket for longer than it is remembered costs room and changes nothing.
+A stored key begins with the end of its *bucket*, as in every store whose rows expire (``state.watermarks``); its value
+is the exact time of its expiry. A lookup reads one point for each open bucket. Buckets that end later are wider: most
+keys expire within a few delays of the watermark, in two or three narrow buckets; a few wide ones take keys with times
+far ahead, from a wrong clock or while another topic held the watermark back. A key that outlasts its expiry in its
+bucket only takes space.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 __all__ = ["keys_until", "remembered", "values_until", "wide_ends"]
 
 _SHORTEST_MS: Final = 1000
-#: A bucket of this many widths from now is of the next width.
+#: Keys that expire more than this many widths ahead go to a wider bucket.
 _NEAR: Final = 3
 _WIDER: Final = 4
 
 
 def keys_until(ends_ms: Numbers, keys: pa.Array) -> pa.Array:
-    """Return where keys stand, under these ends."""
+    """Return the store's keys for these ends."""
     return side_by_side(big_endian(ends_ms), keys)
 
 
 def values_until(ends_ms: Numbers) -> pa.Array:
-    """Return the values of keys that are forgotten at these watermarks, in milliseconds since 1970."""
+    """Return the values of keys that expire at these watermarks, in ms since 1970."""
     return big_endian(ends_ms)
 
 
 def wide_ends(ends_ms: Numbers, now_ms: int, delay_ms: int) -> Numbers:
-    """Return the ends of the buckets of keys.
+    """Return the ends of the keys' buckets.
 
     Args:
-        ends_ms: when they are forgotten.
-        now_ms: the watermark; what stands for it where there is none yet must not move on, or buckets would be many.
-        delay_ms: how far apart most of them are.
+        ends_ms: when the keys expire.
+        now_ms: the watermark, or a constant in its place: a moving one would make many buckets.
+        delay_ms: width of the narrow buckets.
     """
     width = np.full(len(ends_ms), max(delay_ms, _SHORTEST_MS), dtype=np.int64)
     ahead = ends_ms - now_ms
@@ -64,8 +64,8 @@ def remembered(view: StoreView, keys: pa.Array, buckets: Sequence[int]) -> Flags
 
     Args:
         view: the store.
-        keys: the keys; fastest in the order of bytes.
-        buckets: ends of those that are not over (``StoreView.ends``).
+        keys: fastest if sorted.
+        buckets: ends of the open buckets (``StoreView.ends``).
     """
     found = np.zeros(len(keys), dtype=np.bool_)
     for end in buckets:

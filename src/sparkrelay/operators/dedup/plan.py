@@ -1,4 +1,4 @@
-"""Streams without duplicates on DataFrames: what a leg gives to the step that drops them, and what comes out of it."""
+"""Deduplication on DataFrames."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Plan(EmittingPlan[Deduplication]):
     """See :class:`EmittingPlan`."""
 
     def columns(self, before: StructType) -> StructType:
-        """Return the columns of the stream, which are the same behind the step.
+        """Return the unchanged columns of the stream.
 
         Raises:
-            TopologyException: one that makes the key is missing, or can be no key; or two have one name.
+            TopologyException: a key column is missing or has an unsuitable type; or a column name is ambiguous.
         """
         where = f"{self.step.call_site}: {self.step.text}"
         for name in self.step.columns:
@@ -54,7 +54,7 @@ class Plan(EmittingPlan[Deduplication]):
         return before
 
     def taken(self, step: Deduplication, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
-        """Return keys, columns that are read behind the step, hidden columns, and times."""
+        """Return key columns, columns read downstream, hidden columns, and event times."""
         hidden = [name for name in hidden if name not in {hidden_columns.PARTITION_TIME, hidden_columns.TOMBSTONE}]
         kept = [name for name in rows.columns if name in read or name in step.columns]
         times = []
@@ -62,7 +62,7 @@ class Plan(EmittingPlan[Deduplication]):
             times.append(F.unix_micros(event_time(step, rows)).alias(hidden_columns.EVENT_MICROS))
         return checked(str(step.call_site), lambda: rows.select(*named((*kept, *hidden)), *times))
 
-    def runner(  # noqa: PLR0917 - what is known of one step
+    def runner(  # noqa: PLR0917
         self,
         leg: Leg,
         taken: DataFrame,
@@ -71,7 +71,7 @@ class Plan(EmittingPlan[Deduplication]):
         computed: Mapping[str, str],
         fields: Mapping[str, Any],
     ) -> tuple[Deduplicate, StructType]:
-        """Return what drops a leg's duplicates, and the columns that leave it."""
+        """Return the leg's runner, and its output columns."""
         output = StructType([*(field for field in columns if field.name in read), *hidden_fields(EMITTED)])
         made = Deduplicate(
             **fields,
@@ -86,7 +86,7 @@ class Plan(EmittingPlan[Deduplication]):
 
 
 def _contents(first: Deduplication, taken: DataFrame, computed: Mapping[str, str], by: str) -> str:
-    """Say what the store holds: a pipeline that says something else of it is refused."""
+    """Describe the store's contents; a pipeline with another description is rejected."""
     until = "for ever"
     if first.watermark is not None:
         path = parse_path(first.watermark[0])

@@ -1,12 +1,11 @@
-"""The step that lets only the first row of each key go on: the store remembers which keys there have been.
+"""Deduplication in workers: only the first row of each key is emitted; the store remembers the keys.
 
-For how long depends on what is said of time. A key that has the event time in it is remembered until the watermark has
-passed that time, for later rows of it are late. Another one *within the watermark* until it has passed the time of its
-first row and the delay, as in Structured Streaming: rows that are dropped for it change nothing about that. And without
-a watermark for ever.
+A key that includes the event time is remembered until the watermark has passed that time, as later rows of it are late.
+*Within the watermark*, a key is remembered until the watermark has passed its first row's time plus the delay, as in
+Structured Streaming; dropped rows do not extend that. Without a watermark, keys are remembered forever.
 
-What is remembered goes by the watermark before the micro-batch, as what is late does. Of rows of one key in one
-micro-batch, none of them remembered before it, only the first goes on, whatever their times.
+The watermark before the micro-batch decides which keys are remembered and which rows are late. If a key is not
+remembered, only its first row in the micro-batch is emitted, whatever the rows' times.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplicate(EmittingRunner):
-    """Which rows of a stream are the first of their key.
+    """Emits the first row of each key.
 
     Attributes:
-        keys: names of the columns that make the key.
-        input: Arrow schema of the rows that come in.
-        within: True where a key is remembered until its first row's event time and the delay are over.
+        keys: names of the key columns.
+        input: Arrow schema of input rows.
+        within: True to remember a key until its first row's event time plus the delay.
     """
 
     keys: tuple[str, ...]
@@ -62,10 +61,10 @@ class Deduplicate(EmittingRunner):
     within: bool
 
     holds: ClassVar[str] = Deduplication.holds
-    late: ClassVar[str] = "when their key could have been forgotten"
+    late: ClassVar[str] = "after their key may have expired"
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
-        """Return a task's share of the leg."""
+        """Return the work of one task."""
         return _TaskDeduplication(self, task, batches)
 
 
@@ -104,7 +103,7 @@ class _TaskDeduplication:
         self._first = np.empty(0, dtype=np.int64)
 
     def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that go on, in their order."""
+        """Yield the output rows, in their order."""
         del store
         if len(self._first):
             chosen = pa.array(np.sort(self._first))
@@ -112,7 +111,7 @@ class _TaskDeduplication:
             yield laid_out(columns, self._spec.output)
 
     def operate(self, view: StoreView) -> Changes:
-        """Choose the rows that go on, and remember their keys."""
+        """Choose the output rows, and remember their keys."""
         spec, rows = self._spec, self._rows
         keys = key_bytes([whole(rows.column(name)) for name in spec.keys]).cast(pa.binary())
         wanted = keys.is_valid().to_numpy(zero_copy_only=False)
@@ -131,7 +130,7 @@ class _TaskDeduplication:
     def _new_ones(
         self, view: StoreView, distinct: _Distinct, ends: Numbers | None = None, watermark: Watermark | None = None
     ) -> Changes:
-        """Remember the keys that the store does not have: until these ends, by the watermark, or for ever."""
+        """Remember keys that are not in the store until ``ends``, or forever."""
         count = len(distinct.keys)
         stored = distinct.keys if ends is None else keys_until(ends, distinct.keys)
         values = pa.repeat(_NOTHING, count) if ends is None else values_until(ends)
@@ -146,13 +145,13 @@ class _TaskDeduplication:
     def _within(
         self, view: StoreView, distinct: _Distinct, times_us: Numbers, untimed: Flags, watermark: Watermark
     ) -> Changes:
-        """Remember the keys that are not remembered by now, each until its first row's time and the delay are over."""
+        """Remember new keys, each until its first row's time plus the delay."""
         delay_ms = self._spec.delay_ms
         buckets = view.ends()
         new = distinct.filter(~remembered(view, distinct.keys, buckets))
         self._first = np.concatenate([new.first, np.flatnonzero(untimed)])
         ends = (np.minimum(times_us[new.first], _LATEST_US - delay_ms * 1000) + delay_ms * 1000) // 1000 + 1
-        # What is over with the batch is not remembered in the next one.
+        # Keys that expire with this batch would not be found in the next one.
         lasting = ends > watermark.ms
         new, ends = new.filter(lasting), ends[lasting]
         now_ms = watermark.ms

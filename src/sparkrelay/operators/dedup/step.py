@@ -1,4 +1,4 @@
-"""A stream without duplicates, as the topology has it."""
+"""Deduplication in the topology."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Deduplication"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deduplication(EmittingStep):
-    """The stateful step of a leg of whose rows only the first of each key goes on.
+    """A stateful step that emits only the first row of each key.
 
     Attributes:
-        store: the store of the keys that have been; the runtime composes the changelog's name from it.
-        columns: names of the columns that make the key.
-        within: True where a key is remembered until its first row's event time and the watermark's delay are over;
-            False where for as long as rows may come that are equal in its columns, one of which is the event time.
-        watermark: column of event times, and how late rows may come; None: keys are remembered for ever.
+        store: the store of the known keys; the changelog is named after it.
+        columns: names of the key columns.
+        within: True to remember a key until its first row's event time plus the watermark's delay; False as long as
+            equal rows are not late: the key has the event time.
+        watermark: event time column and delay; None: keys are remembered forever.
         logged: False for a store without changelog.
-        call_site: the line that wrote it.
-        text: the step as people read it.
+        call_site: the user's line.
+        text: the step for messages.
     """
 
     store: str
@@ -43,5 +43,5 @@ class Deduplication(EmittingStep):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the store's name says of it."""
+        """Parts of the store's name."""
         return "deduplicated", "by", *self.columns

@@ -1,1 +1,1 @@
-"""The ``grace`` of a lookup: rows wait until the watermark has passed their time by it (KIP-923)."""
+"""The ``grace`` of a lookup: rows are buffered until the watermark has passed their time plus the grace (KIP-923)."""

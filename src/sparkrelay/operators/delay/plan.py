@@ -1,4 +1,4 @@
-"""Streams whose rows wait, on DataFrames: what a leg gives to the step that keeps them, and what comes out of it."""
+"""Delayed streams on DataFrames."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Plan(EmittingPlan[Delay]):
     """See :class:`EmittingPlan`."""
 
     def columns(self, before: StructType) -> StructType:
-        """Return the columns of the stream, which are the same behind the step, but for Kafka's own.
+        """Return the columns of the stream without Kafka's.
 
         Raises:
-            TopologyException: two have one name.
+            TopologyException: a column name is ambiguous.
         """
         columns = without_kafka(before)
         twice = [name for name in columns.names if columns.names.count(name) > 1]
@@ -49,14 +49,14 @@ class Plan(EmittingPlan[Delay]):
         return columns
 
     def taken(self, step: Delay, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
-        """Return columns that are read behind the step, hidden columns, and times: without one, the record's."""
+        """Return columns read downstream, hidden columns, and event times; the record's timestamp in place of null."""
         hidden = [name for name in hidden if name != hidden_columns.PARTITION_TIME]
         kept = [name for name in rows.columns if name in read]
         time = F.coalesce(event_time(step, rows), F.timestamp_millis(hidden_columns.TIMESTAMP))
         micros = F.unix_micros(time).alias(hidden_columns.EVENT_MICROS)
         return checked(str(step.call_site), lambda: rows.select(*named((*kept, *hidden)), micros))
 
-    def runner(  # noqa: PLR0917 - what is known of one step
+    def runner(  # noqa: PLR0917
         self,
         leg: Leg,
         taken: DataFrame,
@@ -65,7 +65,7 @@ class Plan(EmittingPlan[Delay]):
         computed: Mapping[str, str],
         fields: Mapping[str, Any],
     ) -> tuple[DelayRows, StructType]:
-        """Return what has a leg's rows wait, and the columns that leave it."""
+        """Return the leg's runner, and its output columns."""
         row = nullable(field for field in columns if field.name in read)
         check_packable(row, f"{self.step.call_site}: {self.step.text}", "wait in a store")
         output = StructType([*row, *hidden_fields(EMITTED)])

@@ -1,13 +1,13 @@
-"""The step whose rows wait, each until the watermark has passed its event time by a grace (KIP-923).
+"""Delayed rows in workers: each is buffered until the watermark has passed its event time plus a grace (KIP-923).
 
-They wait in a store of rows that end (``state.watermarks``)::
+The buffer is a store whose rows expire (``state.watermarks``)::
 
     event time, 8 | batch, 8 | index, 4   ->   the row
 
-so those that are over lie in front, are found by one scan, and are removed like windows that are over. The grace is a
-part of the watermark's delay. A row that is over when it comes does not wait; nor does one that is so far ahead of the
-clock that it does not move the watermark, for it might wait for years. Kafka Streams keeps such a buffer in
-the join itself; here the rows that have waited go through a repartition topic to the leg that looks.
+Due rows are its first ones, found by one scan and removed like closed windows. The grace is part of the watermark's
+delay. A row that is already due is not buffered, nor is one too far ahead of the clock to advance the watermark: it
+might stay for years. Kafka Streams buffers in the join itself; here due rows go through a repartition topic to the leg
+with the lookup.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = ["DelayRows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayRows(EmittingRunner):
-    """How the rows of a stream wait, each until its event time is over by the watermark.
+    """Buffers rows until the watermark has passed their event time.
 
     Attributes:
-        input: Arrow schema of the rows that come in.
-        row: of the columns of them that are kept.
+        input: Arrow schema of input rows.
+        row: Arrow schema of the stored columns.
     """
 
     input: pa.Schema
@@ -53,12 +53,12 @@ class DelayRows(EmittingRunner):
     late: ClassVar[str] = "too late"
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
-        """Return a task's share of the leg."""
+        """Return the work of one task."""
         return _TaskDelay(self, task, batches)
 
 
 class _TaskDelay:
-    """One task's share of a leg."""
+    """The work of one task."""
 
     def __init__(self, spec: DelayRows, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
         self.task = task
@@ -68,7 +68,7 @@ class _TaskDelay:
         self._over = self._rows.slice(0, 0)
 
     def operate(self, view: StoreView) -> Changes:
-        """Store the rows that are not over yet."""
+        """Store the rows that are not due."""
         rows = self._rows
         times_ms = event_times(rows)[0] // 1000
         over = (times_ms <= view.watermark) | (times_ms > clock_ms(self.task) + self._spec.ahead_ms)
@@ -80,7 +80,7 @@ class _TaskDelay:
         return Changes.of(view, keys, self._columns.values(waiting), replace(watermark, final=True))
 
     def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that go on, those that have waited by their times."""
+        """Yield due rows, buffered ones in the order of their times."""
         if self._over.num_rows:
             yield self._laid_out({name: whole(self._over.column(name)) for name in self._names})
         for waited in store.over():
@@ -95,7 +95,7 @@ class _TaskDelay:
         given: dict[str, Any] = {
             **columns,
             hidden_columns.PARTITION: pa.array(np.full(count, self.task.task.partition, dtype=np.int32)),
-            # The repartition topic behind it has a key of its own.
+            # The repartition topic downstream has another key.
             hidden_columns.KEY: pa.nulls(count, pa.binary()),
         }
         return laid_out((given[field.name] for field in self._spec.output), self._spec.output)

@@ -1,4 +1,4 @@
-"""A stream whose rows wait, as the topology has it."""
+"""Delayed streams in the topology."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_TIME", "Delay"]
 
-#: In the place of a column of event times: the records' own timestamps.
+#: In place of an event time column: the records' timestamps.
 RECORD_TIME: Final = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delay(EmittingStep):
-    """The stateful step of a leg whose rows wait, each until the watermark has passed its event time and a grace.
+    """A stateful step that buffers each row until the watermark has passed its event time plus a grace.
 
     Attributes:
-        store: the store of the rows that wait; the runtime composes the changelog's name from it.
-        columns: names of those by which the rows are looked up behind it.
-        grace: how long, such as ``"5 minutes"``.
-        watermark: column of event times, ``RECORD_TIME`` for the records' timestamps, and how late rows may come.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-        logged: True: it has a changelog.
+        store: the store of buffered rows; the changelog is named after it.
+        columns: names of the key columns of the lookup downstream.
+        grace: such as ``"5 minutes"``.
+        watermark: event time column, or ``RECORD_TIME`` for the records' timestamps, and delay.
+        call_site: the user's line.
+        text: the step for messages.
+        logged: always True.
     """
 
     store: str
@@ -43,10 +43,10 @@ class Delay(EmittingStep):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the store's name says of it."""
+        """Parts of the store's name."""
         return "delayed", "by", *self.columns
 
     @property
     def waits(self) -> str:
-        """How long rows wait beyond the watermark's delay."""
+        """How long rows are buffered beyond the watermark's delay."""
         return self.grace

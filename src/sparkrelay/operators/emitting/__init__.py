@@ -1,1 +1,1 @@
-"""What the operators have in common that keep a store and emit a stream: rows that never change."""
+"""Common parts of stateful operators that emit a stream, whose rows never change."""

@@ -1,4 +1,4 @@
-"""What a step that emits a stream is on DataFrames: which rows it takes in, and what comes out of it."""
+"""Steps that emit a stream, on DataFrames."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ S = TypeVar("S", bound=EmittingStep)
 
 @dataclass(frozen=True, slots=True)
 class JoinSide:
-    """One stream of a join, as it comes to it.
+    """One input stream of a join.
 
     Attributes:
-        columns: that users see, without Kafka's own.
-        computed: what columns of it are computed from; those that are columns of its source as they are, are left out.
-        join: what the topology says of it.
+        columns: visible columns without Kafka's.
+        computed: column -> expression, without unchanged source columns.
+        join: the join in the topology.
     """
 
     columns: StructType
@@ -41,13 +41,13 @@ class JoinSide:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a plan may know of its pipeline.
+    """The pipeline, as far as plans need it.
 
     Attributes:
-        legs: of the topology.
-        ended: the repartition topics whose columns are known by now.
-        side: returns one stream of a join as it comes to it.
-        names: Kafka's names of the topology's topics.
+        legs: the topology's legs.
+        ended: repartition topics whose columns are known.
+        side: returns one input stream of a join.
+        names: Kafka's names of topics.
         config: the instance's settings.
     """
 
@@ -59,10 +59,10 @@ class Surroundings:
 
 
 class EmittingPlan(Generic[S]):
-    """Of one store; ``Plan`` in the module ``plan`` of each step's folder.
+    """The plan of one store; subclassed as ``Plan`` in the ``plan`` module of each operator.
 
     Args:
-        step: that keeps the store. Where several legs do, each has a step of its own, of which one is given here.
+        step: a step with the store. Several legs can share a store, each with its own step; any of them.
         around: the pipeline.
     """
 
@@ -72,39 +72,36 @@ class EmittingPlan(Generic[S]):
 
     @property
     def known(self) -> bool:
-        """Whether all that comes to the step can be built."""
+        """Whether the columns of all inputs are known."""
         return True
 
     def columns(self, before: StructType) -> StructType:
-        """Return the columns behind the step.
-
-        Args:
-            before: those in front of it.
+        """Return the step's output columns, given its input columns.
 
         Raises:
-            TopologyException: a column is missing, or cannot be what it is named for.
+            TopologyException: a column is missing or unsuitable.
         """
         raise NotImplementedError
 
     def computed(self, before: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what columns behind the step are computed from; ``before`` is the same in front of it."""
+        """Return output column -> expression, given the same of the input."""
         return before
 
     def taken(self, step: S, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
-        """Return the rows that a leg's step takes in.
+        """Return the columns of the step's input that it needs.
 
         Args:
-            step: the leg's.
-            rows: in front of it.
-            read: the columns that anything reads behind it.
-            hidden: the hidden columns that they carry.
+            step: the leg's step.
+            rows: its input.
+            read: columns that are read downstream.
+            hidden: hidden columns of the input.
 
         Raises:
             TopologyException: a column is missing.
         """
         raise NotImplementedError
 
-    def runner(  # noqa: PLR0917 - what is known of one step
+    def runner(  # noqa: PLR0917
         self,
         leg: Leg,
         taken: DataFrame,
@@ -113,17 +110,17 @@ class EmittingPlan(Generic[S]):
         computed: Mapping[str, str],
         fields: Mapping[str, Any],
     ) -> tuple[EmittingRunner, StructType]:
-        """Return what workers run, and the columns that leave it.
+        """Return the runner for workers, and its output columns.
 
         Args:
             leg: the leg.
-            taken: the rows that it takes in.
-            columns: all behind the step.
-            read: those of them that anything reads.
-            computed: what the columns in front of it are computed from.
-            fields: what every step knows, and how this one writes its changelog.
+            taken: the step's input (:meth:`taken`).
+            columns: all output columns.
+            read: output columns that are read downstream.
+            computed: input column -> expression.
+            fields: the fields of ``StoreSpec``.
 
         Raises:
-            TopologyException: an interval is none, or a column cannot be kept.
+            TopologyException: an interval is invalid, or a column cannot be stored.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What stateful steps that emit a stream have in common: their tasks, one after the other, and their watermark."""
+"""Stateful steps that emit a stream, in workers: they process tasks one by one, and share rules for watermarks."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ if TYPE_CHECKING:
 
 __all__ = ["EmittingRunner", "TaskStep", "TimedSource", "applied", "event_times", "too_late", "watermark_with"]
 
-#: Before any event time: those of a Spark timestamp begin with the year 1.
+#: Earlier than any event time: Spark's timestamps begin with the year 1.
 _EARLIEST_MS: Final = -(1 << 52)
 
 
 class TaskStep(Protocol):
-    """One task's share of a leg: from its rows to the changes of its store, and to the rows that go on."""
+    """The work of one task: it turns its rows into changes of its store and output rows."""
 
     @property
     def task(self) -> TaskCommand:
-        """The task's share of the micro-batch."""
+        """The task's command."""
 
     def operate(self, view: StoreView) -> Changes:
-        """Return what becomes of the store; called again if the map had to grow."""
+        """Return the changes of the store. Called again if the LMDB map had to grow."""
 
     def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that go on, once the store is changed."""
+        """Yield the output rows, after the store was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedSource:
-    """One source topic of a step whose source topics have watermarks of their own.
+    """A source topic with its own watermark.
 
     Attributes:
-        name: under which the store keeps it.
-        topic: Kafka's name of it.
-        delay_ms: how much later than the newest event time a row of it may come.
+        name: its name in the store.
+        topic: Kafka's name.
+        delay_ms: its watermark's delay.
     """
 
     name: str
@@ -71,15 +71,15 @@ class TimedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmittingRunner(StoreSpec):
-    """A step that emits a stream, as workers run it. Its watermark is the least of its source topics' own.
+    """A step that emits a stream. Its watermark is the least of its source topics' watermarks.
 
     Attributes:
-        late: how rows came that were left out, in words.
-        output: Arrow schema of the rows that leave the step.
-        delay_ms: how much later than the newest event time a row of the leg may come.
-        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
-        sources: the source topics of all the legs that keep the store; none where there is no watermark.
-        own_sources: the names of those of the leg, in the order of its topics.
+        late: when dropped rows arrived, for the log.
+        output: Arrow schema of output rows.
+        delay_ms: the watermark's delay.
+        ahead_ms: event times further ahead of the machine's clock than this do not advance the watermark.
+        sources: source topics of all legs that share the store; empty without a watermark.
+        own_sources: names of the leg's source topics, in order.
     """
 
     output: pa.Schema
@@ -91,11 +91,11 @@ class EmittingRunner(StoreSpec):
     late: ClassVar[str] = ""
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
-        """Return a task's share of the leg; ``batches`` are its rows."""
+        """Return the work of one task with these rows."""
         raise NotImplementedError
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Have each task's share change its store, write the changelog, and yield the rows that go on."""
+        """Change each task's store and write the changelog; yield the output rows."""
         shares = share_out(leg_tasks(self), batches)
         freeze_loaded_objects()
         connections.close_unused()
@@ -121,25 +121,25 @@ def applied(spec: EmittingRunner, own: TaskStep) -> Applied:
 
 
 def event_times(rows: pa.Table) -> tuple[Numbers, Flags]:
-    """Return the event times of rows, microseconds since 1970, and which of them have one."""
+    """Return the event times of rows, in µs since 1970, and which rows have one."""
     micros = whole(rows.column(hidden_columns.EVENT_MICROS))
     return pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), micros.is_valid().to_numpy(zero_copy_only=False)
 
 
 def too_late(times_us: Numbers, watermark_ms: int) -> Flags:
-    """Return which event times the watermark before the batch has passed."""
+    """Return which event times are before the watermark."""
     return times_us < max(watermark_ms, _EARLIEST_MS) * 1000
 
 
 def watermark_with(spec: EmittingRunner, view: StoreView, task: TaskCommand, rows: pa.Table, late: int) -> Watermark:
-    """Return the watermark with a leg's share of the batch, which has moved on as far as what is read by now says.
+    """Return the watermark after a leg's rows of the batch.
 
     Args:
         spec: the step.
-        view: the store before it.
-        task: whose share it is.
-        rows: all of it, late ones too.
-        late: how many of them are.
+        view: the store before them.
+        task: their task.
+        rows: all rows, late ones included.
+        late: number of late rows.
     """
     newest = _newest(rows, clock_ms(task) + spec.ahead_ms)
     read = view.sources_read | {spec.topics[number] for number in newest}
@@ -158,7 +158,7 @@ def watermark_with(spec: EmittingRunner, view: StoreView, task: TaskCommand, row
 
 
 def _newest(rows: pa.Table, latest_ms: int) -> dict[int, int]:
-    """Return the newest event time, in milliseconds since 1970, by number of each source topic that has rows."""
+    """Return source topic -> newest event time of its rows, in ms since 1970."""
     times_us, timed = event_times(rows)
     moving = timed & (times_us <= latest_ms * 1000)
     sources = None

@@ -1,4 +1,4 @@
-"""What stateful steps that emit a stream have in common: rows that never change, by the only way out of them."""
+"""Stateful steps that emit a stream, in the topology."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class EmittingStep:
     """A step of a leg.
 
     Attributes:
-        store: the store's name; the runtime composes the changelog's name from it.
-        watermark: column of event times, and how late rows may come; None: it does not go by event time.
+        store: the store's name; the changelog is named after it.
+        watermark: event time column and delay; None: it does not use event time.
         logged: False for a store without changelog.
-        call_site: the line that wrote it.
-        text: the step as people read it.
-        holds: what its store holds, in words.
-        kind: the step in one word, among what all instances must agree on.
-        names_topic: True if a repartition topic right in front of it is called as its store is.
-        keeps_times: False if the columns that leave it are others, of whose times nothing is known.
-        keeps_columns: True if rows leave it with all the columns that they had, Kafka's own among them.
+        call_site: the user's line.
+        text: the step for messages.
+        holds: the store's contents, in words.
+        kind: the step in one word; all instances must agree on it.
+        names_topic: True if a repartition topic just upstream is named after its store.
+        keeps_times: False if its output columns are new, with unknown times.
+        keeps_columns: True if its output has all input columns, including Kafka's.
     """
 
     __slots__ = ()
@@ -43,12 +43,12 @@ class EmittingStep:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """Names of the columns by which rows go together, where that is known."""
+        """Names of the grouping columns, if known."""
         return getattr(self, "columns", ())
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the store's name says of it behind the stream's, where the user has given none."""
+        """Parts of the store's default name, after the stream's."""
         raise NotImplementedError
 
     def named(self, store: str) -> Self:
@@ -57,15 +57,15 @@ class EmittingStep:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What all instances must agree on."""
+        """The parts that all instances must agree on."""
         return (self.text, self.store, *(self.watermark or ()))
 
     @property
     def goes_by_clock(self) -> bool:
-        """Whether what it does depends on processing time."""
+        """Whether it depends on processing time."""
         return False
 
     @property
     def waits(self) -> str | None:
-        """How long rows wait beyond the watermark's delay; None: not at all."""
+        """How long rows are buffered beyond the watermark's delay; None: not at all."""
         return None

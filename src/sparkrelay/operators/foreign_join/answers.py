@@ -1,10 +1,9 @@
-"""Which answers of a join by a foreign key count.
+"""Filtering of outdated answers in a join by a foreign key.
 
-Behind one of the two repartition topics of such a join (``topology.foreign_joins``) are the left table's rows by
-foreign key: a row that is no more is deleted there. Behind the other are the answers to them. An answer counts if it is
-of the left table's row as that is by now, in this task: one that is of an older row, or came from where the row no
-longer points, ends here, whatever the order in which tasks answer. There is another one to come for the newer row.
-Kafka Streams compares digests of both rows; here the rows themselves are there.
+One repartition topic of such a join (``topology.foreign_joins``) has the left table's rows by foreign key, the other
+one the answers to them. An answer is valid if it belongs to the current row of the left table in this task. Answers to
+an older row, or from a key that the row no longer references, are dropped, whatever the order of the answers: the newer
+row gets its own. Kafka Streams compares digests of the rows; here the rows themselves are compared.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_ROW", "Answers"]
 
-#: Of an answer: the left table's row has no joined one.
+#: Kind of an answer: the left table's row has no match.
 NO_ROW: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Which answers of a join by a foreign key count: those of the left table's rows as they are.
+    """Selects the answers to current rows of the left table.
 
     Attributes:
-        tables: those that the left table is of.
-        joined: how they are joined; tables by their place among ``tables``.
+        tables: the tables of which the left table is made.
+        joined: how they are joined; tables by their index in ``tables``.
         columns: Arrow schema of its columns without the key.
     """
 
@@ -53,15 +52,10 @@ class Answers:
     columns: pa.Schema
 
     def counting(self, runner: TableRunner, task: TaskCommand, rows: pa.Table) -> NDArray[np.bool_]:
-        """Return which answers count, all of one task's.
-
-        Args:
-            runner: the step that takes them in.
-            task: whose they are.
-            rows: the answers.
+        """Return which of a task's answers are valid; ``runner`` is the step that receives them.
 
         Raises:
-            StoreOutOfStepException: the left table's store is not where the batch expects it.
+            StoreOutOfStepException: the left table's store is not at the batch's position.
         """
         columns = [as_type(whole(rows.column(field.name)), field.type) for field in runner.layout.keys]
         keys = pc.dictionary_encode(key_bytes(columns).cast(pa.binary()))
@@ -78,6 +72,6 @@ class Answers:
 
 
 def _bytes(columns: Iterable[pa.Array]) -> pa.Array:
-    """Return rows as bytes, in which every NaN is the same, and so is every null."""
+    """Encode rows so that NaN equals NaN and null equals null."""
     arrays = list(columns)
     return key_bytes([pa.nulls(len(arrays[0]), pa.bool_()), *arrays], normal=False)

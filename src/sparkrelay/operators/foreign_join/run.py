@@ -1,8 +1,8 @@
-"""The step that answers rows of a table that name rows of another one, which is in its tasks (KIP-213).
+"""The step of a foreign-key join that answers rows which reference a row of its task (KIP-213).
 
-Other legs keep both: the left table's rows by foreign key, and the tables that the right one is of. Whatever the
-micro-batch has written of a left row is answered, also where it is as it was: an answer before may have come too early
-to count (``foreign_answers``). And where a right row has changed, all left rows are answered that name it.
+Other legs keep the left table's rows by foreign key, and the tables of the right side. Every left row that the
+micro-batch wrote is answered, even if it is unchanged: an earlier answer may have been outdated (``answers``). When a
+right row changes, all left rows that reference it are answered.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ __all__ = ["ForeignJoinRunner"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignJoinRunner(StepSpec):
-    """How a leg answers the rows of a table that name rows of another one, which is in its tasks.
+    """Answers the rows of a table that reference rows of this task.
 
     Attributes:
-        referencing: the table of the rows by foreign key.
-        tables: those that the right table is of.
-        joined: how they are joined; tables by their place among ``tables``.
+        referencing: the table of left rows by foreign key.
+        tables: the tables of which the right table is made.
+        joined: how they are joined; tables by their index in ``tables``.
         how: ``inner`` or ``left``.
-        keys: Arrow schema of the key of ``referencing``: the foreign key's columns, then the left table's others.
-        foreign: how many columns the foreign key has.
-        own: names of the left table's key.
-        output: Arrow schema of the rows: the left table's columns, the right one's without its key, hidden ones.
+        keys: Arrow schema of the key of ``referencing``: the foreign key, then the rest of the left table's key.
+        foreign: number of columns of the foreign key.
+        own: names of the left table's key columns.
+        output: Arrow schema of the answers: the left table's columns, the right one's without its key, hidden ones.
     """
 
     referencing: TableRunner
@@ -59,7 +59,7 @@ class ForeignJoinRunner(StepSpec):
     output: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the answers of the micro-batch, task by task."""
+        """Yield the answers of the micro-batch, a task at a time."""
         yield from each_table(self, batches, self._answers)
 
     def _answers(self, task: TaskCommand) -> pa.RecordBatch:
@@ -68,7 +68,7 @@ class ForeignJoinRunner(StepSpec):
         left = joined_rows(self, [self.referencing], 0, task, keys)
         columns = dict(zip(self.keys.names, key_columns(keys, self.keys), strict=True))
         named = [columns[name] for name in self.keys.names[: self.foreign]]
-        # A null is equal to nothing, also where it is a part of a key.
+        # A key with a null matches nothing.
         whole = functools.reduce(pc.and_, (column.is_valid() for column in named))
         foreign = pc.if_else(whole, key_bytes(named).cast(pa.binary()), pa.scalar(None, pa.binary()))
         wanted = pc.unique(foreign.drop_null())
@@ -76,7 +76,7 @@ class ForeignJoinRunner(StepSpec):
         at = pc.index_in(foreign, value_set=wanted)
         found = pc.fill_null(pa.array(right.is_).take(at), False)
         matched = np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
-        # Of a deleted row it is the time of that.
+        # The time of a deleted row is that of its deletion.
         times = np.maximum(
             left.times, pc.fill_null(pa.array(right.times).take(at), NEVER).to_numpy(zero_copy_only=False)
         )
@@ -95,7 +95,7 @@ class ForeignJoinRunner(StepSpec):
 
 
 def _naming_changed_rows(spec: ForeignJoinRunner, task: TaskCommand) -> pa.Array:
-    """Return the keys of the rows that name a row of the right table that the micro-batch has changed."""
+    """Return the keys of left rows that reference a row of the right table changed by the micro-batch."""
     touched = touched_keys(spec, spec.tables, task)
     right = joined_rows(spec, spec.tables, spec.joined, task, touched)
     changed = touched.filter(pa.array(right.changed & (right.was | right.is_)))

@@ -1,4 +1,4 @@
-"""How a table with a history lies in its store: all rows of a key beside one another, the newest one in front."""
+"""Layout of a table with a history: the rows of a key are adjacent, newest first."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ if TYPE_CHECKING:
 
 __all__ = ["HistoryLayout"]
 
-#: Behind all times of a key.
+#: Greater than every time of a key.
 _BEHIND: Final = b"\xff" * 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLayout(LatestLayout):
-    """How a table with a history lies in its store.
+    """Layout of a table with a history.
 
     Attributes:
-        history_ms: for how long it knows the rows before the newest ones.
+        history_ms: how long it keeps older versions of rows.
     """
 
     history_ms: int
 
     @property
     def lies_apart(self) -> bool:
-        """Whether what a row is made of stands in several places, so that all of them are needed at once."""
+        """Whether a row is made of several entries of the store."""
         return True
 
     @property
     def in_key_order(self) -> bool:
-        """Whether rows stand in the order of their message keys: their keys begin with a length."""
+        """Whether rows are sorted by message key: no, their keys begin with a length."""
         return False
 
     def said(self) -> dict[str, Any]:
-        """Return what :meth:`described` says beside the columns."""
+        """Return the description besides the columns."""
         return {**LatestLayout.said(self), "historyMs": self.history_ms}
 
     def span(self, expired_ms: int) -> tuple[bytes, bytes | None]:
-        """Return the range of the store's keys in which its rows stand."""
+        """Return the range of the store's keys that has its rows."""
         del expired_ms
         return versions.VERSIONS
 
     def behind(self, key: bytes) -> bytes:
-        """Return the first of the store's keys behind all that is of the row of ``key``: its older rows too."""
+        """Return the lowest key after all versions of the row of ``key``."""
         return versions.VERSIONS[0] + versions.key_part(key) + _BEHIND
 
     def groups(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the message keys of the newest rows, and their values; a row that was deleted is none."""
+        """Return the message keys and values of the newest rows, without deleted ones."""
         kept, last = [], b""
         for key, value in zip(stored.column("key").to_pylist(), stored.column("value").to_pylist(), strict=True):
             first, last = versions.key_part(key) != last, versions.key_part(key)
@@ -63,7 +63,7 @@ class HistoryLayout(LatestLayout):
         return pa.record_batch([versions.plain_keys(some.column("key")), some.column("value")], ["key", "value"])
 
     def row_of(self, snapshot: StoreSnapshot, key: pa.RecordBatch, encoded: pa.Array) -> pa.RecordBatch:
-        """Return the newest row of a key, if there is one."""
+        """Return the newest row of a key, if it exists."""
         del key
         (part,) = key_parts(encoded).to_pylist()
         start = versions.VERSIONS[0] + part

@@ -1,10 +1,10 @@
-"""Tables with a history: what a micro-batch does to the rows of each key, and to the newest one, which is the table's.
+"""Tables with a history: versions of the rows of each key, the newest of which is the table's row.
 
-A row is valid from its timestamp on, until the next one's. One that comes late takes its place among those that are
-there: it is found by whoever asks for that time, and the table does not change (KIP-914). One that comes later than the
-history is left out (KIP-889), by the stream time before its micro-batch, as what is late for windows is
-(``operators.watermarks``): of rows from several partitions, which lie one behind the other in a large micro-batch,
-whatever came second would else be lost. With one row a micro-batch that is what Kafka Streams does.
+A version is valid from its timestamp to the next one's. An out-of-order row is inserted among them: lookups as of its
+time find it, and the table does not change (KIP-914). Rows older than the history are dropped (KIP-889). As with
+windows (``operators.watermarks``), the stream time before the micro-batch decides: rows of several partitions follow
+one another in a large micro-batch, and the second partition's rows would be lost otherwise. With one row a micro-batch
+this equals Kafka Streams.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 
 __all__ = ["HistoryRunner", "TaskVersions"]
 
-#: Notes of keys that a micro-batch follows at most, beside twice as many as it has keys of its own.
+#: Number of due notes that a micro-batch processes, besides two for each of its keys.
 _MOST_NOTES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRunner(TableRunner):
-    """A step that keeps the rows of each key for a while.
+    """Runs a step that keeps older versions of rows.
 
     Attributes:
-        ahead_ms: how far ahead of the machine's clock a row's time may be to count for others.
+        ahead_ms: timestamps further ahead of the machine's clock than this do not advance the stream time.
     """
 
     layout: HistoryLayout
@@ -66,11 +66,11 @@ class HistoryRunner(TableRunner):
 
     @property
     def history_ms(self) -> int:
-        """For how long the table also knows the rows before the newest ones, in milliseconds."""
+        """How long the table keeps older versions of rows, in ms."""
         return self.layout.history_ms
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
-        """Return the rows of the tasks, on their way into their stores."""
+        """Return the work on the tasks' rows."""
         del share, watermarks
 
         def begin(task: TaskCommand, own: pa.Table) -> Callable[[StoreView], Changes]:
@@ -79,23 +79,23 @@ class HistoryRunner(TableRunner):
         return Taskwise(rows, begin)
 
     def merge(self, share: Share) -> Merged:
-        """Bring the rows of some tasks into their stores, and say if some were too late."""
+        """Apply the rows of some tasks to their stores, and log late ones."""
         merged = TableRunner.merge(self, share)
         late = sum(outcome.applied.entry.rows_late for outcome in merged.outcomes if outcome.applied is not None)
         warn_of_late(self.store, late, "after the table's history", "a longer history= of the table")
         return merged
 
     def found(self, spec: StepSpec, task: TaskCommand, keys: pa.Array) -> LookedUp:
-        """Return the newest rows of keys, and what they were before the micro-batch."""
+        """Look up the newest rows of keys, with those before the micro-batch."""
         parts = key_parts(keys)
         found = look(spec, task, self.store, self.contents, lambda view: _rows(versions.newest(view, parts)[1]))
         return replace(found, before=found.beside.get(NEWEST))
 
     def looked_from(self, task: TaskCommand) -> int:
-        """Return from when on, in milliseconds since 1970, the table is still going to be looked into.
+        """Return the earliest time, in ms since 1970, for which lookups are still expected.
 
-        Who has been away has much to read, of the table and of those who look into it. These may be further back: their
-        rows come through a repartition topic, say. Kafka Streams takes both by their timestamps.
+        After an outage, the streams that look up the table may lag behind it, for example through a repartition topic.
+        Kafka Streams takes the records of both in timestamp order.
         """
         limits = task.event_time_limits
         held = [
@@ -108,13 +108,13 @@ class HistoryRunner(TableRunner):
 
 @dataclass(frozen=True, slots=True)
 class _Brought:
-    """Rows of a task, on their way into the store.
+    """Rows of a task that are not late.
 
     Attributes:
         rows: their columns.
-        keys: distinct encoded keys, in order.
-        parts: the same as they stand in the store's.
-        which: number of each row's key.
+        keys: distinct encoded keys, sorted.
+        parts: the same as parts of the store's keys.
+        which: index of each row's key.
         times: their timestamps.
     """
 
@@ -126,7 +126,7 @@ class _Brought:
 
 
 class TaskVersions:
-    """One task's rows on their way into a table with a history."""
+    """The work of one task on a table with a history."""
 
     def __init__(
         self, runner: HistoryRunner, task: TaskCommand, rows: pa.Table, latest_ms: int, looked_from_ms: int
@@ -135,11 +135,11 @@ class TaskVersions:
 
         Args:
             runner: the step.
-            task: the task's share of the micro-batch.
-            rows: the task's, in their order.
-            latest_ms: a later time moves nothing but its own key's row, ms since 1970: the one wrong clock of a
-                producer would have all that follows come too late.
-            looked_from_ms: from when on others are going to look into it yet: the stream time goes no further.
+            task: the task's command.
+            rows: its rows, in order.
+            latest_ms: later timestamps do not advance the stream time, ms since 1970: one producer with a wrong clock
+                would make all following rows late.
+            looked_from_ms: upper bound of the stream time: the earliest expected lookup.
         """
         self._runner = runner
         self._history_ms = runner.layout.history_ms
@@ -147,13 +147,13 @@ class TaskVersions:
         self._latest_ms, self._looked_from_ms = latest_ms, looked_from_ms
         self._codec = runner.layout.codec
         keys = key_bytes([as_type(whole(rows.column(field.name)), field.type) for field in runner.layout.keys])
-        # As in Kafka Streams, a record without a key belongs to no row.
+        # As in Kafka Streams, records without a key are dropped.
         self._keys = keys.cast(pa.binary()).drop_null()
         self._rows = rows.filter(keys.is_valid()).combine_chunks()
         self._times = whole(self._rows.column(hidden_columns.TIMESTAMP)).to_numpy(zero_copy_only=False)
 
     def operate(self, view: StoreView) -> Changes:
-        """Return what the rows make of the store, and of the newest rows."""
+        """Return the changes of the store, and of the newest rows."""
         now = versions.clock(view)
         late = self._times < now - self._history_ms
         brought = self._brought(~late)
@@ -188,13 +188,13 @@ class TaskVersions:
         return _Brought(self._rows.filter(some), keys, key_parts(keys), which, self._times[kept])
 
     def _notes(self, brought: _Brought, newest: Numbers, keys: pa.Array, put: pa.Array) -> pa.Array:
-        """Return the notes when to look at the keys of which rows are to go, in order.
+        """Return the notes of when versions of keys expire, sorted.
 
         Args:
             brought: the rows.
-            newest: since when the newest row of each key was valid.
-            keys: under which the rows are put.
-            put: what is put.
+            newest: timestamp of each key's newest row before the batch.
+            keys: keys that are written.
+            put: values that are written.
         """
         after = newest.copy()
         np.maximum.at(after, brought.which, brought.times)
@@ -204,7 +204,7 @@ class TaskVersions:
         np.minimum.at(oldest, brought.which, brought.times)
         going = (newest != versions.NEVER) | (oldest != after) | deleted
         notes = versions.due_keys(brought.parts.filter(pa.array(going)), after[going], self._history_ms)
-        # What lies in front of a row that is not the newest need not wait for that one, which may be years ahead.
+        # Versions before an out-of-order row expire by that row, not by the newest one, which may be years ahead.
         last = np.full(len(newest), versions.NEVER)
         np.maximum.at(last, brought.which, brought.times)
         before = last < after
@@ -212,7 +212,7 @@ class TaskVersions:
         return pc.unique(pa.concat_arrays([notes, more])).sort()
 
     def _emitted(self, brought: _Brought, newest: Numbers, old: pa.Array) -> tuple[pa.RecordBatch, dict[str, Any]]:
-        """Return the rows that go on, and what other legs find in the journal."""
+        """Return the output rows, and the batches that other legs find in the journal."""
         runner = self._runner
         order = np.lexsort((brought.times, brought.which))
         last = order[np.r_[np.diff(brought.which[order]) != 0, True][: len(order)]]
@@ -230,5 +230,5 @@ class TaskVersions:
 
 
 def _rows(values: pa.Array) -> pa.Array:
-    """Return stored rows with nulls for those that were deleted."""
+    """Return stored rows, null for deleted ones."""
     return pc.if_else(pc.equal(values, versions.DELETED), pa.scalar(None, pa.binary()), values)

@@ -1,1 +1,1 @@
-"""Rows that a grouping leaves out because their window is over."""
+"""Late rows of a grouping, as a stream."""

@@ -1,7 +1,7 @@
-"""The step that passes on what a grouping leaves out: rows whose window was over before the micro-batch.
+"""The step that emits the rows that a grouping drops: their window closed before the micro-batch.
 
-It asks the grouping's store for the same watermark as the stateful step does, which no try of the batch changes. So
-both agree on each row, whichever of the two legs runs first.
+It reads the same watermark from the grouping's store as the stateful step, and no attempt of the batch changes it. So
+both agree on every row, whichever leg runs first.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["LateRunner"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateRunner(StepSpec):
-    """Which rows are late for a grouping that another leg keeps.
+    """Emits the late rows of another leg's grouping.
 
     Attributes:
-        store: the grouping's.
-        output: Arrow schema of the rows that leave the step.
+        store: the grouping's store.
+        output: Arrow schema of output rows.
     """
 
     store: str
     output: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are late, without their window."""
+        """Yield the late rows, without their window."""
         yield from each_task(self, batches, self._late)
 
     def _late(self, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""How a table of newest rows lies in its store: each row under its message key."""
+"""Layout of a table of newest rows: each row under its message key."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["LatestLayout"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestLayout(TableLayout):
-    """How a table of newest rows lies in its store."""
+    """Layout of a table of newest rows."""
 
     @property
     def codec(self) -> NewestRows:
-        """What reads and merges the store's values."""
+        """Codec of the store's values."""
         return NewestRows(self.row)

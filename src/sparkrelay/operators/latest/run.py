@@ -1,4 +1,4 @@
-"""Tables of newest rows, as workers run them."""
+"""Tables of newest rows in workers."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["Counts", "LatestRunner"]
 
 
 class Counts(Protocol):
-    """Says which rows of a task count: of the answers of a join by a foreign key (``foreign_join``)."""
+    """Selects valid answers of a join by a foreign key (``foreign_join``)."""
 
     def counting(self, runner: LatestRunner, task: TaskCommand, rows: pa.Table) -> NDArray[np.bool_]:
-        """Return which rows count, all of one task's."""
+        """Return which of a task's rows are valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestRunner(GroupedRunner):
-    """A step that keeps the newest row of each key.
+    """Runs a step that keeps the newest row of each key.
 
     Attributes:
-        answers: where answers of a join by a foreign key come in: says which of them count; else None.
+        answers: selects valid answers, if the input is answers of a join by a foreign key.
     """
 
     layout: LatestLayout
@@ -48,15 +48,15 @@ class LatestRunner(GroupedRunner):
 
     @property
     def answers_deletions(self) -> bool:
-        """Whether rows come as changes of a table, of which what is no more is deleted (joins by a foreign key)."""
+        """Whether the input is changes of a table, whose old rows are deleted (joins by a foreign key)."""
         return hidden_columns.CHANGE in self.input.names
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Grouping:
-        """Return the rows of the tasks, on their way into their stores."""
+        """Return the groups of the tasks' rows."""
         return Grouping(self, share, self._newest(share, rows) if self.answers_deletions else rows, watermarks)
 
     def versions(self, share: Share, rows: pa.Table) -> Mapping[int, pa.RecordBatch] | None:
-        """Return each row as a version of its key's, by partition, if a leg that looks into the store has input."""
+        """Return partition -> each row as a version of its key, if a leg that looks up the store has input."""
         read = {partition.topic for task in share.tasks for partition in task.ranges}
         if read.isdisjoint(self.looked_up_by):
             return None
@@ -67,18 +67,16 @@ class LatestRunner(GroupedRunner):
         return {task.task.partition: versions.filter(pc.equal(partitions, task.task.partition)) for task in share.tasks}
 
     def stored_rows(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
-        """Return the keys and values of rows as the store has them; null values delete."""
+        """Return the store's keys and values of rows; null deletes."""
         columns = GroupColumns(self.layout.keys, rows)
         groups, _, encoded = encoded_groups(self, columns, columns.flat)
         return encoded, self.layout.codec.values(groups)
 
     def _newest(self, share: Share, rows: pa.Table) -> pa.Table:
-        """Return changes of a table as the newest rows that are to be kept of them, and deletions.
-
-        Of one key, rows that are no more come before the one that is.
+        """Return changes of a table as new rows and tombstones. Old rows of a key precede its new row.
 
         Raises:
-            StoreOutOfStepException: the left table's store is not where the batch expects it.
+            StoreOutOfStepException: the left table's store is not at the batch's position.
         """
         if self.answers is not None and rows.num_rows:
             kept = np.zeros(rows.num_rows, dtype=bool)

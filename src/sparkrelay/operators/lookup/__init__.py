@@ -1,1 +1,1 @@
-"""Rows of a stream with what a table holds for them."""
+"""Joins of a stream with a table: each row looks up its key."""

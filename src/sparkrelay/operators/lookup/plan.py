@@ -1,4 +1,4 @@
-"""Lookups on DataFrames: what a stream's rows are behind a join with a table."""
+"""Lookups on DataFrames."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["behind_lookup", "by_lookup", "in_words", "lookup_spec", "with_times"
 
 
 def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[StructType, StructType]:
-    """Return the columns behind a lookup, without hidden ones, and those of them that the table gives.
+    """Return a lookup's visible output columns, and those of them that come from the table.
 
     Args:
         lookup: the step.
-        rows: in front of it.
-        table: the table's columns, its key's first.
+        rows: its input.
+        table: the table's columns, key first.
 
     Raises:
-        TopologyException: a column is missing, has another type than the table's, or stands on both sides.
+        TopologyException: a column is missing, differs in type from the table's, or exists on both sides.
     """
     where = f"{lookup.call_site}: {lookup.text}"
     columns = visible(rows)
@@ -50,7 +50,7 @@ def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[S
         if columns[field.name].dataType != field.dataType:
             raise TopologyException(
                 f"{where}: {field.name!r} is {columns[field.name].dataType.simpleString()} in the stream and "
-                f"{field.dataType.simpleString()} in the table, so equal values have other bytes; cast one of them"
+                f"{field.dataType.simpleString()} in the table, so their encoded keys differ; cast one of them"
             )
     both = [name for name in given.names if name.lower() in {column.lower() for column in columns.names}]
     if both:
@@ -61,10 +61,10 @@ def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[S
 
 
 def with_times(lookup: Lookup, rows: DataFrame) -> DataFrame:
-    """Return rows with the hidden column that says as of when each of them looks into a table with a history.
+    """Return rows with the hidden column of each lookup's time, for tables with a history.
 
     Raises:
-        TopologyException: the column of the watermark is not there any more, or is no time.
+        TopologyException: the watermark's column is missing or not a time.
     """
     if lookup.watermark is None:
         return rows
@@ -80,27 +80,27 @@ def lookup_spec(
     held: tuple[str, int | None],
     step: Mapping[str, Any],
 ) -> LookupRunner:
-    """Return the lookup step.
+    """Return the runner of a lookup.
 
     Args:
-        lookup: what the topology says of it.
-        rows: in front of it.
-        given: the columns that the table gives.
-        output: the rows that leave the step.
-        held: what the table's store holds, in words; and how far back its history goes, in milliseconds, or None.
-        step: what every step of the leg knows.
+        lookup: the step in the topology.
+        rows: its input.
+        given: columns from the table.
+        output: output columns.
+        held: contents of the table's store in words; and length of its history in ms, or None.
+        step: fields of ``StepSpec``.
 
     Raises:
-        TopologyException: rows wait for longer than the history is.
+        TopologyException: rows are delayed for longer than the history.
     """
     contents, history_ms = held
     if lookup.grace is not None and history_ms is not None:
         grace_ms = interval_ms(rows, lookup.grace, f"{lookup.call_site}: {lookup.text}, read as a delay")
         if grace_ms > history_ms:
             raise TopologyException(
-                f"{lookup.call_site}: {lookup.text}: rows wait for {grace_ms} ms, and the table's history is "
-                f"{history_ms} ms: what was there at their time is gone when they look. Give a shorter grace=, or the "
-                "table a longer history="
+                f"{lookup.call_site}: {lookup.text}: rows are delayed by {grace_ms} ms, but the table's history is "
+                f"{history_ms} ms: the versions of their time are deleted before the lookup. Use a shorter grace=, or "
+                "a longer history= of the table"
             )
     return LookupRunner(
         **step,
@@ -117,12 +117,12 @@ def lookup_spec(
 
 
 def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
-    """Return a frame that reads what the lookup reads and has its columns, for Catalyst to look at; it never runs."""
+    """Return a frame for Catalyst that reads the lookup's inputs and has its columns; it never runs."""
     read = named(lookup.columns)
     if lookup.watermark is not None:
         read.append(event_time(lookup, rows))
-    # Something that Catalyst can neither fold nor leave out: it must read every column of the key. Nor does it learn
-    # anything of them: a row whose key is null may go on, so that what is asked of it behind counts.
+    # Catalyst can neither fold nor prune this: it must read every key column. It also infers nothing about them, as a
+    # row with a null key may pass.
     text = F.concat_ws("", *(column.cast("string") for column in read))
     made = {of: F.get(F.array(null_column(of)), F.length(text)) for of in {field.dataType for field in given}}
     columns = {field.name: made[field.dataType] for field in given}
@@ -133,11 +133,11 @@ def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
 def by_lookup(
     steps: Sequence[Step | Lookup], *, collected: bool
 ) -> Iterator[tuple[tuple[Step, ...], Lookup | Step | None]]:
-    """Yield the steps in front of each lookup with it, and those behind the last one.
+    """Yield the steps before each lookup with it, and those after the last one.
 
     Args:
-        steps: of a leg.
-        collected: True to take joins with collected DataFrames for lookups too, which Catalyst does not see through.
+        steps: the steps of a leg.
+        collected: True to treat joins with collected DataFrames as lookups; they are opaque to Catalyst.
     """
     some: list[Step] = []
     for step in steps:

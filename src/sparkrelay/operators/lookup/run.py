@@ -1,8 +1,8 @@
-"""The lookup step: each row of a stream gets what a table holds for its key, as of the row's place in time.
+"""Lookups in workers: each row of a stream is joined with the table's row of its key, as of the row's time.
 
-The table's leg has run before, in an earlier wave of the same micro-batch. What it has changed stands in its journal
-with every version in between, so a row sees the table as it is when the rows of both are taken by their partitions'
-times, the table's first where those are equal. Kafka Streams takes records so one by one (``PartitionGroup``).
+The table's leg ran in an earlier wave of the same micro-batch. Its journal has every version in between, so each row
+sees the table as if the records of both were taken in order of their partitions' times, the table's first on ties. This
+is the order of Kafka Streams (``PartitionGroup``).
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 
 __all__ = ["LookupRunner"]
 
-#: Before every time that a row can have: what the table held before the micro-batch.
+#: Earlier than every timestamp: the table before the micro-batch.
 _BEFORE: Final = np.iinfo(np.int64).min
-#: Of the table's rows, in one batch of rows that go on.
+#: Limit of table data in an output batch.
 _MOST_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupRunner(StepSpec):
-    """How a leg's rows get what a table holds for their keys.
+    """Joins rows of a leg with the table's rows of their keys.
 
     Attributes:
-        store: the table's.
-        columns: names of the columns that make the key, in order.
+        store: the table's store.
+        columns: names of the key columns, in order.
         how: ``inner`` or ``left``.
         row: Arrow schema of the table's rows without the key.
-        contents: what the store holds, in words: one that holds something else is refused.
-        output: Arrow schema of the rows that leave the step: only columns that something behind it reads.
-        is_global: True for a global table, which the process keeps beside its tasks.
-        history_ms: of a table with a history: how far back it goes; None for others.
-        time: of such a table: the column that says as of when each row looks, ms since 1970; null: by its timestamp.
+        contents: the store's expected contents, in words; others are rejected.
+        output: Arrow schema of output rows: only columns that are read downstream.
+        is_global: True for a global table, of which each process has a copy.
+        history_ms: length of the table's history, or None.
+        time: with a history: the column of each row's lookup time, ms since 1970; null: its timestamp.
     """
 
     store: str
@@ -70,13 +70,13 @@ class LookupRunner(StepSpec):
     time: str = hidden_columns.TIMESTAMP
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the table's columns behind theirs; rows that find none go on with ``left`` alone."""
+        """Yield the rows with the table's columns appended; rows without a match only with ``left``."""
         yield from each_task(self, batches, self._looked_up)
 
     def _looked_up(self, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys = pa.chunked_array([key_bytes([rows.column(name) for name in self.columns]) for rows in batches])
         distinct = pc.unique(keys).drop_null()
-        # Null keys have no number: they find what stands last, which is nothing.
+        # Null keys take the last value, which is null.
         numbers = whole(pc.fill_null(pc.index_in(keys, value_set=distinct), len(distinct)))
         taken = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
         if self.history_ms is not None:
@@ -99,7 +99,7 @@ class LookupRunner(StepSpec):
             own = taken[first : first + rows.num_rows]
             first += rows.num_rows
             kept = np.flatnonzero(there[own]) if self.how == "inner" else np.arange(rows.num_rows)
-            # A column of one array holds 2 GiB at most; the table's value stands there once for each row that finds it.
+            # An Arrow column holds at most 2 GiB, and a table's value is repeated for each matching row.
             pieces = np.cumsum(sizes[own[kept]]) // _MOST_BYTES
             for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
                 taken_here = pa.array(own[piece])
@@ -107,21 +107,21 @@ class LookupRunner(StepSpec):
 
 
 def _own_times(spec: LookupRunner, batches: Sequence[pa.RecordBatch]) -> Numbers:
-    """Return as of when each row looks into a table with a history; one without an event time by its timestamp."""
+    """Return each row's lookup time: its event time, or its timestamp."""
     times = (pc.coalesce(rows.column(spec.time), rows.column(hidden_columns.TIMESTAMP)) for rows in batches)
     return np.concatenate([some.to_numpy(zero_copy_only=False) for some in times])
 
 
 def _found_globally(spec: LookupRunner, keys: pa.Array) -> LookedUp:
-    """Return what the process's copy of a global table holds for keys, as of now: it follows its topic by itself."""
+    """Look up keys in the process's copy of a global table, as of now: it follows its topic independently."""
     home = current_command(BatchCommand).global_tables
-    assert home is not None, "a process with global tables has a directory of them"
+    assert home is not None, "the command lacks the directory of global tables"
     store = connections.store(str(Path(home, spec.store)), map_limit=spec.map_limit)
     return store.look_up(spec.store, keys, contents=spec.contents)
 
 
 def _beside(spec: LookupRunner, rows: pa.RecordBatch, kept: Numbers, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Lay rows and what they have found out as they leave the step."""
+    """Return the ``kept`` rows with the table's columns as output rows."""
     if len(kept) < rows.num_rows:
         rows = rows.take(pa.array(kept))
     return laid_out((given[f.name] if f.name in given else rows.column(f.name) for f in spec.output), spec.output)
@@ -134,16 +134,16 @@ def _as_of(
     numbers: Numbers,
     times: Numbers,
 ) -> tuple[pa.Array, Numbers]:
-    """Return values and which of them each row finds, where the micro-batch has changed the table.
+    """Return values and the index of each row's match, if the micro-batch changed the table.
 
     Args:
-        found: what the store holds, and the versions.
+        found: the store's rows, and the versions.
         keys: distinct keys.
-        values: what is there now of each, and a null.
-        numbers: number of each row's key.
-        times: of the rows' partitions.
+        values: the current value of each key, then null.
+        numbers: index of each row's key.
+        times: partition time of each row.
     """
-    assert found.before is not None, "versions stand in a journal"
+    assert found.before is not None, "versions come from a journal"
     changes = found.beside[VERSIONS]
     starts = pc.index_in(found.before.column("key"), value_set=keys)
     changed_at = pc.index_in(changes.column("key"), value_set=keys)
@@ -155,7 +155,7 @@ def _as_of(
             changes.column("value").filter(changed).cast(values.type),
         ]
     )
-    # In front of each key's versions stands what there was before; of keys that have none, what is there now.
+    # Before each key's versions comes its value before the batch; for keys without versions, the current value.
     of_key = np.concatenate(
         [
             np.arange(len(values)),
@@ -172,8 +172,8 @@ def _as_of(
         ]
     )
     versions_end = len(every)
-    # Stable: of equal times, versions come in their order and before the rows, and what was before comes last of what
-    # has no time, so that it hides what is there now.
+    # The sort is stable: with equal times, versions keep their order and precede the rows, and the value before the
+    # batch follows the current one and so replaces it.
     order = np.lexsort((time, of_key))
     at = np.where(order < versions_end, np.arange(len(order)), 0)
     last = order[np.maximum.accumulate(at)]
@@ -185,24 +185,24 @@ def _as_of(
 def _rows_as_of(
     spec: LookupRunner, task: TaskCommand, keys: pa.Array, numbers: Numbers, times: Numbers
 ) -> tuple[pa.Array, Numbers]:
-    """Return rows of a table, the last of them null, and which of them each row of a stream finds.
+    """Return rows of a table with a history, the last of them null, and the index of each stream row's match.
 
     Args:
-        spec: the step that looks.
-        task: whose table it is.
+        spec: the step.
+        task: the task of the table.
         keys: distinct keys.
-        numbers: of each row's key; one more than there are for a key that is null.
-        times: as of when each row looks, milliseconds since 1970.
+        numbers: index of each row's key; ``len(keys)`` for null.
+        times: lookup time of each row, ms since 1970.
     """
-    assert spec.history_ms is not None, "such a table has a history"
+    assert spec.history_ms is not None, "not a table with a history"
     history_ms, parts = spec.history_ms, key_parts(keys)
     order = np.lexsort((times, numbers))
     order = order[numbers[order] < len(keys)]
-    # What rows of one key and time find is looked for once.
+    # Equal keys and times are looked up once.
     new = np.r_[True, (np.diff(numbers[order]) != 0) | (np.diff(times[order]) != 0)][: len(order)]
     asked = order[new]
     wanted, at = parts.take(pa.array(numbers[asked])), times[asked]
-    # The rows of the micro-batch are in the store; what it has changed says nothing more.
+    # The store already has the micro-batch's rows.
     found = look(
         spec, task, spec.store, spec.contents, lambda view: versions.as_of(view, wanted, at, history_ms, task.batch)
     ).values
