@@ -207,4 +207,6 @@ def warn_of_late(store: str, count: int, how: str, remedy: str = "a longer delay
     now = time.monotonic()
     if count and now >= _warned.get(store, 0.0) + _WARN_SECONDS:
         _warned[store] = now
-        log.warning("store %r dropped %d rows of a micro-batch that arrived %s; %s keeps them", store, count, how, remedy)
+        log.warning(
+            "store %r dropped %d rows of a micro-batch that arrived %s; %s keeps them", store, count, how, remedy
+        )

@@ -339,10 +339,10 @@ def test_what_does_not_go_together_is_refused(spark, left, right, message):
 @pytest.mark.parametrize(
     ("aggregate", "message"),
     [
-        (lambda: (F.sum("n") / F.count("*")).alias("x"), "has columns that are computed of aggregates"),
+        (lambda: (F.sum("n") / F.count("*")).alias("x"), "has columns that are computed from aggregates"),
         (
             lambda: F.count_distinct("n").alias("x"),
-            "tables of DISTINCT, lists, sets, modes or percentiles are not joined",
+            "tables with DISTINCT, lists, sets, modes or percentiles cannot be joined",
         ),
     ],
 )

@@ -206,13 +206,13 @@ def test_a_joined_table_may_be_keyed_elsewhere_and_kept(spark):
                 .groupBy("k")
                 .agg((F.sum("n") / F.count("*")).alias("r"))
             ),
-            "has columns that are computed of aggregates",
+            "has columns that are computed from aggregates",
         ),
         (
             lambda b: (
                 b.stream("s", key=String("k"), value=Json("n long")).groupBy("k").agg(F.count_distinct("n").alias("r"))
             ),
-            "tables of DISTINCT, lists, sets, modes or percentiles are not joined",
+            "tables with DISTINCT, lists, sets, modes or percentiles cannot be joined",
         ),
     ],
 )

@@ -309,13 +309,13 @@ class Broken(Counting):
         (1, r"KeyError: 'what is missing' in Broken\.handleInputRows\(\) for key \('ada',\) .*test_transformations"),
         (
             2,
-            r"TypeError: value state 'count' takes count, pages, and got \('p', \[\]\).*key \('ada',\) .*handleInput",
+            r"TypeError: value state 'count' takes count, pages, got \('p', \[\]\).*key \('ada',\) .*handleInput",
         ),
         (
             3,
-            r"TypeError: outputStructType takes user, count, pages, and got \('ada', 'many', 1\): .*for key \('ada',\)",
+            r"TypeError: outputStructType takes user, count, pages, got \('ada', 'many', 1\): .*for key \('ada',\)",
         ),
-        (4, r"TypeError: outputStructType takes user, count, pages, and got a Row of user, other, pages"),
+        (4, r"TypeError: outputStructType takes user, count, pages, got a Row of user, other, pages"),
     ],
 )
 def test_a_failure_names_the_processor_and_the_key(spark, n, message):
@@ -415,16 +415,16 @@ class Asking(Counting):
         (lambda h: h.getValueState("v", "n"), "value state 'v': schema='n' is not a schema"),
         (
             lambda h: h.getValueState("v", "n long", 5),
-            "value state 'v': ttlDurationMs=5 goes by the clock: give timeMode",
+            "value state 'v': ttlDurationMs=5 needs timeMode",
         ),
-        (lambda h: h.getValueState("v", "n long", 0), "ttlDurationMs=0 must be a number of milliseconds from 1 on"),
+        (lambda h: h.getValueState("v", "n long", 0), "ttlDurationMs=0 must be a positive number of milliseconds"),
         (
             lambda h: (h.getListState("v", "n long"), h.getMapState("v", "n long", "n long")),
-            "two variables of that name",
+            "two variables with this name",
         ),
         (
             lambda h: h.getMapState("m", "v variant", "n long"),
-            "map state 'm': a variant cannot be kept as state; keep F.to_json",
+            "map state 'm': a variant cannot be stored; store F.to_json",
         ),
         (
             lambda h: h.getListState("l", "v interval day"),
@@ -432,9 +432,9 @@ class Asking(Counting):
         ),
         (
             lambda h: h.registerTimer(5),
-            r"Asking\.init\(\) failed on the driver.*registerTimer\(5\): timers are of a group",
+            r"Asking\.init\(\) failed on the driver.*registerTimer\(5\): timers belong to a group",
         ),
-        (lambda h: 1 / 0, r"init\(\) failed on the driver, where it says which variables there are: ZeroDivisionError"),
+        (lambda h: 1 / 0, r"init\(\) failed on the driver, which calls it to find the variables: ZeroDivisionError"),
     ],
 )
 def test_what_init_asks_for_is_checked_when_the_pipeline_is_built(spark, ask, message):
@@ -447,5 +447,5 @@ def test_what_comes_out_is_checked_when_the_pipeline_is_built(spark):
         compiled(spark, Counting(), key=String("page"))
     with pytest.raises(TopologyException, match="outputStructType='nothing' "):
         compiled(spark, Counting(), "nothing")
-    with pytest.raises(TopologyException, match="outputStructType names column 'a' twice"):
+    with pytest.raises(TopologyException, match="outputStructType has column 'a' twice"):
         compiled(spark, Counting(), "a long, a long")

@@ -354,10 +354,10 @@ def test_nobody_changes_what_is_kept_by_changing_what_was_read(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (("a",), "value state 'v' takes n, and got .'a',."),
-        ((1, 2), "value state 'v' takes n, and got .1, 2."),
-        (7, "value state 'v' takes a tuple of n, and got int 7"),
-        (Row(m=1), "value state 'v' takes n, and got a Row of m"),
+        (("a",), "value state 'v' takes n, got .'a',."),
+        ((1, 2), "value state 'v' takes n, got .1, 2."),
+        (7, "value state 'v' takes a tuple of n, got int 7"),
+        (Row(m=1), "value state 'v' takes n, got a Row of m"),
         ((1 << 63,), "value state 'v' takes n"),
     ],
 )
@@ -370,7 +370,7 @@ def test_numpy_s_numbers_and_rows_in_another_order_fit():
     assert Verifier(N, "v")((np.int32(3),)) == (3,)
     prices = Verifier(StructType([StructField("price", DecimalType(5, 2))]), "value state 'price'")
     assert prices((Decimal("1.5"),)) == (Decimal("1.5"),)
-    with pytest.raises(TypeError, match=r"value state 'price' takes price, and got .*12345"):
+    with pytest.raises(TypeError, match=r"value state 'price' takes price, got .*12345"):
         prices((Decimal(12345),))
     both = StructType([StructField("a", LongType()), StructField("b", StringType())])
     assert Verifier(both, "v")(Row(b="x", a=1)) == (1, "x")
@@ -385,7 +385,7 @@ def test_timers_and_variables_are_refused_where_they_cannot_be(tmp_path):
         for wrong in (-1, 1.5, True, 1 << 62):
             with pytest.raises(TypeError, match="registerTimer.. takes milliseconds since 1970, not"):
                 handle.registerTimer(wrong)
-        with pytest.raises(RuntimeError, match="asks for value state 'other', and did not when the pipeline was built"):
+        with pytest.raises(RuntimeError, match="asks for value state 'other', but did not when the pipeline was built"):
             handle.getValueState("other", N)
         with pytest.raises(RuntimeError, match="asks for list state 'v'"):
             handle.getListState("v", N)

@@ -90,7 +90,7 @@ def _percentile_cont(function: Any, distinct: bool) -> Found | str:
 
 def _percentile_disc(function: Any, distinct: bool) -> Found | str:
     if function.legacyCalculation():
-        return "the calculation of before Spark 4 is not supported; set spark.sql.legacy.percentileDiscCalculation to false"
+        return "Spark 3's calculation is not supported; set spark.sql.legacy.percentileDiscCalculation to false"
     child, percentage = items(function.children())
     return "percentile_disc", [child], distinct, _percentages(percentage, descending=bool(function.reverse()))
 

@@ -1,1 +1,1 @@
-"""``transformWithState``: rows go, group by group, to a stateful processor of the user's."""
+"""``transformWithState``: each group's rows go to the user's stateful processor."""

@@ -1,15 +1,14 @@
-"""The keys of a store that a stateful processor keeps its variables and timers in.
+"""Keys of a stateful processor's variables and timers in the store.
 
     timer     due, 00, group              -> the group's key
     expiry    due, 01, group, name, 00, rest  -> nothing
-    variable  NEVER, group, name, 00, rest    -> when it expires, and its columns
+    variable  NEVER, group, name, 00, rest    -> time of expiry, columns
     timers    NEVER, group, 00, due           -> nothing
 
-Every key begins with an end, as in every store whose rows end (``state.watermarks``): a timer with when it is due,
-and so what is due comes first. Variables end never. ``rest`` is a map's own key, or an element's place in a list; of a
-value and of what is known of a list as a whole it is empty. A group and a map's key stand there with their length in
-front, so that none is the beginning of another one, and a long one by its digest: all keys are short, and can be
-scanned.
+Every key begins with an end, as in every store whose rows expire (``state.watermarks``). A timer ends when it is due,
+so due timers come first; variables never end. ``rest`` is the key of a map's entry, or the place of a list's element;
+it is empty for a value and for a list's span. Groups and map keys are prefixed by their length, so that none is a
+prefix of another, and long ones are replaced by digests: all keys are short and can be scanned.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ __all__ = [
     "variable_of",
 ]
 
-#: Bytes of a variable's name.
+#: Longest name of a variable, in bytes.
 LONGEST_NAME: Final = 100
-#: Under this name, which no variable has, stand a group's timers, in their order.
+#: Name of a group's timers; no variable has it.
 TIMERS: Final = ""
 _LONGEST_PART: Final = 120
 _SECOND_MS: Final = 1000
@@ -50,58 +49,58 @@ _PLACE: Final = struct.Struct(">Q")
 
 
 def part(key: bytes) -> bytes:
-    """Return a key as it stands within others."""
+    """Return a key in the form that it has inside other keys."""
     if len(key) > _LONGEST_PART:
         return _DIGEST + hashlib.sha256(key).digest()
     return bytes((len(key),)) + key
 
 
 def variable_key(group: bytes, name: str) -> bytes:
-    """Return where a variable of a group stands; ``group`` is what :func:`part` makes of its key."""
+    """Return the key of a group's variable; ``group`` is the :func:`part` of its key."""
     return _FRONT + group + name.encode() + b"\x00"
 
 
 def entry_key(variable: bytes, key: bytes) -> bytes:
-    """Return where an entry of a map stands."""
+    """Return the key of a map's entry."""
     return variable + part(key)
 
 
 def element_key(variable: bytes, place: int) -> bytes:
-    """Return where an element of a list stands, or one of a group's timers."""
+    """Return the key of a list's element, or of one of a group's timers."""
     return variable + _PLACE.pack(place)
 
 
 def place_of(key: bytes) -> int:
-    """Return an element's place, or when a timer of a group is due."""
+    """Return an element's place, or the time of a group's timer."""
     place: int = _PLACE.unpack_from(key, len(key) - _PLACE.size)[0]
     return place
 
 
 def entries(variable: bytes) -> tuple[bytes, bytes]:
-    """Return the bounds of a map's entries."""
+    """Return the range of a map's entries."""
     return variable, variable[:-1] + b"\x01"
 
 
 def timer_key(due_ms: int, group: bytes) -> bytes:
-    """Return where a timer stands."""
+    """Return the key of a timer."""
     return end_bytes(due_ms) + _TIMER + group
 
 
 def expiry_key(expires_ms: int, variable: bytes) -> bytes:
-    """Return where it stands that a variable, an entry or an element expires: it is removed within a second of that."""
+    """Return the key that marks the expiry of a variable, entry or element. It is removed within a second of that."""
     return end_bytes(-(-expires_ms // _SECOND_MS) * _SECOND_MS) + _EXPIRY + variable[END_BYTES:]
 
 
 def read_due(key: bytes) -> tuple[int, bool]:
-    """Return when something is due, in milliseconds since 1970, and whether it is a timer."""
+    """Return the time of a timer or an expiry, in ms since 1970, and whether it is a timer."""
     return end_of(key), key[END_BYTES : END_BYTES + 1] == _TIMER
 
 
 def behind_front(key: bytes) -> bytes:
-    """Return the group of a timer's key, as :func:`part` has made it."""
+    """Return the group in a timer's key, as a :func:`part`."""
     return key[END_BYTES + 1 :]
 
 
 def variable_of(expiry: bytes) -> bytes:
-    """Return what it is that expires."""
+    """Return the key of the expired entry."""
     return _FRONT + expiry[END_BYTES + 1 :]

@@ -1,4 +1,4 @@
-"""Stateful processors on DataFrames: what a leg gives to the step that calls one, and what comes out of it."""
+"""Stateful processors on DataFrames."""
 
 # ruff: noqa: N802, N803 - PySpark's names
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan"]
 
-#: Grouping columns, which may be computed, beside the row's own.
+#: Prefix of the grouping columns, which may be computed.
 _KEY: Final = hidden_columns.PREFIX + "group_"
 
 
@@ -49,10 +49,10 @@ class Plan(EmittingPlan[Transformation]):
     """See :class:`EmittingPlan`."""
 
     def columns(self, before: StructType) -> StructType:
-        """Return the columns of the rows that the processor returns.
+        """Return the processor's output columns.
 
         Raises:
-            TopologyException: ``outputStructType`` is none, or a column of it cannot be.
+            TopologyException: ``outputStructType`` is invalid.
         """
         del before
         where = f"{self.step.call_site}: {self.step.text}"
@@ -60,28 +60,28 @@ class Plan(EmittingPlan[Transformation]):
         for name in columns.names:
             if name.startswith(hidden_columns.PREFIX):
                 raise TopologyException(
-                    f"{where}: names that begin with {hidden_columns.PREFIX} are ours, as {name!r} is"
+                    f"{where}: column {name!r}: names that begin with {hidden_columns.PREFIX} are reserved"
                 )
             if columns.names.count(name) > 1:
-                raise TopologyException(f"{where}: outputStructType names column {name!r} twice")
+                raise TopologyException(f"{where}: outputStructType has column {name!r} twice")
         return columns
 
     def computed(self, before: Mapping[str, str]) -> Mapping[str, str]:
-        """Return nothing: the processor makes its columns itself."""
+        """Return nothing: the processor computes all columns."""
         del before
         return {}
 
     def taken(self, step: Transformation, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
-        """Return all that users see, grouping columns, hidden columns, and times.
+        """Return all visible columns, grouping columns, hidden columns, and event times.
 
         Raises:
-            TopologyException: a grouping column does not exist, or no group can be found by it.
+            TopologyException: a grouping column does not exist, or has an unsuitable type.
         """
         del read
         where = str(step.call_site)
         left_out = {hidden_columns.PARTITION_TIME, hidden_columns.TOMBSTONE}
         names = without_kafka(visible(rows)).names
-        # As groupBy() reads them, and says what is wrong.
+        # groupBy() resolves them the same way, with the same errors.
         found = checked(where, lambda: rows.select(*(as_column(key) for key in step.keys))).schema
         check_groupable(found, where)
         keys = [as_column(key).alias(f"{_KEY}{index}") for index, key in enumerate(step.keys)]
@@ -94,7 +94,7 @@ class Plan(EmittingPlan[Transformation]):
             refuse_hidden(where, step.text, taken, rows)
         return taken
 
-    def runner(  # noqa: PLR0917 - what is known of one step
+    def runner(  # noqa: PLR0917
         self,
         leg: Leg,
         taken: DataFrame,
@@ -103,10 +103,10 @@ class Plan(EmittingPlan[Transformation]):
         computed: Mapping[str, str],
         fields: Mapping[str, Any],
     ) -> tuple[CallProcessor, StructType]:
-        """Return what calls a leg's processor, and the columns that leave it.
+        """Return the leg's runner, and its output columns.
 
         Raises:
-            TopologyException: a variable cannot be kept.
+            TopologyException: a variable cannot be stored.
         """
         step = self.step
         keys = StructType([one for one in taken.schema if one.name.startswith(_KEY)])
@@ -129,7 +129,7 @@ class Plan(EmittingPlan[Transformation]):
         return made, output
 
 
-def _contents(  # noqa: PLR0917 - what the words are made of
+def _contents(  # noqa: PLR0917
     step: Transformation,
     taken: DataFrame,
     keys: StructType,
@@ -137,7 +137,7 @@ def _contents(  # noqa: PLR0917 - what the words are made of
     computed: Mapping[str, str],
     by: str,
 ) -> str:
-    """Say what the store holds: a pipeline that says something else of it is refused."""
+    """Describe the store's contents; a pipeline with another description is rejected."""
     texts = projected_sql(taken, keys.names)
     words = []
     for key in keys:
@@ -163,12 +163,12 @@ def _parsed(schema: Any, what: str) -> StructType:
         except PySparkException as error:
             raise TopologyException(f"{what}={schema!r} is not a schema: {error}") from error
     if not isinstance(parsed, StructType):
-        raise TopologyException(f'{what}={schema!r} names no columns; such as "n long" does')
+        raise TopologyException(f'{what}={schema!r} has no columns; use a schema such as "n long"')
     return parsed
 
 
 def _declared(step: Transformation, where: str) -> tuple[VariableSpec, ...]:
-    """Return the variables that a processor asks for, as Structured Streaming finds them out: by ``init``."""
+    """Return a processor's variables by calling ``init``, as Structured Streaming does."""
     handle = _DeclaringHandle(step, where)
     name = type(step.processor).__name__
     try:
@@ -179,14 +179,14 @@ def _declared(step: Transformation, where: str) -> tuple[VariableSpec, ...]:
         raise
     except Exception as error:
         raise TopologyException(
-            f"{where}: {name}.init() failed on the driver, where it says which variables there are: "
+            f"{where}: {name}.init() failed on the driver, which calls it to find the variables: "
             f"{type(error).__name__}: {error}"
         ) from error
     return tuple(handle.variables.values())
 
 
 class _DeclaringHandle(StatefulProcessorHandle):
-    """Notes which variables a processor asks for."""
+    """Records the variables that a processor asks for."""
 
     def __init__(self, step: Transformation, where: str) -> None:
         self.variables: dict[str, VariableSpec] = {}
@@ -222,25 +222,23 @@ class _DeclaringHandle(StatefulProcessorHandle):
     def _note(self, name: Any, kind: str, key: Any, value: Any, ttl_ms: Any) -> None:
         what = f"{self._where}: {kind} state {name!r}"
         if not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > LONGEST_NAME:
-            raise TopologyException(f"{what}: a variable's name is a text of 1 to {LONGEST_NAME} bytes")
+            raise TopologyException(f"{what}: a variable's name must be a string of 1 to {LONGEST_NAME} bytes")
         if name in self.variables:
-            raise TopologyException(f"{what}: init() asks for two variables of that name")
+            raise TopologyException(f"{what}: init() asks for two variables with this name")
         if ttl_ms is not None:
             if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int) or ttl_ms <= 0:
-                raise TopologyException(f"{what}: ttlDurationMs={ttl_ms!r} must be a number of milliseconds from 1 on")
+                raise TopologyException(f"{what}: ttlDurationMs={ttl_ms!r} must be a positive number of milliseconds")
             if self._step.time_mode != "processingtime":
-                raise TopologyException(
-                    f'{what}: ttlDurationMs={ttl_ms} goes by the clock: give timeMode="ProcessingTime", as Spark does'
-                )
+                raise TopologyException(f'{what}: ttlDurationMs={ttl_ms} needs timeMode="ProcessingTime", as in Spark')
         value = _parsed(value, f"{what}: schema")
         key = None if key is None else _parsed(key, f"{what}: userKeySchema")
         for some in (value, *(() if key is None else (key,))):
             if _has_type(some, VariantType):
-                # To Arrow it is a struct of bytes, and equal ones may differ in them.
-                raise TopologyException(f"{what}: a variant cannot be kept as state; keep F.to_json() of it, a string")
+                # In Arrow it is a struct of bytes, and equal variants can have different bytes.
+                raise TopologyException(f"{what}: a variant cannot be stored; store F.to_json() of it, a string")
             check_packable(some, what, "be kept as state")
         self.variables[name] = VariableSpec(name=name, kind=kind, key=key, value=value, ttl_ms=ttl_ms)
 
 
 def _no_group(method: str, *args: Any) -> RuntimeError:
-    return RuntimeError(f"{method}({', '.join(map(repr, args))}): timers are of a group, and in init() there is none")
+    return RuntimeError(f"{method}({', '.join(map(repr, args))}): timers belong to a group, and init() has none")

@@ -1,4 +1,4 @@
-"""Rows of a stateful processor's variables: as Python has them, and as a store does."""
+"""Rows of a stateful processor's variables: Python tuples and stored bytes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _EXPIRES = "expires"
 
 
 class Verifier:
-    """Looks at what a processor gives out, where it does so: later nobody knows which line it was."""
+    """Checks a processor's rows immediately, so that the traceback shows the user's line."""
 
     def __init__(self, schema: StructType, what: str) -> None:
-        """Begin; ``what`` names it in errors."""
+        """Check against ``schema``; ``what`` names the value in errors."""
         self._verify = _make_type_verifier(schema)
-        # Spark's check lets decimals pass that their columns are too narrow for.
+        # Spark's check accepts decimals that do not fit their columns.
         kinds = [(index, field.dataType) for index, field in enumerate(schema)]
         self._decimals = [
             (index, Decimal(1).scaleb(-kind.scale), Context(prec=kind.precision))
@@ -42,21 +42,21 @@ class Verifier:
         self._what = what
 
     def __call__(self, value: Any) -> tuple[Any, ...]:
-        """Return a row as a plain tuple in the order of its columns.
+        """Return a row as a plain tuple in the order of the columns.
 
         Raises:
-            TypeError: it is no row of these columns.
+            TypeError: it is not a row of these columns.
         """
         if isinstance(value, Row) and hasattr(value, "__fields__"):
-            # Names may come in another order.
+            # A Row may have another order.
             if sorted(value.__fields__) != sorted(self._names):
                 raise TypeError(
-                    f"{self._what} takes {', '.join(self._names)}, and got a Row of {', '.join(value.__fields__)}"
+                    f"{self._what} takes {', '.join(self._names)}, got a Row of {', '.join(value.__fields__)}"
                 )
             value = tuple(value[name] for name in self._names)
         if not isinstance(value, tuple | list):
             raise TypeError(
-                f"{self._what} takes a tuple of {', '.join(self._names)}, and got {type(value).__name__} {value!r}"
+                f"{self._what} takes a tuple of {', '.join(self._names)}, got {type(value).__name__} {value!r}"
             )
         row = tuple(map(plain, value))
         try:
@@ -67,15 +67,15 @@ class Verifier:
             if self._nested is not None:
                 table_of([row], self._nested)
         except Exception as error:
-            raise TypeError(f"{self._what} takes {', '.join(self._names)}, and got {row!r}: {error}") from error
+            raise TypeError(f"{self._what} takes {', '.join(self._names)}, got {row!r}: {error}") from error
         return row
 
 
 class RowCodec:
-    """Writes and reads rows of some columns, each with the time at which it expires."""
+    """Encodes and decodes rows together with the times of their expiry."""
 
     def __init__(self, *schemas: StructType) -> None:
-        """Take the columns; names may come twice."""
+        """Take the columns; names may repeat."""
         fields = [field for schema in schemas for field in schema]
         self._schema = StructType(
             [StructField(f"c{index}", field.dataType, field.nullable) for index, field in enumerate(fields)]
@@ -83,7 +83,7 @@ class RowCodec:
         self._stored = pa.schema([(_EXPIRES, pa.int64()), *to_arrow_schema(self._schema, timezone="UTC")])
 
     def write(self, rows: Sequence[tuple[Any, ...]], expires_ms: Sequence[int]) -> list[bytes]:
-        """Return rows as a store holds them."""
+        """Encode rows."""
         if not rows:
             return []
         table = table_of(rows, self._schema)
@@ -91,15 +91,15 @@ class RowCodec:
             as_type(whole(table.column(index)), self._stored.field(index + 1).type)
             for index in range(table.num_columns)
         ]
-        # With the time in front it is always a tuple, in which any column may be null.
+        # The time makes it a tuple, whose other columns may be null.
         written: list[bytes] = key_bytes([pa.array(expires_ms, pa.int64()), *columns], normal=False).to_pylist()
         return written
 
     def read(self, values: Sequence[bytes]) -> tuple[list[tuple[Any, ...]], list[int]]:
-        """Return stored rows, and when each expires.
+        """Return stored rows, and the times of their expiry.
 
         Raises:
-            SerializationException: they are of other columns.
+            SerializationException: they have other columns.
         """
         if not values:
             return [], []
@@ -109,7 +109,7 @@ class RowCodec:
 
 
 def rows_of(table: pa.Table, schema: StructType, count: int | None = None) -> list[Row]:
-    """Return the rows of a table as Spark gives them to Python."""
+    """Return the rows of a table as Spark converts them to Python."""
     if not len(schema):
         return [Row()] * (table.num_rows if count is None else count)
     rows: list[Row] = ArrowTableToRowsConversion.convert(table, schema)
@@ -117,12 +117,12 @@ def rows_of(table: pa.Table, schema: StructType, count: int | None = None) -> li
 
 
 def table_of(rows: Sequence[tuple[Any, ...]], schema: StructType) -> pa.Table:
-    """Return rows, at least one, as Spark takes them from Python."""
+    """Return rows, at least one, as a table, as Spark converts them from Python."""
     return LocalDataToArrowConversion.convert(list(rows), schema, use_large_var_types=False)
 
 
 def plain(value: Any) -> Any:
-    """Return a value without numpy's scalars, and with lists and dicts of its own, which nobody changes later."""
+    """Return a deep copy of a value, with NumPy scalars converted to Python's."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Row):
@@ -140,5 +140,5 @@ def plain(value: Any) -> Any:
 
 
 def is_nested(schema: StructType) -> bool:
-    """Return whether rows hold something that can be changed in place."""
+    """Return whether rows contain mutable values."""
     return any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in schema)

@@ -1,14 +1,14 @@
-"""The step that gives each group's rows to a stateful processor of the user's, and fires its timers.
+"""Calls of the user's stateful processor in workers: with each group's rows, then with due timers.
 
-As in Structured Streaming, in a micro-batch all groups' rows have their turn first, and then the timers that are due.
-A timer of event time is due once the watermark *with* the micro-batch has passed it; Structured Streaming fires it in
-the micro-batch that follows, which it runs without rows if none come.
+As in Structured Streaming, a micro-batch processes all groups' rows first, then the due timers. An event time timer is
+due when the watermark *after* the micro-batch has passed it; Structured Streaming fires it in the next micro-batch,
+which it runs without rows if necessary.
 
-The store's watermark is the time that timers and expiries go by. That of processing time is the clock of the driver
-when it chose the micro-batch, and as every watermark it never goes back, on whatever machine.
+Timers and expiries use the store's watermark. For processing time it is the driver's clock when the micro-batch was
+chosen; like every watermark it never decreases, on whatever machine.
 
-A processor is copied for each task and micro-batch, and gets ``init``: what it keeps in attributes of its own ends with
-it. It may be called more than once for the same rows: a micro-batch that fails runs again.
+Each task and micro-batch uses a fresh copy of the processor and calls ``init``: attributes do not survive. It may see
+the same rows again, as a failed micro-batch is repeated.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
 
 __all__ = ["CallProcessor", "changes_of"]
 
-#: Rows in one batch of rows that go on.
+#: Limit of an output batch.
 _MOST_ROWS: Final = 16_000
-#: Where the code of steps lies.
+#: Our part of a traceback.
 _OURS: Final = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallProcessor(EmittingRunner):
-    """How the rows of each group go to a stateful processor.
+    """Calls a stateful processor with the rows of each group.
 
     Attributes:
         keys: Arrow schema of the grouping columns, under hidden names.
-        key: the same as the processor gets them.
-        row: the columns that it gets of each row.
-        result: the columns that it returns; ``output`` has those of them that anything reads.
-        processor: the user's.
-        variables: which it has.
+        key: the grouping columns for the processor.
+        row: its input columns.
+        result: its output columns; ``output`` has only those that are read downstream.
+        processor: the user's processor.
+        variables: its variables.
         time_mode: ``none``, ``processingtime`` or ``eventtime``.
-        in_pandas: True where it takes and returns pandas' DataFrames.
+        in_pandas: True if it takes and returns pandas DataFrames.
     """
 
     keys: pa.Schema
@@ -81,22 +81,16 @@ class CallProcessor(EmittingRunner):
     in_pandas: bool
 
     holds: ClassVar[str] = Transformation.holds
-    late: ClassVar[str] = "when the watermark had passed their event time"
+    late: ClassVar[str] = "after the watermark had passed their event time"
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
-        """Return a task's share of the leg."""
+        """Return the work of one task."""
         return _TaskTransformation(self, task, batches)
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A row that goes on.
-
-    Attributes:
-        row: the user's columns.
-        key: of the group, encoded.
-        timestamp: milliseconds since 1970.
-    """
+    """An output row: the user's columns, the group's encoded key, and a timestamp in ms since 1970."""
 
     row: tuple[Any, ...]
     key: bytes
@@ -104,7 +98,7 @@ class _Result:
 
 
 class _TaskTransformation:
-    """One task's share of a leg."""
+    """The work of one task."""
 
     def __init__(self, spec: CallProcessor, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
         self.task = task
@@ -113,7 +107,7 @@ class _TaskTransformation:
         self._results: list[_Result] = []
 
     def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that go on, in their order."""
+        """Yield the output rows, in their order."""
         del store
         output = self._spec.output
         for begin in range(0, len(self._results), _MOST_ROWS):
@@ -128,7 +122,7 @@ class _TaskTransformation:
             yield laid_out((columns[name] for name in output.names), output)
 
     def operate(self, view: StoreView) -> Changes:
-        """Have the processor do its part, and return what becomes of its variables and timers."""
+        """Call the processor, and return the changes of its variables and timers."""
         spec = self._spec
         rows, watermark, before_ms = self._timely(view)
         work = Work(
@@ -151,7 +145,7 @@ class _TaskTransformation:
         return clock_ms(self.task) if self.task.now_ms is None else self.task.now_ms
 
     def _timely(self, view: StoreView) -> tuple[pa.Table | None, Watermark | None, int]:
-        """Return the rows that are not late, the time with them, and the watermark before."""
+        """Return the rows that are not late, the watermark after them, and the watermark before."""
         spec, rows, before_ms = self._spec, self._rows, view.watermark
         if spec.time_mode == "none":
             return rows, None, before_ms
@@ -169,10 +163,10 @@ class _TaskTransformation:
 
 
 class _Turns:
-    """The turns of groups and timers of one task in one micro-batch."""
+    """The processor's calls for one task in one micro-batch."""
 
     def __init__(self, spec: CallProcessor, work: Work, watermark_ms: int | None) -> None:
-        """Begin; ``watermark_ms`` is that before the micro-batch, None where it does not count."""
+        """Call ``init``; ``watermark_ms`` is the watermark before the micro-batch, None without event time."""
         self.results: list[_Result] = []
         self.handle = Handle(work, spec.variables, spec.time_mode)
         self._spec = spec
@@ -184,7 +178,7 @@ class _Turns:
         self._call("init", lambda: self._processor.init(self.handle))
 
     def give(self, rows: pa.Table) -> None:
-        """Give the rows of each group to the processor; the group that came first has its turn first."""
+        """Pass each group's rows to the processor, in the order of the groups' first rows."""
         spec = self._spec
         keys = key_bytes([whole(rows.column(name)) for name in spec.keys.names]).cast(pa.binary())
         wanted = pc.is_valid(keys)
@@ -212,11 +206,11 @@ class _Turns:
             )
 
     def fire(self, by_ms: int) -> None:
-        """Fire the timers that are due by then, the earliest first."""
+        """Fire the timers that are due, in order."""
         if self._spec.time_mode == "eventtime":
             self._now_at(by_ms)
         else:
-            # One that is to fire at once does so in the micro-batch that follows.
+            # A timer that is registered for now fires in the next micro-batch.
             self.handle.earliest_ms = by_ms + 1
         due = self.handle.timers.due(by_ms)
         groups = list({group.key: group for _, group in due}.values())
@@ -240,12 +234,12 @@ class _Turns:
         self._work.group = None
 
     def close(self) -> None:
-        """End the processor."""
+        """Close the processor."""
         self._call("close", self._processor.close)
 
     def _now_at(self, watermark_ms: int | None) -> None:
         if watermark_ms is not None:
-            # Before the first row Structured Streaming has it at 0.
+            # Structured Streaming's watermark starts at 0.
             self._watermark_ms = self.handle.passed_ms = max(watermark_ms, 0)
 
     def _timer_values(self) -> TimerValues:
@@ -261,7 +255,7 @@ class _Turns:
         method: str,
         call: Callable[[], Iterable[Any] | None],
     ) -> None:
-        """Have a group's turn: what it returns is taken to its end."""
+        """Call the processor for a group, and exhaust its result."""
         self._work.group = group
 
         def taken() -> None:
@@ -273,7 +267,7 @@ class _Turns:
         self._work.group = None
 
     def _call(self, method: str, call: Callable[[], Any], key: tuple[Any, ...] | None = None) -> None:
-        """Call the processor; what it raises leaves with a note of its class, its method and the key."""
+        """Call the processor; its errors get a note with its class, method and key."""
         try:
             call()
         except SparkRelayError:
@@ -285,13 +279,13 @@ class _Turns:
             raise
 
     def _keys(self, groups: Sequence[Group]) -> list[tuple[Any, ...]]:
-        """Return the keys of groups as the processor gets them."""
+        """Return the keys of groups for the processor."""
         columns = key_columns(pa.array([group.key for group in groups], pa.binary()), self._spec.keys)
         table = pa.Table.from_arrays(columns, names=self._spec.key.names)
         return [tuple(row) for row in rows_of(table, self._spec.key)]
 
     def _inputs(self, rows: pa.Table, bounds: NDArray[np.int64]) -> Iterator[Iterator[Any]]:
-        """Yield what each group gets."""
+        """Yield the rows of each group for the processor."""
         names, schema = self._spec.row.names, self._spec.row
         if self._spec.in_pandas:
             for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
@@ -303,14 +297,14 @@ class _Turns:
 
 
 def changes_of(work: Work, watermark: Watermark | None) -> Changes:
-    """Return what the store is to have; what it has already, and what it has not and is not to have, is left out."""
+    """Return the changes of the store, without no-ops."""
     changed = dict(sorted(work.changed.items()))
     keys, new = pa.array(list(changed), pa.binary()), pa.array(list(changed.values()), pa.binary())
     return Changes.moved(work.view, keys, new, watermark)
 
 
 def _end_at_the_user_s(error: Exception) -> None:
-    """Have the traceback of an error end at the last line that is not ours: that is the one to be mended."""
+    """Truncate the traceback of an error after the last line of the user's."""
     at, last = error.__traceback__, None
     while at is not None:
         if not at.tb_frame.f_code.co_filename.startswith(_OURS):
@@ -321,13 +315,13 @@ def _end_at_the_user_s(error: Exception) -> None:
 
 
 def _of_pandas(made: Any, spec: CallProcessor) -> Iterable[tuple[Any, ...]]:
-    """Return the rows of a DataFrame that the processor has returned."""
+    """Return the rows of a DataFrame that the processor returned."""
     if not isinstance(made, pd.DataFrame):
-        raise TypeError(f"transformWithStateInPandas takes pandas' DataFrames, not {type(made).__name__}")
+        raise TypeError(f"transformWithStateInPandas takes pandas DataFrames, not {type(made).__name__}")
     names = spec.result.names
     if all(isinstance(name, str) for name in made.columns):
         if missing := [name for name in names if name not in made.columns]:
-            raise TypeError(f"outputStructType has {missing[0]!r}, and the DataFrame {', '.join(made.columns)}")
+            raise TypeError(f"outputStructType has {missing[0]!r}, but the DataFrame has {', '.join(made.columns)}")
         made = made[names]
     made = made.astype(object).where(made.notna(), None)
     rows: Iterable[tuple[Any, ...]] = made.itertuples(index=False, name=None)

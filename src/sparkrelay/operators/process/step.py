@@ -1,4 +1,4 @@
-"""A stream that a stateful processor of the user's makes, as the topology has it."""
+"""Stateful processors in the topology."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Transformation"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transformation(EmittingStep):
-    """The stateful step of a leg whose rows go, group by group, to a stateful processor of the user's.
+    """A stateful step that passes each group's rows to the user's processor.
 
     Attributes:
-        store: the store of the processor's variables and timers; the runtime composes the changelog's name from it.
+        store: the store of its variables and timers; the changelog is named after it.
         keys: the grouping columns, as the user wrote them.
         key_texts: the same as text.
-        key_words: the same in a name.
+        key_words: the same as parts of a name.
         processor: PySpark's ``StatefulProcessor``.
-        output: the columns of the rows that it returns: a ``StructType``, or the same as text.
+        output: its output columns: a ``StructType``, or its text.
         time_mode: ``none``, ``processingtime`` or ``eventtime``.
-        in_pandas: True where it takes and returns pandas' DataFrames, False for rows.
-        watermark: column of event times, and how late rows may come; None: it does not go by event time.
-        call_site: the line that wrote it.
-        text: the step as people read it.
+        in_pandas: True if it takes and returns pandas DataFrames, False for rows.
+        watermark: event time column and delay; None: it does not use event time.
+        call_site: the user's line.
+        text: the step for messages.
     """
 
     store: str
@@ -51,15 +51,15 @@ class Transformation(EmittingStep):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the store's name says of it."""
+        """Parts of the store's name."""
         return "transformed", "by", *self.key_words
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What all instances must agree on."""
+        """The parts that all instances must agree on."""
         return (self.text, self.store, *self.key_texts, *(self.watermark or ()))
 
     @property
     def goes_by_clock(self) -> bool:
-        """Whether timers and expiry go by processing time."""
+        """Whether timers and expiry use processing time."""
         return self.time_mode == "processingtime"

@@ -1,1 +1,1 @@
-"""The first rows of each key in an order."""
+"""Rankings: the first rows of each key in an order."""

@@ -1,4 +1,4 @@
-"""Rows that need not go through a repartition topic: others of their micro-batch have beaten them."""
+"""Pre-filtering before a repartition topic: rows that cannot be among the first of their key."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["BestRows"]
 
 @dataclass(frozen=True, slots=True)
 class BestRows:
-    """Leaves rows out that need not go through a repartition topic.
+    """Keeps the rows that can be among the first of their key downstream.
 
-    What is beaten by as many rows of its own micro-batch as are kept need not go there, but for the newest row of each
-    key where a watermark goes by it: the clock there is to see it. Tombstones are no rows.
+    A row is dropped if enough rows of its micro-batch precede it. If a watermark uses the rows downstream, the newest
+    row of each key is kept as well. Tombstones are always kept.
 
     Attributes:
-        ranking: which rows of each key are kept behind the topic.
-        by: the columns of that key.
-        event_time: the column by which a watermark goes there; None: none does.
-        ahead_ms: how far ahead of the machine's clock an event time may be to count.
+        ranking: the ranking downstream.
+        by: its key columns.
+        event_time: the column of the watermark downstream, or None.
+        ahead_ms: event times further ahead of the machine's clock than this do not advance the watermark.
     """
 
     ranking: RowRanking
@@ -42,7 +42,7 @@ class BestRows:
     ahead_ms: int
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return those of one task's rows that may be among the first ones behind the topic."""
+        """Return the rows of one task that can be among the first downstream."""
         alive = np.arange(rows.num_rows)
         if hidden_columns.TOMBSTONE in rows.schema.names:
             dead = pc.fill_null(rows.column(hidden_columns.TOMBSTONE), False).to_numpy(zero_copy_only=False)
@@ -62,7 +62,7 @@ class BestRows:
 
 
 def _newest(column: pa.Array, which: NDArray[np.int64], ahead_ms: int) -> NDArray[np.int64]:
-    """Return the rows with the newest event time of each key that moves a watermark."""
+    """Return each key's row with the newest event time that advances a watermark."""
     there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     times = event_times_ms(column)
     counts = times <= time.time() * 1000 + ahead_ms
@@ -72,7 +72,7 @@ def _newest(column: pa.Array, which: NDArray[np.int64], ahead_ms: int) -> NDArra
     newest = np.full(int(which.max()) + 1, np.iinfo(np.int64).min)
     np.maximum.at(newest, which[there], times)
     at = there[times == newest[which[there]]]
-    # Of those that are equally new one does.
+    # One of equally new rows is enough.
     _, firsts = np.unique(which[at], return_index=True)
     found: NDArray[np.int64] = at[firsts]
     return found

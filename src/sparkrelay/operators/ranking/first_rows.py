@@ -1,7 +1,7 @@
-"""Tables of the first rows of each key in an order: what a store of one holds, and what a micro-batch does to it.
+"""The codec of rankings of a stream's rows: the first rows of each key in an order.
 
-Each place of a key is a row of its own, keyed by the key and the place, as a table of newest rows holds it. A row that
-comes in between moves those behind it on by one, so that a place's row changes though its record has not.
+Every place of a key is a row, keyed by the key and the place, and encoded as in a table of newest rows. A row that is
+inserted shifts the following ones by one place.
 """
 
 from __future__ import annotations
@@ -27,26 +27,23 @@ if TYPE_CHECKING:
 
 __all__ = ["FirstRows"]
 
-#: Number of the key of a place, and whether the micro-batch has a row for it.
+#: Index of a place's key, and whether the micro-batch has a row for the place.
 _KEY: Final = f"{hidden_columns.PREFIX}ranked_key"
 _THERE: Final = f"{hidden_columns.PREFIX}ranked"
 
 
 class FirstRows:
-    """Computes and keeps the first rows of each key, as ``NewestRows`` does the newest one."""
+    """Codec of the first rows of each key."""
 
     def __init__(self, row: pa.Schema, ranking: RowRanking) -> None:
-        """Take the columns of a row without its key and place, and which rows are held."""
+        """Take the columns of a row without key and place, and the ranking."""
         self._row = row
         self._ranking = ranking
         self._columns = StoredColumns(row)
         self._order = RowOrder(ranking)
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Return every place of each key, with the rows of the micro-batch that would have it if there were no others.
-
-        Where the micro-batch has no row for a place its columns are null.
-        """
+        """Return every place of each key with the micro-batch's row for it, as if the store were empty, or nulls."""
         count, number = self._ranking.count, self._ranking.number
         rows = rows.combine_chunks()
         names = [name for name in keys if name != number]
@@ -69,11 +66,10 @@ class FirstRows:
         return pa.table(columns)
 
     def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-        """Put the rows that were held and those of the micro-batch in order.
+        """Merge the micro-batch's rows into the stored order.
 
         Returns:
-            The new values; and the rows' columns, their timestamps, which of them delete, which none does, and which
-            have changed.
+            The new values; and the rows' columns, their timestamps, which are deleted (none), and which changed.
         """
         names = [hidden_columns.TIMESTAMP, *self._row.names]
         held, new = pc.is_valid(old), whole(partial.column(_THERE))
@@ -82,12 +78,12 @@ class FirstRows:
         candidates = pa.concat_tables([stored, partial.select(names).filter(new).cast(schema)]).combine_chunks()
         keys = whole(partial.column(_KEY)).to_numpy()
         which = np.concatenate([keys[_flags(held)], keys[_flags(new)]])
-        # Rows that were held come first, and those that came together in their order: so do equal ones then.
+        # Stored rows first, then new ones in order of arrival: equal rows keep this order.
         order = self._order.sort(candidates, which)
         which = which[order]
         at = places(which)
         kept = at < self._ranking.count
-        # The places of a key need not stand one behind the other here.
+        # The places of a key need not be adjacent here.
         numbers = whole(partial.column(self._ranking.number)).to_numpy() - 1
         by_slot = np.argsort(keys * self._ranking.count + numbers, kind="stable")
         first = np.searchsorted(keys[by_slot], which[kept])
@@ -102,20 +98,15 @@ class FirstRows:
         return values, [*columns, whole(rows.column(hidden_columns.TIMESTAMP)), none, changed]
 
     def stored(self, rows: pa.Table) -> pa.Array:
-        """Return rows as the store holds them."""
+        """Encode rows."""
         return self._columns.values(rows)
 
     def in_order(self, values: pa.Array, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return stored rows by the numbers of their keys, and of one key in the table's order; equal ones as they are.
-
-        Args:
-            values: the rows.
-            which: the number of each one's key.
-        """
+        """Return the order of encoded rows by key, then by the ranking; stable. ``which`` is the index of each key."""
         return self._order.sort(pa.table(self._columns.read(values)), which)
 
     def results(self, values: pa.Array) -> list[pa.Array]:
-        """Return the columns of stored rows, null where there is none, and last their timestamps."""
+        """Return the columns of stored rows, null for null, then their timestamps."""
         times, *columns = self._columns.read(values).values()
         return [*columns, times]
 

@@ -1,4 +1,4 @@
-"""How rankings lie in their stores: each place under its key, or all rows of a key beside one another."""
+"""Layouts of rankings: a key for each place, or all rows of a key."""
 
 from __future__ import annotations
 
@@ -16,26 +16,22 @@ __all__ = ["PlacesLayout", "RowsBesideLayout"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesLayout(TableLayout):
-    """How the first rows of each key lie in their store: each under the key and its place.
-
-    Attributes:
-        ranking: which rows are held.
-    """
+    """Layout of the first rows of each key: each under the key and its place."""
 
     ranking: RowRanking
 
     @property
     def codec(self) -> FirstRows:
-        """What reads and merges the store's values."""
+        """Codec of the store's values."""
         return FirstRows(self.row, self.ranking)
 
     def said(self) -> dict[str, Any]:
-        """Return what :meth:`described` says beside the columns."""
+        """Return the description besides the columns."""
         return {**TableLayout.said(self), "ranking": self.ranking.said()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsBesideLayout(PlacesLayout):
-    """How all rows of each key lie beside one another, which have no places yet (``counted_rows``)."""
+    """Layout of all rows of each key, without places (``counted_rows``)."""
 
     holds: ClassVar[str] = "rows of each key, and not their places"

@@ -1,4 +1,4 @@
-"""Tables of the first rows of each key on DataFrames: their places, and what they may be ordered by."""
+"""Rankings on DataFrames."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = ["check_order", "held_rows", "ranking_spec", "with_places"]
 
 
 def with_places(table: Aggregation, rows: DataFrame) -> DataFrame:
-    """Return rows with a column for their place, which the stateful step fills in; as they are where there is none.
+    """Return rows with a column for the place, which the stateful step fills in; unchanged without a ranking.
 
     Raises:
-        TopologyException: they have a column of that name.
+        TopologyException: the rows already have a column of this name.
     """
     ranking = table.ranking
     if ranking is None:
         return rows
     if ranking.number.lower() in {name.lower() for name in visible(rows).names}:
         raise TopologyException(
-            f"{table.call_site}: {table.text}: the rows have a column {ranking.number!r} already; give the place "
-            "another name, or drop the column before"
+            f"{table.call_site}: {table.text}: the rows already have a column {ranking.number!r}; use another name for "
+            "the place, or drop the column first"
         )
     return checked(str(table.call_site), lambda: rows.withColumn(ranking.number, F.lit(1).cast(IntegerType())))
 
 
 def check_order(table: Aggregation, columns: StructType) -> None:
-    """Raise TopologyException for a column that a table's rows cannot be ordered by."""
+    """Reject columns that rows cannot be ordered by (TopologyException)."""
     for one in () if table.ranking is None else table.ranking.order:
         if one.column not in columns.names:
             raise TopologyException(
@@ -56,23 +56,18 @@ def check_order(table: Aggregation, columns: StructType) -> None:
         if not isinstance(kind, AtomicType) or (isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()):
             raise TopologyException(
                 f"{table.call_site}: {table.text}: rows cannot be ordered by {one.column!r}, which is "
-                f"{kind.simpleString()}; order by a number, a time or a text"
+                f"{kind.simpleString()}; order by a number, a time or a string"
             )
 
 
 def held_rows(ranking: Ranking) -> str:
-    """Say which rows of each key a table holds."""
+    """Describe the rows of each key that a table keeps."""
     first = f"rank {ranking.count}" if ranking.ties else f"first {ranking.count}"
     return f"{first} by {', '.join(map(str, ranking.order))}"
 
 
 def ranking_spec(table: Aggregation, keys: Collection[str]) -> RowRanking | None:
-    """Return which rows of each key a table holds; None where it is the newest one.
-
-    Args:
-        table: the table.
-        keys: names of its grouping columns: by these the rows of a key are in no order.
-    """
+    """Return the ranking of a table, without its grouping columns ``keys``; None if it keeps the newest row."""
     ranking = table.ranking
     if ranking is None:
         return None

@@ -1,4 +1,4 @@
-"""The order of a ranking, as Spark sorts: which rows of a key come first, and which of them are equal in it."""
+"""The order of a ranking, with Spark's rules of sorting."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["RowOrder", "RowRanking"]
 
 @dataclass(frozen=True, slots=True)
 class RowRanking:
-    """Which rows of each key a table holds.
+    """The rows of each key that a table keeps.
 
     Attributes:
-        number: the grouping column that gets a row's place, from 1 on; with ``ties`` a column that gets its rank.
-        order: by what rows come first: names of columns, whether the largest comes first, and whether nulls do.
-        count: how many rows of a key are held; with ``ties`` up to which rank.
-        ties: whether rows that are equal in all of the order have one rank, however many they are.
+        number: the grouping column with a row's place, from 1; with ``ties``, the column with its rank.
+        order: columns of the order: name, whether descending, whether nulls come first.
+        count: number of rows of a key; with ``ties``, the highest rank.
+        ties: whether equal rows share a rank.
     """
 
     number: str
@@ -37,23 +37,22 @@ class RowRanking:
     ties: bool = False
 
     def said(self) -> dict[str, Any]:
-        """Return what a description says of it, as JSON has it."""
+        """Return the ranking as JSON."""
         return {"number": self.number, "order": [list(column) for column in self.order], "count": self.count}
 
 
 class RowOrder:
-    """Puts rows of several keys in order, key by key."""
+    """Sorts the rows of several keys."""
 
     def __init__(self, ranking: RowRanking) -> None:
-        """Take what they are ordered by, and how many of a key are wanted."""
         self._ranking = ranking
 
     def sort(self, rows: pa.Table, which: Numbers) -> Numbers:
-        """Return rows by key, and of one key in order; equal ones as they stand.
+        """Return the order of rows by key, then by the ranking; stable.
 
         Args:
-            rows: with the columns of the order.
-            which: the number of each one's key.
+            rows: the columns of the order.
+            which: index of each row's key.
         """
         columns: dict[str, Any] = {"key": pa.array(which)}
         keys = [("key", "ascending")]
@@ -62,7 +61,7 @@ class RowOrder:
             columns[f"null{index}"] = pc.is_null(column).cast(pa.int8())
             keys.append((f"null{index}", "descending" if nulls_first else "ascending"))
             if pa.types.is_floating(column.type):
-                # Spark holds NaN greater than any number; Arrow puts it last either way.
+                # In Spark, NaN is greater than any number; Arrow always sorts it last.
                 nan = pc.fill_null(pc.is_nan(column), False)
                 columns[f"nan{index}"] = nan.cast(pa.int8())
                 keys.append((f"nan{index}", way))
@@ -75,12 +74,12 @@ class RowOrder:
         return order
 
     def ranks(self, rows: pa.Table, which: Numbers, counts: Numbers | None = None) -> Numbers:
-        """Return the rank of each row among those of its key: one more than how many come before it.
+        """Return the rank of each row in its key: 1 plus the number of rows before it.
 
         Args:
-            rows: in order, as :meth:`sort` says it.
-            which: the number of each one's key.
-            counts: how often each row is there; None: once.
+            rows: sorted rows (:meth:`sort`).
+            which: index of each row's key.
+            counts: number of equal rows that each stands for; None: 1.
         """
         if not rows.num_rows:
             return np.zeros(0, dtype=np.int64)
@@ -99,11 +98,11 @@ class RowOrder:
         return ranks
 
     def best(self, rows: pa.Table, which: Numbers) -> Numbers:
-        """Return those of some rows that would be held if there were no others, as they stand.
+        """Return the rows that would be kept if there were no others, in their original order.
 
         Args:
-            rows: with the columns of the order.
-            which: the number of each one's key, from 0 on.
+            rows: the columns of the order.
+            which: index of each row's key, from 0.
         """
         some = self._not_beaten(rows, which)
         if len(some) < rows.num_rows:
@@ -117,7 +116,7 @@ class RowOrder:
         return np.sort(some[order[kept]])
 
     def _not_beaten(self, rows: pa.Table, which: Numbers) -> Numbers:
-        """Return the rows that may be the first of their key, by one look at each; all where that does not say it."""
+        """Return the rows that can be the first of their key, in one pass; all rows if that cannot decide."""
         everything = np.arange(rows.num_rows)
         if self._ranking.count > 1 or not self._ranking.order or not rows.num_rows:
             return everything
@@ -136,7 +135,7 @@ class RowOrder:
 
 
 def _equal(some: pa.Array, others: pa.Array) -> NDArray[np.bool_]:
-    """Return where values are equal in an order: nulls are, and so is NaN."""
+    """Return which values are equal; null equals null and NaN equals NaN."""
     equal = pc.fill_null(pc.equal(some, others), False)
     equal = pc.or_(equal, pc.and_(pc.is_null(some), pc.is_null(others)))
     if pa.types.is_floating(some.type):

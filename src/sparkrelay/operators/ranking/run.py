@@ -1,4 +1,4 @@
-"""The first rows of each key of a stream, each in its place, as workers run them."""
+"""Rankings of a stream's rows in workers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ __all__ = ["RankingRunner"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingRunner(GroupedRunner):
-    """A step that keeps the first rows of each key, each in its place."""
+    """Runs a step that keeps the first rows of each key."""
 
     layout: PlacesLayout

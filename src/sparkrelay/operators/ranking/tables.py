@@ -1,8 +1,8 @@
-"""Tables of the first rows of each key of another table, whose rows change and are deleted.
+"""Rankings of a table, whose rows change and are deleted.
 
-Then a row that was not among the first ones may have to come in. So all rows of a key are kept, beside one another
-(``counted_rows``). A micro-batch reads all rows of each key that it has a change of, puts them in order as they were
-and as they are, and sends on the places whose row is another.
+A deletion can promote a row that was not among the first. So all rows of a key are stored (``counted_rows``). A
+micro-batch reads all rows of each changed key, sorts them as before and as after the batch, and emits the places whose
+rows differ.
 """
 
 from __future__ import annotations
@@ -48,27 +48,21 @@ __all__ = ["RankedTableRunner", "TaskRankings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTableRunner(TableRunner):
-    """A step that keeps all rows of each key of a table, of which the first ones go on."""
+    """Runs a step that keeps all rows of each key and emits the first ones."""
 
     layout: RowsBesideLayout
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
-        """Return the rows of the tasks, on their way into their stores."""
+        """Return the work on the tasks' rows."""
         del share, watermarks
         return Taskwise(rows, lambda task, own: TaskRankings(self, task.task.partition, own).operate)
 
 
 class TaskRankings:
-    """One task's changes of a table on their way into the first rows of each key."""
+    """The work of one task."""
 
     def __init__(self, runner: RankedTableRunner, partition: int, rows: pa.Table) -> None:
-        """Take the changes.
-
-        Args:
-            runner: the step.
-            partition: the task's.
-            rows: the task's, each as it was or as it is.
-        """
+        """Take the changes of a table: old and new rows of the task with this partition."""
         layout = runner.layout
         self._runner = runner
         self._ranking = layout.ranking
@@ -80,18 +74,17 @@ class TaskRankings:
         self._which = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         self._parts = key_parts(encoded.dictionary)
         _, firsts = np.unique(self._which, return_index=True)
-        #: The columns of each key.
         self._columns = [column.take(pa.array(firsts)) for column in columns]
         self._rows = self._first.stored(rows)
         new = pc.equal(whole(rows.column(hidden_columns.CHANGE)), NEW).to_numpy(zero_copy_only=False)
         self._counts = np.where(new, 1, -1).astype(np.int64)
-        #: When each key last changed.
+        #: Time of each key's last change.
         self._newest = np.full(len(firsts), np.iinfo(np.int64).min)
         times = whole(rows.column(hidden_columns.TIMESTAMP)).to_numpy(zero_copy_only=False)
         np.maximum.at(self._newest, self._which, times)
 
     def operate(self, view: StoreView) -> Changes:
-        """Return what the changes make of the store, and of the first rows."""
+        """Return the changes of the store, and of the first rows."""
         before = CountedRows.stored(view, self._parts)
         at = places_in_store(self._parts.take(pa.array(self._which)), self._rows)
         after = together(before, CountedRows(self._which, at, self._counts, self._rows))
@@ -100,9 +93,9 @@ class TaskRankings:
         return replace(changes, emitted=emitted, beside=beside)
 
     def _in_places(self, held: CountedRows) -> pa.Array:
-        """Return the row of each place of each key; null where there is none."""
+        """Return the row of each place of each key, or null."""
         most = self._ranking.count
-        # Of rows that are equal in the order the one that stands first in the store comes first.
+        # Rows that are equal in the order keep the order of the store.
         by_key = pc.array_sort_indices(held.keys).to_numpy(zero_copy_only=False)
         which, rows = held.which[by_key], held.rows.take(pa.array(by_key))
         counts = np.clip(held.counts[by_key], 0, most)
@@ -115,7 +108,7 @@ class TaskRankings:
         return rows.take(pa.array(taken, mask=taken < 0))
 
     def _emitted(self, before: pa.Array, after: pa.Array) -> tuple[pa.RecordBatch, dict[str, pa.RecordBatch]]:
-        """Return the rows that go on, and what other legs find in the journal."""
+        """Return the output rows, and the batches that other legs find in the journal."""
         most = self._ranking.count
         there = pc.or_(before.is_valid(), after.is_valid())
         same = pc.fill_null(pc.equal(content(before), content(after)), False)
@@ -130,7 +123,7 @@ class TaskRankings:
         old, new = before.take(chosen), after.take(chosen)
         encoded = key_bytes(keys)
         groups = Groups.of_one(self._partition, pa.table([]), keys, encoded, encoded)
-        # A place that is left empty is deleted, with the columns that its row had.
+        # An empty place is deleted, with the columns of its last row.
         *shown, times = self._first.results(pc.coalesce(new, old))
         gone, every = pc.is_null(new), pa.repeat(pa.scalar(True), len(chosen))
         times = pc.if_else(gone, pa.array(self._newest).take(of_each), times)

@@ -1,8 +1,7 @@
-"""The best rows of windows that end, where rows that are equal in the order have one rank, however many they are.
+"""Rankings with ties of windowed rows: equal rows share a rank.
 
-The rows of a key stand beside one another (``counted_rows``), behind the end of their window. Only those up to the rank
-that is asked for are kept: a row that others have beaten never comes back, since a stream's rows do not change. When a
-window is over its rows go on.
+The rows of a key are stored together (``counted_rows``), after the end of their window. Rows beyond the last rank are
+dropped: a stream's rows do not change, so they cannot come back. The rows are emitted when the window closes.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ __all__ = ["RankedWindowsRunner", "TaskRankedWindows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedWindowsRunner(TableRunner):
-    """A step that keeps the best rows of windows that end."""
+    """Runs a step that keeps the first rows of windows."""
 
     layout: RowsBesideLayout
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
-        """Return the rows of the tasks, on their way into their stores."""
+        """Return the work on the tasks' rows."""
         del share
         layout = self.layout
         return Taskwise(rows, lambda task, own: TaskRankedWindows(layout, own, watermarks[task.task.partition]).operate)
 
     def shown(self, stored: pa.RecordBatch) -> tuple[pa.Array, list[pa.Array]]:
-        """Return the rows of windows that are over, each as often as it came; see :meth:`TableRunner.shown`."""
+        """Return the rows of closed windows, repeated by their counts; see :meth:`TableRunner.shown`."""
         counts, rows = counts_and_rows(stored.column("value"))
         layout, ranking = self.layout, self.layout.ranking
         columns = pa.table(_stored_columns(layout).read(rows.take(pa.array(np.repeat(np.arange(len(rows)), counts)))))
@@ -75,31 +74,25 @@ class RankedWindowsRunner(TableRunner):
 
 
 class TaskRankedWindows:
-    """One task's rows on their way among the best of their windows."""
+    """The work of one task."""
 
     def __init__(self, layout: RowsBesideLayout, rows: pa.Table, watermark: Watermark) -> None:
-        """Take the rows.
-
-        Args:
-            layout: of the store.
-            rows: the task's, those that are late left out.
-            watermark: of the store with the batch.
-        """
-        assert layout.window is not None, "the windows end"
+        """Take the task's rows that are not late, and the store's watermark after the batch."""
+        assert layout.window is not None, "a ranking by windows"
         self._ranking = layout.ranking
         self._watermark = watermark
         self._order = RowOrder(self._ranking)
         columns = [as_type(whole(rows.column(field.name)), field.type) for field in layout.keys]
         keys, which = numbered_by_key(columns)
         if keys.null_count:
-            # As in Kafka Streams, a record without a key belongs to no group.
+            # As in Kafka Streams, records without a key are dropped.
             there = keys.is_valid()
             rows = rows.filter(there)
             columns = [column.filter(there) for column in columns]
             keys, which = numbered_by_key(columns)
         _, firsts = np.unique(which, return_index=True)
         window = columns[layout.keys.get_field_index(layout.window)].take(pa.array(firsts))
-        #: What the rows of each key begin with in the store.
+        #: The prefix of each key in the store.
         self._parts = side_by_side(end_fronts(window), key_parts(keys.take(pa.array(firsts))))
         best = self._order.best(rows, which)
         self._which = which[best]
@@ -107,7 +100,7 @@ class TaskRankedWindows:
         self._rows = self._columns.values(rows.take(pa.array(best)))
 
     def operate(self, view: StoreView) -> Changes:
-        """Return what the rows, and the watermark, change."""
+        """Return the changes of the store."""
         at = places_in_store(self._parts.take(pa.array(self._which)), self._rows)
         brought = CountedRows(self._which, at, np.ones(len(at), dtype=np.int64), self._rows)
         rows = together(CountedRows.stored(view, self._parts), brought)
@@ -121,5 +114,5 @@ class TaskRankedWindows:
 
 
 def _stored_columns(layout: RowsBesideLayout) -> StoredColumns:
-    """Return how rows are stored: with the columns of their key, of which the store's keys may have a digest."""
+    """Return the codec of stored rows. They include the key columns, as the store's keys may have only a digest."""
     return StoredColumns(layout.columns)

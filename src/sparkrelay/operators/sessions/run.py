@@ -1,12 +1,11 @@
-"""Session windows: rows of a group that follow one another closely make one window, which grows and merges.
+"""Aggregates by session windows in workers: windows of a group that touch are merged.
 
-Catalyst gives each row the window that it would make alone, from its time to the end of its gap. Windows of a group
-that touch are one (Spark's rule: also those where one begins as the other ends).
+Catalyst gives each row the window that it would make alone, from its time to the end of its gap. Windows that touch are
+one session, even if one begins exactly when the other ends (Spark's rule).
 
-A session is stored as any other window that ends: by its end, grouping columns and the window itself. So final rows,
-retention, expiry, restores and cuts of the changelog are those of windows. What is to be found by the group alone is
-which sessions of it are open: that is kept beside, under a key that does not end, and goes when the last of them is
-over.
+A session is stored like any other window: by its end, its grouping columns and the window itself. So final rows,
+retention, expiry, restores and cuts of the changelog work as for windows. An index lists each group's open sessions,
+under a key without an end; it is removed with the last of them.
 """
 
 from __future__ import annotations
@@ -55,31 +54,24 @@ _SPAN: Final = np.dtype(("<i8", 2))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsRunner(TableRunner):
-    """A step that keeps aggregates by session windows."""
+    """Runs a step that keeps aggregates by session windows."""
 
     layout: AggregateLayout
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Taskwise:
-        """Return the rows of the tasks, on their way into their stores."""
+        """Return the work on the tasks' rows."""
         del share
         return Taskwise(rows, lambda task, own: TaskSessions(self, task, own, watermarks[task.task.partition]).operate)
 
 
 class TaskSessions:
-    """One task's rows on their way into the sessions of its store."""
+    """The work of one task."""
 
     def __init__(self, runner: SessionsRunner, task: TaskCommand, rows: pa.Table, watermark: Watermark) -> None:
-        """Take the rows.
-
-        Args:
-            runner: the step.
-            task: the task's share of the micro-batch.
-            rows: the task's, those that are late left out.
-            watermark: of the store with the batch.
-        """
+        """Take the task's rows that are not late, and the store's watermark after the batch."""
         layout = runner.layout
-        assert layout.window is not None, "sessions end by a watermark"
-        assert isinstance(layout.codec, AggregateCodec), "sessions are of a stream's rows"
+        assert layout.window is not None, "sessions need a watermark"
+        assert isinstance(layout.codec, AggregateCodec), "sessions of a stream"
         self._runner = runner
         self._codec = layout.codec
         self._partition = task.task.partition
@@ -89,12 +81,12 @@ class TaskSessions:
         self._group = pa.schema([field for field in layout.keys if field.name != self._window])
         keys = self._group_keys([as_type(whole(rows.column(f.name)), f.type) for f in self._group], rows.num_rows)
         if keys.null_count:
-            # As in Kafka Streams, a record without a key belongs to no group.
+            # As in Kafka Streams, records without a key are dropped.
             rows, keys = rows.filter(keys.is_valid()), keys.drop_null()
         self._rows, self._keys = rows.combine_chunks(), keys
 
     def operate(self, view: StoreView) -> Changes:
-        """Return what the rows, and the watermark, change."""
+        """Return the changes of the store."""
         now_ms = max(self._watermark.ms, view.watermark)
         ending = self._ending(view, now_ms)
         both = pc.dictionary_encode(pa.concat_arrays([self._keys, ending]))
@@ -123,12 +115,12 @@ class TaskSessions:
         return key_bytes(columns).cast(pa.binary())
 
     def _spans(self) -> Numbers:
-        """Return start and end of the session that each row would make alone."""
+        """Return start and end of each row's own session."""
         column = self._rows.column(self._window)
         return np.column_stack([_micros(pc.struct_field(column, name)) for name in ("start", "end")])
 
     def _ending(self, view: StoreView, now_ms: int) -> pa.Array:
-        """Return the groups of the stored sessions that are over with the batch."""
+        """Return the groups of stored sessions that close with the batch."""
         over_now = view.between(over(view.watermark), over(now_ms)).column("key")
         kinds = self._keys_schema
         columns = dict(zip(kinds.names, key_columns(message_keys(over_now), kinds), strict=True))
@@ -137,9 +129,9 @@ class TaskSessions:
     def _merge(
         self, view: StoreView, groups: pa.Array, merged: _Merged
     ) -> tuple[pa.Array, pa.Array, pa.Array, pa.RecordBatch, Any]:
-        """Return the sessions' keys in the store, their old and new values, and what goes on.
+        """Return the sessions' keys in the store, old and new values, output rows, and batches for the journal.
 
-        Sessions that are a part of a larger one now come first: they are deleted.
+        Sessions that became part of a larger one come first; they are deleted.
         """
         codec = self._codec
         stored_columns, stored_encoded, stored_at = self._laid_out(groups, merged.stored_groups, merged.stored_spans)
@@ -166,9 +158,9 @@ class TaskSessions:
         return stored, before, pc.if_else(deletes, pa.scalar(None, pa.binary()), shown), emitted, beside
 
     def _folded(self, states: pa.Array, merged: _Merged) -> pa.Array:
-        """Return what stored sessions that are one now amount to together, by session; null where there is none."""
+        """Return the combined states of the stored sessions in each session, or null."""
         sessions = merged.stored_sessions
-        # They stand session by session. Neighbours become one, in their order, until each session has one.
+        # They are sorted by session. Neighbours are combined in order until every session has one state.
         while (sessions[1:] == sessions[:-1]).any():
             right = places(sessions) % 2 == 1
             left = np.flatnonzero(right) - 1
@@ -193,11 +185,11 @@ class TaskSessions:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """Open sessions of some groups, in order.
+    """Open sessions, sorted.
 
     Attributes:
-        groups: number of each one's group.
-        spans: its start and end, in microseconds since 1970.
+        groups: index of each session's group.
+        spans: its start and end, in µs since 1970.
     """
 
     groups: Numbers
@@ -205,30 +197,30 @@ class _Open:
 
     @classmethod
     def of(cls, index: pa.Array) -> _Open:
-        """Read what is kept of each group."""
+        """Decode the index of each group."""
         counts = pc.fill_null(pc.binary_length(index), 0).to_numpy(zero_copy_only=False) // _SPAN.itemsize
         data = b"".join(index.drop_null().to_pylist())
         return cls(np.repeat(np.arange(len(index)), counts), np.frombuffer(data, "<i8").reshape(-1, 2))
 
     def filter_ends_after(self, watermark_ms: int) -> _Open:
-        """Return those that a watermark leaves open."""
+        """Return the sessions that a watermark leaves open."""
         left = _ends_ms(self.spans) > watermark_ms
         return _Open(self.groups[left], self.spans[left])
 
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """What open sessions and rows make together.
+    """Sessions after merging rows into open ones.
 
     Attributes:
-        groups: number of the group of each session that rows have gone into.
+        groups: index of the group of each session with new rows.
         spans: its start and end.
-        row_sessions: the number of the session that each row has gone into.
-        stored_groups: the group of each stored session that is one of them now, or a part of one.
+        row_sessions: the session of each row.
+        stored_groups: the group of each stored session that is part of a session with new rows.
         stored_spans: its start and end.
-        stored_sessions: the number of the session that it is a part of, ascending.
-        kept: which of these have the start and the end that they had.
-        open: all sessions, those that no row has gone into too.
+        stored_sessions: the session that it is part of, ascending.
+        kept: which of these keep their start and end.
+        open: all sessions, including those without new rows.
     """
 
     groups: Numbers
@@ -242,10 +234,10 @@ class _Merged:
 
     @classmethod
     def of(cls, stored: _Open, rows: Numbers, row_groups: Numbers) -> _Merged:
-        """Merge stored sessions, and the sessions that rows would make alone, that touch."""
+        """Merge stored sessions and the rows' own sessions that touch."""
         groups = np.concatenate([stored.groups, row_groups])
         spans = np.concatenate([stored.spans, rows])
-        # By their ranks, times are small enough to have the group's number in front.
+        # Ranks of times are small enough to be combined with the group's index.
         distinct, ranks = np.unique(spans, return_inverse=True)
         ranks = ranks.reshape(spans.shape) + groups[:, None] * (len(distinct) + 1)
         order = np.argsort(ranks[:, 0], kind="stable")
@@ -261,7 +253,7 @@ class _Merged:
         touched = np.zeros(len(firsts), dtype=np.bool_)
         touched[sessions[count:]] = True
         numbers = np.cumsum(touched) - 1
-        # Stored ones stand in the order of groups and starts, and so do sessions.
+        # Both stored and merged sessions are sorted by group and start.
         part = touched[sessions[:count]]
         own = sessions[:count][part]
         return cls(
@@ -276,7 +268,7 @@ class _Merged:
         )
 
     def index(self, groups: int, watermark_ms: int) -> pa.Array:
-        """Return what is to be kept of each group: the sessions that a watermark leaves open; null if there is none."""
+        """Encode the index of each group: the sessions that a watermark leaves open; null without any."""
         left = self.open.filter_ends_after(watermark_ms)
         counts = np.bincount(left.groups, minlength=groups)
         offsets = np.r_[0, np.cumsum(counts * _SPAN.itemsize)].astype(np.int32)

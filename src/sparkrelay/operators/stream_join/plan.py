@@ -1,4 +1,4 @@
-"""Joins of two streams on DataFrames: what a leg gives to the step that joins, and what comes out of it."""
+"""Joins of two streams on DataFrames."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan"]
 
-#: A longer range of time, in microseconds, would be beyond what a row's can be, and what its number holds.
+#: Longest range of time, in µs: more than the range of event times, and safe in 64 bits.
 _LONGEST_US: Final = 10_000 * 366 * 24 * 3_600 * 1_000_000
 _A_DAY_US: Final = 24 * 3_600 * 1_000_000
-#: Legs of one join; by their numbers a micro-batch's rows are told apart.
+#: Maximum number of legs of a join; their numbers are part of the store's keys.
 _MOST_LEGS = 64
 
 
@@ -43,28 +43,26 @@ class Plan(EmittingPlan[StreamJoin]):
 
     @property
     def known(self) -> bool:
-        """Whether both streams can be built: what comes through a repartition topic, once its writer is."""
+        """Whether the columns of both streams are known."""
         return all(leg.source.topics[0] in self.around.ended for leg in self._legs if leg.source.internal)
 
     @functools.cached_property
     def _legs(self) -> list[Leg]:
-        """The legs of both streams; of a union several."""
+        """The legs of both streams; a union has several."""
         return [leg for leg in self.around.legs if leg.join is not None and leg.store == self.step.store]
 
     @functools.cached_property
     def _sides(self) -> dict[str, JoinSide]:
         """Both streams, by side."""
-        # Of a union the first stream: the others have the same columns.
+        # The first stream of a union: the others have the same columns.
         first = {leg.join.side: leg for leg in reversed(self._legs) if leg.join is not None}
         return {side: self.around.side(first[side]) for side in ("left", "right")}
 
     def columns(self, before: StructType) -> StructType:
-        """Return the columns behind the join, whichever stream ``before`` is of.
-
-        Its own come first, then the left stream's others, then the right one's.
+        """Return the output columns: the join's, then the left stream's others, then the right one's.
 
         Raises:
-            TopologyException: a column is missing, of another type on the other side, no key, or stands on both sides.
+            TopologyException: a column is missing, differs in type, is unsuitable as key, or exists on both sides.
         """
         del before
         sides, join = self._sides, self.step
@@ -81,7 +79,7 @@ class Plan(EmittingPlan[StreamJoin]):
             if kinds[0] != kinds[1]:
                 raise TopologyException(
                     f"{where}: {name!r} is {kinds[0].simpleString()} in the left stream and {kinds[1].simpleString()} "
-                    "in the right one, so equal values have other bytes; cast one of them"
+                    "in the right one, so their encoded keys differ; cast one of them"
                 )
         keys = [StructField(name, left.columns[name].dataType) for name in join.columns]
         check_groupable(StructType(keys), where)
@@ -97,18 +95,18 @@ class Plan(EmittingPlan[StreamJoin]):
         return StructType([*keys, *others[0], *others[1]])
 
     def computed(self, before: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what is known of both streams."""
+        """Return column -> expression of both streams."""
         del before
         return {**self._sides["right"].computed, **self._sides["left"].computed}
 
     def taken(self, step: StreamJoin, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
-        """Return keys, columns that are read behind the join, times, and hidden columns."""
+        """Return key columns, columns read downstream, hidden columns, and event times."""
         hidden = [name for name in hidden if name != hidden_columns.PARTITION_TIME]
         kept = [field.name for field in _kept(self._sides[step.side], read)]
         time = F.unix_micros(event_time(step, rows)).alias(hidden_columns.EVENT_MICROS)
         return checked(str(step.call_site), lambda: rows.select(*named((*step.columns, *kept, *hidden)), time))
 
-    def runner(  # noqa: PLR0917 - what is known of one step
+    def runner(  # noqa: PLR0917
         self,
         leg: Leg,
         taken: DataFrame,
@@ -117,10 +115,10 @@ class Plan(EmittingPlan[StreamJoin]):
         computed: Mapping[str, str],
         fields: Mapping[str, Any],
     ) -> tuple[JoinStreams, StructType]:
-        """Return what joins a leg's rows, and the columns that leave it.
+        """Return the leg's runner, and its output columns.
 
         Raises:
-            TopologyException: an interval is none, or a column cannot be kept.
+            TopologyException: an interval is invalid, or a column cannot be stored.
         """
         del computed
         join, sides, own = leg.join, self._sides, self._legs
@@ -131,14 +129,16 @@ class Plan(EmittingPlan[StreamJoin]):
         for row in kept.values():
             check_packable(row, where)
         if len(own) > _MOST_LEGS:
-            raise TopologyException(f"{where}: it is of {len(own)} streams, by union(); {_MOST_LEGS} are the most")
+            raise TopologyException(
+                f"{where}: it joins {len(own)} streams, by union(); at most {_MOST_LEGS} can be joined"
+            )
         number = next(index for index, other in enumerate(own) if other.id == leg.id)
         earlier_us, later_us = (
             interval_us(taken, span, f"{join.call_site}: within={span!r} of join(), read as a delay")
             for span in join.within
         )
         if earlier_us + later_us > _LONGEST_US:
-            raise TopologyException(f"{where}: it spans more than 10,000 years; give a shorter one")
+            raise TopologyException(f"{where}: it spans more than 10,000 years; use a shorter range")
         if join.by_condition and max(earlier_us, later_us) >= _A_DAY_US:
             _require_days_of_24_hours(taken.sparkSession, where)
         times = {
@@ -170,18 +170,18 @@ class Plan(EmittingPlan[StreamJoin]):
 
 
 def _require_days_of_24_hours(spark: SparkSession, where: str) -> None:
-    """Refuse a zone in which Spark, which adds days of the calendar to a time, adds 23 hours now and then, or 25."""
+    """Reject time zones with days of 23 or 25 hours: Spark's intervals of a day are calendar days."""
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     if not java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone).getRules().isFixedOffset():
         raise TopologyException(
-            f"{where}: in the session's time zone, {zone}, a day may have 23 or 25 hours, and Spark adds such days "
-            "where a condition has an interval of a day or more; set spark.sql.session.timeZone to UTC, or say "
-            "within= instead, whose days have 24 hours"
+            f"{where}: in the session's time zone, {zone}, a day may have 23 or 25 hours, and intervals of a day or "
+            "more in a condition are such days; set spark.sql.session.timeZone to UTC, or use within=, whose days "
+            "have 24 hours"
         )
 
 
 def _others(side: JoinSide, *, alone: bool = False) -> list[StructField]:
-    """Return the columns of a stream beside the keys; all may be null where rows of the other one go out alone."""
+    """Return the columns of a stream without the keys; nullable if rows of the other stream can be unmatched."""
     return [
         StructField(field.name, field.dataType, alone or field.nullable, field.metadata)
         for field in side.columns
@@ -190,7 +190,7 @@ def _others(side: JoinSide, *, alone: bool = False) -> list[StructField]:
 
 
 def _kept(side: JoinSide, read: frozenset[str]) -> list[StructField]:
-    """Return the columns of a stream that are kept beside the keys."""
+    """Return the stored columns of a stream without the keys."""
     none = side.join.how in LEFT_ONLY and not side.join.is_left
     return [] if none else [field for field in _others(side) if field.name in read]
 
@@ -198,7 +198,7 @@ def _kept(side: JoinSide, read: frozenset[str]) -> list[StructField]:
 def _contents(
     sides: Mapping[str, JoinSide], keys: StructType, kept: Mapping[str, StructType], span: tuple[int, int], by: str
 ) -> str:
-    """Say what the store holds: a pipeline that says something else of it is refused."""
+    """Describe the store's contents; a pipeline with another description is rejected."""
     held = []
     for word, side in sides.items():
         time = side.join.watermark[0]

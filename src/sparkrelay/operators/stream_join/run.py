@@ -1,14 +1,11 @@
-"""The step that joins two streams: rows of one side meet those of the other that are stored, and are stored themselves.
+"""Joins of two streams in workers: rows probe the stored rows of the other side, and are stored.
 
-Each side is a leg. Those of one join run one behind the other, so that every pair is found exactly once, whatever the
-cut into micro-batches: by the row that comes second, where the rows of a micro-batch that the right stream has come
-behind those of the left one.
+Each side is a leg. The legs of a join run in sequence, left before right, so every pair is found exactly once, by its
+second row, however the input is cut into micro-batches.
 
-The watermark of a join is the least of its source topics' own, as in
-:mod:`~sparkrelay.operators.watermarks`.
-The last leg that has input in a micro-batch moves it on, and sends those rows out alone for which nothing will come
-any more (KIP-633's rule: none too early). Rows that were too old before the micro-batch are late: what they could have
-gone with may be gone.
+The watermark of a join is the least of its source topics' watermarks (``operators.watermarks``). The last leg with
+input in a micro-batch advances it, and emits the rows that can no longer be matched (KIP-633: never too early). Rows
+older than the watermark before the micro-batch are late: their matches may have expired.
 """
 
 from __future__ import annotations
@@ -55,30 +52,30 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinStreams"]
 
-#: Pairs in one batch of rows that go on, and bytes of what they are made of: one key may have millions.
+#: Limits of an output batch: pairs, and bytes of their rows. A key may have millions of pairs.
 _MOST_PAIRS: Final = 64_000
 _PIECE_BYTES: Final = 32 << 20
-#: Bytes of stored rows that are kept in memory until the pairs go on; of more than that only their keys are.
+#: Stored rows up to this size stay in memory until the pairs are emitted; beyond it only their keys do.
 _KEPT_BYTES: Final = 64 << 20
-#: Rows of a leg in one micro-batch and task; behind them come those of the join's next leg.
+#: Limit of a leg's rows in one micro-batch and task: the range of row numbers of a leg in the store's keys.
 _MOST_ROWS: Final = 1 << 26
-#: Which sides' rows go out alone if nothing is found for them.
+#: Join type -> sides whose unmatched rows are emitted.
 _ALONE: Final = {"left": {"left"}, "right": {"right"}, "full": {"left", "right"}, "left_anti": {"left"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinStreams(EmittingRunner):
-    """How the rows of one stream are joined with those of another.
+    """Joins the rows of one stream with those of another.
 
     Attributes:
-        side: ``left`` or ``right``: which of the two streams the leg reads.
+        side: ``left`` or ``right``: the stream that the leg reads.
         how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
-        keys: Arrow schema of the columns that are equal in rows that go together.
-        rows: side -> Arrow schema of the columns that are kept of its rows, without the keys.
-        earlier_us: how much earlier than the left row the right one may be, in microseconds.
+        keys: Arrow schema of the key columns.
+        rows: side -> Arrow schema of the stored columns without the key.
+        earlier_us: how much earlier than the left row the right one may be, in µs.
         later_us: how much later it may be.
-        later: topics of the legs of this join that run behind this one.
-        number: of the leg among those of this join, by which its rows are told apart from theirs.
+        later: topics of the join's legs that run after this one.
+        number: the leg's number in the join, part of the store's keys.
     """
 
     side: str
@@ -91,7 +88,7 @@ class JoinStreams(EmittingRunner):
     number: int
 
     holds: ClassVar[str] = StreamJoin.holds
-    late: ClassVar[str] = "when they were too old to be joined"
+    late: ClassVar[str] = "too late to be joined"
 
     @property
     def other(self) -> str:
@@ -100,24 +97,24 @@ class JoinStreams(EmittingRunner):
 
     @property
     def partners_us(self) -> tuple[int, int]:
-        """How much earlier and how much later than a row of this side its partners may be, in microseconds."""
+        """How much earlier and later than a row of this side its matches may be, in µs."""
         both = self.earlier_us, self.later_us
         return both if self.side == "left" else both[::-1]
 
     def begin(self, task: TaskCommand, batches: list[pa.RecordBatch]) -> TaskStep:
-        """Return a task's share of the leg."""
+        """Return the work of one task."""
         return _TaskJoin(self, task, batches)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of a task, on their way into the join.
+    """Rows of a task.
 
     Attributes:
         table: their columns.
-        keys: as bytes; null where a column of the key is.
+        keys: encoded keys; null if a key column is.
         times_us: event times.
-        whole: which of them have a key and an event time: the others are equal to nothing.
+        whole: which rows have a key and an event time; the others match nothing.
     """
 
     table: pa.Table
@@ -136,17 +133,17 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a task's rows have found.
+    """Matches of a task's rows.
 
     Attributes:
-        rows: those with a key and a time.
-        parts: their keys, as they stand in the store's.
-        alone: those without: they go out alone at once, where rows of their side do.
-        stored: the rows of the other side that lie where they could be found.
-        same_key: index of a row that has the key of each of those.
-        first: index of the first of them that each row goes with.
-        counts: how many behind one another it goes with.
-        matched: which of them any row goes with.
+        rows: rows with a key and a time.
+        parts: their keys as parts of the store's keys.
+        alone: rows without; they are unmatched.
+        stored: candidates of the other side.
+        same_key: index of a row with the key of each candidate.
+        first: index of each row's first match.
+        counts: number of its matches, which are consecutive.
+        matched: candidates that match any row.
     """
 
     rows: _Rows
@@ -160,13 +157,13 @@ class _Found:
 
     @classmethod
     def none(cls, rows: _Rows, parts: pa.Array, alone: _Rows) -> _Found:
-        """Return that nothing was."""
+        """Return that no row has a match."""
         nothing = np.zeros(len(rows.times_us), dtype=np.int64)
         return cls(rows, parts, alone, StoredRows.none(), nothing[:0], nothing, nothing, nothing[:0])
 
 
 class _TaskJoin:
-    """One task's share of a leg: from its rows to the changes of its store, and to the rows that go on."""
+    """The work of one task."""
 
     def __init__(self, spec: JoinStreams, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
         self.task = task
@@ -180,14 +177,14 @@ class _TaskJoin:
         self._lengths = np.empty(0, dtype=np.int64)
 
     def emitted(self, store: StoreAfter) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that go on: pairs, and what goes out alone."""
+        """Yield the output rows: pairs and unmatched rows."""
         spec, found = self._spec, self._found
-        assert found is not None, "the store has been changed"
+        assert found is not None, "operate() was called"
         if spec.how == "left_semi":
             if spec.side == "left":
                 yield self._alone(found.rows.filter(found.counts > 0))
             else:
-                # The right row that has found a left one has the same key.
+                # The matching right row has the same key.
                 yield from self._stored_left(found, store)
         elif spec.how not in LEFT_ONLY:
             yield from self._pairs(found, store)
@@ -200,7 +197,7 @@ class _TaskJoin:
     # -- within the store's transaction ---------------------------------------------------------------------------
 
     def operate(self, view: StoreView) -> Changes:
-        """Have the rows meet those that are stored of the other side, and store them."""
+        """Match the rows with stored ones of the other side, and store them."""
         rows = self._read()
         late = rows.whole & too_late(rows.times_us, view.watermark)
         watermark = self._watermark(view, rows, int(late.sum()))
@@ -221,23 +218,23 @@ class _TaskJoin:
         return _Rows(table, key_bytes(columns).cast(pa.binary()), times_us, there)
 
     def _watermark(self, view: StoreView, rows: _Rows, late: int) -> Watermark:
-        """Return the watermark with the batch: moved on only by the last leg that has input, when all is read."""
+        """Return the watermark after the batch. Only the last leg with input advances it."""
         spec, task = self._spec, self.task
         mark = watermark_with(spec, view, task, rows.table, late)
         last = spec.later.isdisjoint(partition.topic for partition in task.ranges)
         return replace(mark, ms=mark.ms if last else view.watermark, final=last and spec.how in _ALONE)
 
     def _probe(self, view: StoreView, rows: _Rows, alone: _Rows) -> _Found:
-        """Find what is stored of the other side and goes with each row."""
+        """Find the stored matches of each row."""
         encoded = pc.dictionary_encode(rows.keys)
         distinct = key_parts(encoded.dictionary)
-        # Numbered in the order of their bytes, so that ranges are in that of the store.
+        # Numbered in the order of bytes, so that ranges are in the order of the store.
         by_bytes = pc.array_sort_indices(distinct)
         distinct = distinct.take(by_bytes)
         ranks = np.argsort(by_bytes.to_numpy(zero_copy_only=False))
         numbers = ranks[encoded.indices.to_numpy(zero_copy_only=False)]
         parts = distinct.take(pa.array(numbers))
-        # Of each key and bucket that a row could find something in, the times that are asked for.
+        # The range of times that each row needs, by key and bucket.
         earlier, later = self._spec.partners_us
         low, high = rows.times_us - earlier, rows.times_us + later
         others = self._buckets[self._spec.other]
@@ -258,7 +255,7 @@ class _TaskJoin:
             return first.to_pylist(), stop.to_pylist()
 
         if self._spec.how in LEFT_ONLY and self._spec.side == "left":
-            # One is enough, and it does not matter which.
+            # Any match is enough.
             counts = np.zeros(len(rows.times_us), dtype=np.int64)
             counts[askers[view.any_in(*ranges())]] = 1
             return replace(_Found.none(rows, parts, alone), counts=counts)
@@ -280,11 +277,11 @@ class _TaskJoin:
         return _Found(rows, parts, alone, stored, with_key[stored_numbers], lowest, beyond - lowest, matched)
 
     def _changes(self, found: _Found) -> tuple[pa.Array, pa.Array]:
-        """Return what the store is to hold anew, and what no more."""
+        """Return the store's changed keys and new values; null removes."""
         spec = self._spec
         rows, parts, matched = found.rows, found.parts, found.counts > 0
         if spec.side == "left" and spec.how in LEFT_ONLY:
-            # A left row that has found one has had its turn.
+            # A matched left row is done.
             rows, parts, matched = rows.filter(~matched), parts.filter(pa.array(~matched)), matched[~matched]
         keys = self._keys(rows, parts)
         values = self._columns[spec.side].values(rows.table)
@@ -304,13 +301,13 @@ class _TaskJoin:
         return pa.concat_arrays(changed), pa.concat_arrays([*new, pa.nulls(removed, pa.binary())])
 
     def _keys(self, rows: _Rows, parts: pa.Array) -> pa.Array:
-        assert len(rows.times_us) < _MOST_ROWS, "a micro-batch is not that large"
+        assert len(rows.times_us) < _MOST_ROWS, "too many rows for a micro-batch"
         own = self._buckets[self._spec.side]
         fronts = own.fronts(own.numbers(rows.times_us))
         first = self._spec.number * _MOST_ROWS
         return row_keys(self._spec.side, fronts, parts, rows.times_us, self.task.batch, first)
 
-    # -- rows that go on ------------------------------------------------------------------------------------------
+    # -- output rows ----------------------------------------------------------------------------------------------
 
     def _pairs(self, found: _Found, store: StoreAfter) -> Iterator[pa.RecordBatch]:
         spec, counts, stored = self._spec, found.counts, found.stored
@@ -339,16 +336,15 @@ class _TaskJoin:
                 yield self._laid_out(columns, found.rows.keys.take(taken), newest)
 
     def _alone(self, rows: _Rows) -> pa.RecordBatch:
-        """Return rows of this side without any of the other one."""
+        """Return unmatched rows of this side."""
         names = (*self._spec.keys.names, *self._spec.rows[self._spec.side].names)
         columns = {name: whole(rows.table.column(name)) for name in names}
         return self._laid_out(columns, rows.keys, whole(rows.table.column(hidden_columns.TIMESTAMP)))
 
     def _stored_left(self, found: _Found, store: StoreAfter) -> Iterator[pa.RecordBatch]:
-        """Yield the stored rows of the left side that were found: a row whose key is the same gives them theirs.
+        """Yield the matched stored rows of the left side; their key columns come from a row with the same key.
 
-        They were deleted by that: what they were is in the journal, in the order of their keys. Nothing else was there
-        before.
+        They were deleted with the match, so the journal has them, in the order of their keys, and nothing else.
         """
         spec, lengths = self._spec, _key_bytes(found.rows)
         if not len(found.matched):
@@ -365,10 +361,10 @@ class _TaskJoin:
                 columns = {name: whole(found.rows.table.column(name)).take(taken) for name in spec.keys.names}
                 columns |= {name: others[name] for name in spec.rows["left"].names}
                 yield self._laid_out(columns, found.rows.keys.take(taken), others[hidden_columns.TIMESTAMP])
-        assert first == len(found.matched), "each row that was found is deleted"
+        assert first == len(found.matched), "every matched row is deleted"
 
     def _over(self, side: str, notes: pa.RecordBatch, store: StoreAfter) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a side for which nothing will come any more."""
+        """Yield the rows of a side that can no longer be matched."""
         first, spec = 0, self._spec
         for values in store.get_pieces(noted_rows(side, notes.column("key"), self._buckets[side])):
             own = key_columns(notes.column("value").slice(first, len(values)), spec.keys)
@@ -388,14 +384,14 @@ class _TaskJoin:
 
 
 def _bisect(times: Numbers, first: Numbers, end: Numbers, wanted: Numbers, *, after: bool) -> Numbers:
-    """Return where each wanted time stands among those in its span ``[first, end)``, which ascend.
+    """Return the insertion point of each wanted time in its span ``[first, end)`` of sorted times.
 
     Args:
-        times: of all spans.
-        first: where each span begins.
-        end: where it ends.
-        wanted: the times.
-        after: True to stand behind equal times, False in front of them.
+        times: times of all spans.
+        first: start of each span.
+        end: end of each span.
+        wanted: one time for each span.
+        after: True to insert after equal times, False before them.
     """
     first, end = first.copy(), end.copy()
     open_ = np.flatnonzero(first < end)
@@ -410,13 +406,13 @@ def _bisect(times: Numbers, first: Numbers, end: Numbers, wanted: Numbers, *, af
 
 
 def _key_bytes(rows: _Rows) -> Numbers:
-    """Return how many bytes the key of each row takes in rows that go on: as the message's key, and as columns."""
+    """Return the size of each row's key in output rows, as message key and as columns."""
     lengths: Numbers = 2 * pc.binary_length(rows.keys).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 
 
 def _covered(first: Numbers, end: Numbers, count: int) -> Numbers:
-    """Return which of ``count`` places lie in one of the spans."""
+    """Return which of ``count`` places are in one of the spans."""
     edges = np.zeros(count + 1, dtype=np.int64)
     np.add.at(edges, first, 1)
     np.add.at(edges, end, -1)

@@ -1,4 +1,4 @@
-"""A join of two streams, as the topology has it."""
+"""Joins of two streams in the topology."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 __all__ = ["LEFT_ONLY", "StreamJoin"]
 
-#: Ways of joining two streams that give rows of the left one alone.
+#: Join types whose output has only left columns.
 LEFT_ONLY: Final = frozenset({"left_semi", "left_anti"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamJoin(EmittingStep):
-    """The stateful step of a leg whose rows are joined with those of another stream, which other legs read.
+    """A stateful step that joins a leg's rows with those of another stream, which other legs read.
 
     Attributes:
-        store: the store of both streams' rows; the runtime composes the changelog's name from it.
-        columns: names of the columns that both streams have, and that are equal in rows that go together.
+        store: the store of both streams' rows; the changelog is named after it.
+        columns: names of the key columns, which both streams have.
         how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
-        within: how much earlier and how much later than the left row the right one may be, ``("0 seconds", "1 hour")``.
-        by_condition: True if the condition says so, and ``within=`` does not.
+        within: how much earlier and later than the left row the right one may be, ``("0 seconds", "1 hour")``.
+        by_condition: True if the range comes from the condition, not from ``within=``.
         is_left: True for a leg of the left stream.
-        watermark: column of this stream's event times, and how late its rows may come.
+        watermark: event time column of this stream, and delay.
         logged: False for a store without changelog.
-        call_site: the line that wrote it.
-        text: the step as people read it.
+        call_site: the user's line.
+        text: the step for messages.
     """
 
     store: str
@@ -50,15 +50,15 @@ class StreamJoin(EmittingStep):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the store's name says of it between those of the two streams."""
+        """Parts of the store's name, between the two streams'."""
         return ("join",)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What all instances must agree on."""
+        """The parts that all instances must agree on."""
         return (self.text, self.store, self.side, *self.watermark)
 
     @property
     def side(self) -> str:
-        """Which of the two streams this is."""
+        """``left`` or ``right``."""
         return "left" if self.is_left else "right"

@@ -1,4 +1,4 @@
-"""Joins of tables on DataFrames: what comes out of one, and the step that reads its tables."""
+"""Joins of tables on DataFrames."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def joined_tables(
     states: Mapping[str, TableRunner],
     step: Mapping[str, Any],
 ) -> tuple[Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], StructType]:
-    """Return the step that reads the joined tables of a leg, and what leaves it.
+    """Return the runner of a leg's join of tables, and its output columns.
 
     Args:
         leg: the leg.
-        join: what its rows are.
-        tables: store -> what is made of the rows of its table.
-        states: store -> the step that keeps it.
-        step: what every step of the leg knows.
+        join: the join.
+        tables: store -> aggregates of its table.
+        states: store -> runner of the step that keeps it.
+        step: fields of ``StepSpec``.
 
     Raises:
-        TopologyException: what a store holds of a key is no row, or two tables do not go together.
+        TopologyException: a table cannot be joined, or two tables are incompatible.
     """
     foreign = join.referencing is not None
     rows = _foreign_rows(join, tables) if foreign else _rows(join, tables)
@@ -52,22 +52,18 @@ def joined_tables(
         state = states[store]
         if tables[store].computed:
             raise TopologyException(
-                f"{join.call_site}: {join.text}: table {store!r} has columns that are computed of aggregates when it "
-                "is read; have agg() give the aggregates alone, and compute behind the join"
+                f"{join.call_site}: {join.text}: table {store!r} has columns that are computed from aggregates; use "
+                "plain aggregates in agg(), and compute after the join"
             )
         if state.watermark is not None or state.layout.has_values:
-            what = (
-                "of windows, which end"
-                if state.watermark is not None
-                else "of DISTINCT, lists, sets, modes or percentiles"
-            )
+            what = "windows" if state.watermark is not None else "DISTINCT, lists, sets, modes or percentiles"
             raise TopologyException(
-                f"{join.call_site}: {join.text}: tables {what} are not joined with others yet; write that one with "
-                'to("topic"), and join with builder.table("topic", ...)'
+                f"{join.call_site}: {join.text}: tables with {what} cannot be joined; write the table with "
+                'to("topic"), and join builder.table("topic", ...)'
             )
     output = StructType([*rows, *hidden_fields(joined_columns(leg))])
     if foreign:
-        assert isinstance(join.left, str), "rows by foreign key are in a store"
+        assert isinstance(join.left, str), "the store of rows by foreign key"
         right, joined = _sides(join.right, states)
         key = states[join.left].layout.keys.names
         columns = tables[join.left].results
@@ -83,7 +79,7 @@ def joined_tables(
             output=arrow_schema(output),
         ), output
     sides, joined = _sides(join, states)
-    assert isinstance(joined, JoinedTables), "it is a join"
+    assert isinstance(joined, JoinedTables)
     spec = TableJoinRunner(
         **step,
         tables=sides,
@@ -97,12 +93,12 @@ def joined_tables(
 def answers_of(
     join: TableJoin | None, tables: Mapping[str, AggregateCalls], states: Iterable[TableRunner]
 ) -> Answers | None:
-    """Return which answers of a join by a foreign key count; None where there is no such join.
+    """Return the filter of answers of a join by a foreign key; None for other joins.
 
     Args:
         join: the join.
-        tables: store -> what is made of the rows of its table.
-        states: the steps that keep stores.
+        tables: store -> aggregates of its table.
+        states: runners of the steps that keep stores.
     """
     if join is None or join.referencing is None:
         return None
@@ -115,7 +111,7 @@ def answers_of(
 def _sides(
     join: TableJoin | str, states: Mapping[str, TableRunner]
 ) -> tuple[tuple[TableRunner, ...], JoinedTables | int]:
-    """Return the tables that a table is of, and how they are joined."""
+    """Return the tables of which a table is made, and how they are joined."""
     stores = (join,) if isinstance(join, str) else join.stores
     numbers = {store: number for number, store in enumerate(stores)}
     joined = 0 if isinstance(join, str) else _tree(join, numbers)
@@ -123,7 +119,7 @@ def _sides(
 
 
 def _key_of(table: TableJoin | str | None, states: Mapping[str, TableRunner]) -> tuple[str, ...]:
-    """Return the names of the columns that a table is keyed by."""
+    """Return the names of a table's key columns."""
     if isinstance(table, TableJoin):
         return table.columns
     assert table is not None, "a join by a foreign key has a left table"
@@ -131,10 +127,10 @@ def _key_of(table: TableJoin | str | None, states: Mapping[str, TableRunner]) ->
 
 
 def _foreign_rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:
-    """Return the columns behind a join by a foreign key: the left table's, then the right one's without its key.
+    """Return the columns of a join by a foreign key: the left table's, then the right one's without its key.
 
     Raises:
-        TopologyException: a foreign key is of another type in the left table, or a column stands on both.
+        TopologyException: the types of a key differ, or both tables have a column.
     """
     where = f"{join.call_site}: {join.text}"
     assert join.referencing is not None, "a join by a foreign key has a left table"
@@ -151,10 +147,10 @@ def _rows_of(table: TableJoin | str, tables: Mapping[str, AggregateCalls]) -> St
 
 
 def _rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:
-    """Return the columns behind a join of tables: its key's, then the left table's others, then the right one's.
+    """Return the columns of a join by key: the key's, then the left table's others, then the right one's.
 
     Raises:
-        TopologyException: a key has another type on the other side, or a column stands on both.
+        TopologyException: the types of a key differ, or both tables have a column.
     """
     where = f"{join.call_site}: {join.text}"
     left, right = (_rows_of(side, tables) for side in (join.left, join.right))
@@ -167,18 +163,18 @@ def _rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:
 
 
 def _check_alike(where: str, name: str, left: StructType, right: StructType) -> None:
-    """Raise TopologyException for a key of which equal values have other bytes on the other side."""
+    """Reject keys whose types differ (TopologyException)."""
     kinds = [side[name].dataType for side in (left, right)]
     if kinds[0] != kinds[1]:
         raise TopologyException(
             f"{where}: {name!r} is {kinds[0].simpleString()} in the left table and {kinds[1].simpleString()} in "
-            "the right one, so equal values have other bytes, and are in other tasks; read both topics with one "
-            "format of the key"
+            "the right one, so equal keys are encoded differently and belong to different tasks; read both topics "
+            "with the same key format"
         )
 
 
 def _check_once(where: str, fields: Iterable[StructField]) -> None:
-    """Raise TopologyException for a column that both tables have."""
+    """Reject columns that both tables have (TopologyException)."""
     names = [field.name for field in fields]
     lower = [name.lower() for name in names]
     both = [name for name in names if lower.count(name.lower()) > 1]

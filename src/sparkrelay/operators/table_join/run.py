@@ -1,9 +1,9 @@
-"""The step that joins tables: what has changed of the rows that are joined of several tables of one key.
+"""Joins of tables by key in workers: emits the changes of the joined rows.
 
-Other legs keep the tables, and have run in earlier waves of the same micro-batch. Their stores hold the rows as they
-are; what they were stands in the journals, for the keys that the micro-batch has changed. So a joined row is known as
-it was and as it is without being stored itself, as in ``KTable.join`` of Kafka Streams, whose processors ask the other
-side's store. A micro-batch that changes both sides of a key makes one change of the joined row.
+Other legs keep the tables and ran in earlier waves of the same micro-batch. Their stores have the rows after the
+micro-batch; their journals have the changed rows before it. So joined rows before and after are known without being
+stored, as in ``KTable.join`` of Kafka Streams, whose processors query the other side's store. If a micro-batch changes
+both sides of a key, the joined row changes once.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["TableJoinRunner"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJoinRunner(StepSpec):
-    """How a leg goes on from the changes of several tables of one key, which other legs keep.
+    """Joins tables of one key that other legs keep.
 
     Attributes:
-        tables: which.
-        joined: how they are joined; tables by their place among ``tables``.
-        keys: Arrow schema of the key's columns.
-        output: Arrow schema of the rows: the key's columns, the tables' others, hidden ones.
+        tables: the tables.
+        joined: how they are joined; tables by their index in ``tables``.
+        keys: Arrow schema of the key columns.
+        output: Arrow schema of output rows: key columns, the tables' others, hidden ones.
     """
 
     tables: tuple[TableRunner, ...]
@@ -51,11 +51,11 @@ class TableJoinRunner(StepSpec):
 
     @property
     def changes(self) -> bool:
-        """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
+        """Whether the old version of a changed row is emitted, too (``hidden_columns.CHANGE``)."""
         return hidden_columns.CHANGE in self.output.names
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the micro-batch has changed of the joined rows, task by task."""
+        """Yield the changes of the joined rows, a task at a time."""
         yield from each_table(self, batches, self._changed)
 
     def _changed(self, task: TaskCommand) -> pa.RecordBatch:
@@ -71,7 +71,7 @@ class TableJoinRunner(StepSpec):
         return pa.concat_batches(parts)
 
 
-def _laid_out(  # noqa: PLR0917 - what is known of some rows
+def _laid_out(  # noqa: PLR0917
     spec: TableJoinRunner,
     task: TaskCommand,
     keys: pa.Array,
@@ -80,7 +80,7 @@ def _laid_out(  # noqa: PLR0917 - what is known of some rows
     which: NDArray[np.bool_],
     last: Any,
 ) -> pa.RecordBatch:
-    """Lay some of the rows out as they leave the step; ``last`` is what they are: new or old, or a deletion or none."""
+    """Return some of the rows as output rows; ``last`` is their last column: the kind of change, or tombstone."""
     some = pa.array(np.flatnonzero(which))
     keys = keys.take(some)
     count = len(keys)
