@@ -123,7 +123,7 @@ def test_a_list_too_long_for_a_record_is_refused_with_its_group_and_nothing_is_w
         (merged,) = apply(spec, rows, np.zeros(batch, np.int32), [command], monkeypatch)
         if batch < 3:
             assert merged.emitted.column("list")[0].as_py() == ["x" * 300] * (1 if batch == 1 else 3)
-    with pytest.raises(SerializationException, match=r"'the key' take 1806 bytes.*max.request.size.*FILTER"):
+    with pytest.raises(SerializationException, match=r"'the key' have 1806 bytes.*max.request.size.*FILTER"):
         merged.outcomes[0].result()
     state.connections.forget_store(str(tmp_path / "0_0"))
     store = TaskStore.open(tmp_path / "0_0")

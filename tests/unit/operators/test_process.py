@@ -380,7 +380,7 @@ def test_timers_and_variables_are_refused_where_they_cannot_be(tmp_path):
     batches = Batches(tmp_path / "task")
 
     def work(handle, turn):
-        with pytest.raises(RuntimeError, match="in init.. and close.. there is none"):
+        with pytest.raises(RuntimeError, match="init.. and close.. have none"):
             handle.registerTimer(5)
         for wrong in (-1, 1.5, True, 1 << 62):
             with pytest.raises(TypeError, match="registerTimer.. takes milliseconds since 1970, not"):
