@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.calls.deduplication import deduplicate, subset_of
+from sparkrelay.topology.calls.deduplication import deduplication, subset_of
 from sparkrelay.topology.calls.lookups import data_frame_join, is_data_frame, look_up
 from sparkrelay.topology.calls.rankings import BestRows, RankedStream, best_rows, is_ranking
 from sparkrelay.topology.calls.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
@@ -22,7 +22,15 @@ from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import ActionNode, AggregationNode, GroupingNode, RepartitionNode, StepNode, UnionNode
+from sparkrelay.topology.nodes import (
+    ActionNode,
+    AggregationNode,
+    EmittingNode,
+    GroupingNode,
+    RepartitionNode,
+    StepNode,
+    UnionNode,
+)
 from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.refusals import NO_MISSING_COLUMNS
 from sparkrelay.topology.structure import Foreach, ForeachBatch, Step
@@ -30,6 +38,7 @@ from sparkrelay.topology.structure import Foreach, ForeachBatch, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
     from sparkrelay.types import BatchId
@@ -437,12 +446,20 @@ class KStream(_RankedRows):
 
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
         columns = subset_of(method, subset, call_site)
+        return self._emitting(
+            columns, lambda node: deduplication(node, columns, method, logged, call_site), name, call_site
+        )
+
+    def _emitting(
+        self, columns: tuple[str, ...], step: Callable[[Node], EmittingStep], name: Any, call_site: CallSite
+    ) -> KStream:
+        """Add a step that keeps a store by ``columns`` and emits a stream; rows of a key come into one task first."""
         plain = tuple(quoted((column,)) for column in columns)
         node, _ = spread_by(self._record, self._node, self._lineage, plain, columns, None, call_site)
         found = self._lineage.locate(plain)
         located = columns if found is None or found.columns is None else found.columns
-        made = deduplicate(self._record, node, columns, located, method, name, logged, call_site)
-        return KStream(self._record, made, Lineage())
+        emitting = EmittingNode(node, step(node), check_name(name, call_site), located)
+        return KStream(self._record, self._record.add(emitting), Lineage())
 
 
 @public_calls

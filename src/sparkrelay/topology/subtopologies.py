@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.topology.calls.branches import with_branches
 from sparkrelay.topology.calls.stateful_steps import Aggregation, TableJoin
 from sparkrelay.topology.node_names import NodeNames
@@ -58,7 +57,7 @@ def build_subtopologies(record: Record) -> Topology:
     keepers = _keepers(ways)
     _warn_of_windows(keepers.values())
     _warn_of_deletions(keepers.values())
-    _warn_of_deduplications(record)
+    _warn_of_endless_state(record)
     _check_doubled(ways)
     _check_lookups(ways, keepers)
     _check_ways_out(ways)
@@ -200,17 +199,10 @@ def _warn_of_deletions(keepers: Iterable[Way]) -> None:
             )
 
 
-def _warn_of_deduplications(record: Record) -> None:
-    """Say which stores of keys will only ever grow."""
+def _warn_of_endless_state(record: Record) -> None:
     for node in record.nodes:
-        if isinstance(node, EmittingNode) and isinstance(node.step, Deduplication) and node.step.watermark is None:
-            log.warning(
-                "%s: %s remembers its keys for ever, so its state and its changelog only grow; put "
-                'withWatermark("time", "1 day") before it, and use dropDuplicatesWithinWatermark(), or name that '
-                "column too",
-                node.call_site,
-                node.text,
-            )
+        if isinstance(node, EmittingNode) and node.step.endless is not None:
+            log.warning("%s: %s %s", node.call_site, node.text, node.step.endless)
 
 
 def _check_doubled(ways: Iterable[Way]) -> None:

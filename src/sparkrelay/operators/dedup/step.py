@@ -45,3 +45,13 @@ class Deduplication(EmittingStep):
     def words(self) -> tuple[str, ...]:
         """Parts of the store's name."""
         return "deduplicated", "by", *self.columns
+
+    @property
+    def endless(self) -> str | None:
+        """Why its state only grows and how to bound it; None with a watermark."""
+        if self.watermark is not None:
+            return None
+        return (
+            "remembers its keys for ever, so its state and its changelog only grow; put "
+            'withWatermark("time", "1 day") before it, and use dropDuplicatesWithinWatermark(), or include that column'
+        )

@@ -69,3 +69,8 @@ class EmittingStep:
     def waits(self) -> str | None:
         """How long rows are buffered beyond the watermark's delay; None: not at all."""
         return None
+
+    @property
+    def endless(self) -> str | None:
+        """Why its state only grows and how to bound it, for a warning; None if it is bounded."""
+        return None

@@ -1,4 +1,4 @@
-"""Streams without duplicates: what ``KStream.dropDuplicates`` and its like write down."""
+"""The steps of ``KStream.dropDuplicates`` and its variants."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Any
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.topology.columns import parse_path
-from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import EmittingNode, watermark_before
+from sparkrelay.topology.nodes import watermark_before
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import Node, Record
+    from sparkrelay.topology.nodes import Node
 
-__all__ = ["deduplicate", "subset_of"]
+__all__ = ["deduplication", "subset_of"]
 
 
 def subset_of(method: str, subset: Any, call_site: CallSite) -> tuple[str, ...]:
-    """Return the names of the columns that are equal in rows of which only the first goes on.
+    """Return the names of the key columns.
 
     Raises:
-        TopologyException: it is no list of names.
+        TopologyException: it is not a list of names.
     """
     if subset is None or (isinstance(subset, list | tuple) and not subset):
         raise TopologyException(
@@ -40,30 +39,13 @@ def subset_of(method: str, subset: Any, call_site: CallSite) -> tuple[str, ...]:
     return tuple(subset)
 
 
-def deduplicate(  # noqa: PLR0917 - as they are written
-    record: Record,
-    node: Node,
-    columns: tuple[str, ...],
-    located: tuple[str, ...],
-    method: str,
-    name: Any,
-    logged: Any,
-    call_site: CallSite,
-) -> EmittingNode:
-    """Write down that only the first row of each key goes on.
-
-    Args:
-        record: of the builder.
-        node: where rows come from, spread by some of the columns.
-        columns: names of those that make the key.
-        located: those of them that the rows' message key is made of.
-        method: as the user calls it.
-        name: of the store, or None.
-        logged: False for a store without changelog.
-        call_site: the line that wrote it.
+def deduplication(
+    node: Node, columns: tuple[str, ...], method: str, logged: Any, call_site: CallSite
+) -> Deduplication:
+    """Return the step that emits only the first row of each key, for rows that come from ``node``.
 
     Raises:
-        TopologyException: an argument is of the wrong kind, or nothing says when keys may be forgotten that are to be.
+        TopologyException: an argument has the wrong type, or the watermark is missing.
     """
     if not isinstance(logged, bool):
         raise TopologyException(f"{call_site}: {method}() takes logged=True or logged=False, not {logged!r}")
@@ -80,5 +62,4 @@ def deduplicate(  # noqa: PLR0917 - as they are written
         if time is None or len(time) > 1 or time[0].lower() not in {column.lower() for column in columns}:
             watermark = None
     text = f"{method}({', '.join(columns if logged else (*columns, 'logged=False'))})"
-    step = Deduplication("", columns, within, watermark, logged, call_site, text)
-    return record.add(EmittingNode(node, step, check_name(name, call_site), located))
+    return Deduplication("", columns, within, watermark, logged, call_site, text)

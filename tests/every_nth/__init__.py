@@ -1,0 +1,1 @@
+"""``everyNth``: every n-th row of a key. The operator that `docs/internals/new-operator.md` builds."""
