@@ -12,7 +12,7 @@ from sparkrelay.operators.emitting.plan import EmittingPlan
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.catalyst import named
 from sparkrelay.runtime.compile.grouping import brief, key_text
-from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields, without_kafka
+from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
 from sparkrelay.runtime.compile.watermarks import timed_fields
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Plan(EmittingPlan[EveryNth]):
         """Return the unchanged columns of the stream."""
         where = f"{self.step.call_site}: {self.step.text}"
         check_groupable(StructType([before[name] for name in self.step.columns]), where)
-        return without_kafka(before)
+        return before
 
     def taken(self, step: EveryNth, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
         """Return key columns, columns read downstream, and hidden columns."""

@@ -27,6 +27,7 @@ class EveryNth(EmittingStep):
 
     holds: ClassVar[str] = "the number of rows of each key"
     kind: ClassVar[str] = "every-nth"
+    keeps_columns: ClassVar[bool] = True
 
     @property
     def words(self) -> tuple[str, ...]:

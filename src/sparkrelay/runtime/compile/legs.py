@@ -2,7 +2,7 @@
 
     placed source -> fetch (Arrow) -> the user's steps (Catalyst) -> state (Arrow) -> steps after it -> publish (Arrow)
 
-Steps of ours that follow one another are one Python stage (``ways``). A plan is made once for an assignment
+Steps of ours that follow one another are one Python stage (``job_kinds``). A plan is made once for an assignment
 and run for every micro-batch; ranges, batch numbers and producer ids travel beside it (``commands``).
 
 The same code checks a topology before anything starts: building a leg's DataFrame makes Catalyst resolve every
@@ -37,6 +37,7 @@ from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.deletions import Deletions
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import finished, projected
+from sparkrelay.runtime.compile.job_kinds import BulkJob, ResidentJob, no_rows_of
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import changes_spec, late_spec, publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.read_columns import wanted_columns
@@ -49,7 +50,6 @@ from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.step_fields import StepFields
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
-from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.aggregate.calls import AggregateCalls
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.operators.table.run import TableRunner
-    from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
@@ -106,8 +105,8 @@ class LegCompiler:
         self._keepers = {leg.aggregation.store: leg for leg in reversed(self._legs) if leg.aggregation}
         self._repeated = repeated_steps(legs)
         self._deletions = Deletions(self._legs)
-        self._way: Way = BulkWay(target)
-        self._resident = ResidentWay(target)
+        self._job = BulkJob(target)
+        self._resident = ResidentJob(target)
         self._names = names
         self._fields = StepFields(target, config, names, client)
         self._joins = CollectedJoins(frames, target, config.max_poll_interval_ms / 1000)
@@ -181,7 +180,7 @@ class LegCompiler:
             return reason
         # What the first build has found out is true of this one too.
         compiler = copy.copy(self)
-        compiler._way = self._resident
+        compiler._job = self._resident
         if plan.leg.goes_on:
             return compiler._goes_on(plan.leg)
         return compiler._built(plan.leg, self._source_schema(plan.leg))
@@ -189,7 +188,7 @@ class LegCompiler:
     def _built(self, leg: Leg, full: StructType) -> PreparedLeg:
         wanted = self._read[leg.id]
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden_columns.PREFIX)]
-        everything = StructType([*full, *hidden_fields(self._way.hidden)])
+        everything = StructType([*full, *hidden_fields(self._job.hidden)])
         read = StructType([full[name] for name in names])
         source = with_unread(self._source(leg, read), everything)
         before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
@@ -200,7 +199,7 @@ class LegCompiler:
             reports, output = stateful()
         elif leg.aggregation is None and leg.action is not None:
             output = visible(rows)
-            rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden), self._step(leg))
+            rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._job.hidden), self._step(leg))
             reports = self._last(leg, rows, act)
         elif leg.aggregation is None:
             spec, written, columns = self._written(leg, self._deletions.keyed(leg, rows, base))
@@ -266,7 +265,7 @@ class LegCompiler:
         output = self._shipment(leg, columns) if leg.sink is not None and leg.sink.internal else columns
         spec = self._publish_spec(leg, columns, output)
         carried = (name for name in carried_columns(leg) if name != hidden_columns.PARTITION_TIME)
-        names = (*spec.read, *carried, *self._way.hidden)
+        names = (*spec.read, *carried, *self._job.hidden)
         return spec, select_names(rows, dict.fromkeys(names)), columns
 
     def _shipment(self, leg: Leg, everything: StructType) -> StructType:
@@ -300,14 +299,14 @@ class LegCompiler:
 
     def _step(self, leg: Leg) -> dict[str, Any]:
         """Return what every step of a leg needs to know, by field of ``StepSpec``."""
-        return self._fields.of(leg, self._way.spark_partitions)
+        return self._fields.of(leg, self._job.spark_partitions)
 
     def _writing(self, leg: Leg) -> dict[str, Any]:
         """Return that, and how a step of it writes to topics."""
         return {**self._step(leg), **self._fields.writing}
 
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
-        return self._way.source(leg.id, functools.partial(fetch_leg, self._fetch_spec(leg, schema)), schema)
+        return self._job.source(leg.id, functools.partial(fetch_leg, self._fetch_spec(leg, schema)), schema)
 
     def _fetch_spec(self, leg: Leg, schema: StructType) -> FetchSpec:
         shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
@@ -334,9 +333,9 @@ class LegCompiler:
         elif leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
-            rows = with_window(leg.late_for, rows, (*carried_columns(leg), *self._way.hidden))
+            rows = with_window(leg.late_for, rows, (*carried_columns(leg), *self._job.hidden))
             spec, output = late_spec(leg, rows, leg.late_for.store, self._step(leg))
-            rows = base = self._way.between(leg.id, rows, spec, output)
+            rows = base = self._job.between(leg.id, rows, spec, output)
         return rows, base, behind
 
     def _applied(
@@ -359,7 +358,7 @@ class LegCompiler:
         """
         rows, base, behind = start
         for some, cut in by_lookup(steps, collected=True):
-            hidden = (*carried, *self._way.hidden)
+            hidden = (*carried, *self._job.hidden)
             rows = apply_steps(some, rows, hidden, tombstones_pass=passing, repeated=self._repeated)
             if isinstance(cut, Lookup):
                 behind = computed_from(rows, base, visible(rows).names, behind)
@@ -367,14 +366,14 @@ class LegCompiler:
             elif cut is not None:
                 words = joined(cut, rows)
                 behind = computed_from(words, base, visible(words).names, behind)
-                everything = StructType([*visible(words), *hidden_fields((*carried, *self._way.hidden))])
+                everything = StructType([*visible(words), *hidden_fields((*carried, *self._job.hidden))])
                 if steps is leg.before:
                     # Behind the join nothing says what columns are made of.
                     rows = self._deletions.keyed(leg, rows, base)
                     read = self._read_from(leg, cut, everything)
-                    rows = only(rows, (*cut.args[1], *read, *carried, *self._way.hidden))
+                    rows = only(rows, (*cut.args[1], *read, *carried, *self._job.hidden))
                 spec, output = self._joins.prepare(cut, rows, carried, tombstones_pass=passing)
-                rows = self._way.between(leg.id, rows, spec, output)
+                rows = self._job.between(leg.id, rows, spec, output)
                 rows = base = with_unread(rows, everything)
         return rows, base, behind
 
@@ -391,12 +390,12 @@ class LegCompiler:
         """
         if (leg.id, cut) not in self._read_behind:
             steps = leg.before[leg.before.index(cut) + 1 :]
-            self._read_behind[leg.id, cut] = self._wanted_of(leg, steps, no_rows_of(self._way.placed(), behind))
+            self._read_behind[leg.id, cut] = self._wanted_of(leg, steps, no_rows_of(self._job.placed(), behind))
         return self._read_behind[leg.id, cut]
 
     def _in_words(self, leg: Leg, steps: Sequence[Step | Lookup], source: DataFrame) -> DataFrame:
         """Apply steps in front of a leg's stateful one for Catalyst to look at, with lookups that it sees through."""
-        hidden = (*carried_columns(leg), *self._way.hidden)
+        hidden = (*carried_columns(leg), *self._job.hidden)
         rows = source
         for some, lookup in by_lookup(steps, collected=False):
             rows = apply_steps(some, rows, hidden, tombstones_pass=self._deletions.pass_through(leg))
@@ -418,18 +417,18 @@ class LegCompiler:
     def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
         """Return the rows with what the table holds for them; what nobody reads behind it goes neither in nor out."""
         columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
-        everything = StructType([*columns, *hidden_fields((*carried_columns(leg), *self._way.hidden))])
+        everything = StructType([*columns, *hidden_fields((*carried_columns(leg), *self._job.hidden))])
         read = self._read_from(leg, lookup, everything)
         rows = with_times(lookup, rows)
-        rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), hidden_columns.EVENT_TIME, *self._way.hidden))
+        rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), hidden_columns.EVENT_TIME, *self._job.hidden))
         kept = StructType([field for field in columns if field.name in read])
         output = StructType([*kept, *hidden_fields(carried_columns(leg))])
         spec = lookup_spec(lookup, rows, given, output, held=self._held[lookup.store], step=self._step(leg))
-        return with_unread(self._way.between(leg.id, rows, spec, output), everything)
+        return with_unread(self._job.between(leg.id, rows, spec, output), everything)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
         """Return the rows that a stateful step takes in."""
-        hidden = (*carried_columns(leg), *self._way.hidden)
+        hidden = (*carried_columns(leg), *self._job.hidden)
         taken, self._aggregates[aggregation.store] = projected(aggregation, rows, hidden)
         return taken
 
@@ -449,7 +448,7 @@ class LegCompiler:
         """
         aggregates = self._aggregates[aggregation.store]
         results = aggregates.held
-        rows = StructType([field for field in taken.schema if field.name not in self._way.hidden])
+        rows = StructType([field for field in taken.schema if field.name not in self._job.hidden])
         spec, made = state_spec(
             leg,
             aggregation,
@@ -467,7 +466,7 @@ class LegCompiler:
             spec = replace(spec, answers=answers)
         self._states[leg.id] = spec
         if folded and lets_nothing_through(taken):
-            taken = no_rows_of(self._way.placed(), taken.schema)
+            taken = no_rows_of(self._job.placed(), taken.schema)
         made = self._made[aggregation.store] = {**made, **aggregates.words}
         self._held[aggregation.store] = spec.contents, spec.history_ms
         if not (leg.after or aggregates.computed or leg.sends_changes) and leg.action is None:
@@ -476,8 +475,8 @@ class LegCompiler:
             both = functools.partial(spec.published, publish)
             return self._last(leg, taken, both), output
         emitted = StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])
-        updates = self._way.between(leg.id, taken, spec, emitted)
-        updates = finished(leg, leg, aggregates, updates, (*emitted_columns(leg, aggregation), *self._way.hidden))
+        updates = self._job.between(leg.id, taken, spec, emitted)
+        updates = finished(leg, leg, aggregates, updates, (*emitted_columns(leg, aggregation), *self._job.hidden))
         return self._behind_table(leg, updates, emitted_columns(leg, aggregation), made, folded=folded)
 
     # -- steps that emit a stream ---------------------------------------------------------------------------------
@@ -493,14 +492,14 @@ class LegCompiler:
     def _taken(self, leg: Leg, emitting: EmittingStep, rows: DataFrame) -> DataFrame:
         """Return the rows that a step takes in that emits a stream."""
         read = self._read_emitted(leg, self._emitting.columns(emitting, rows))
-        return self._emitting.taken(emitting, rows, read, (*carried_columns(leg), *self._way.hidden))
+        return self._emitting.taken(emitting, rows, read, (*carried_columns(leg), *self._job.hidden))
 
     def _read_emitted(self, leg: Leg, columns: StructType) -> frozenset[str]:
         """Return which of the columns behind a step that emits a stream anything reads: the others are not kept."""
         assert leg.store is not None
         if leg.store not in self._read_behind_store:
-            hidden = (*EMITTED, *self._way.hidden)
-            start = no_rows_of(self._way.placed(), StructType([*columns, *hidden_fields(hidden)]))
+            hidden = (*EMITTED, *self._job.hidden)
+            start = no_rows_of(self._job.placed(), StructType([*columns, *hidden_fields(hidden)]))
             rows = apply_steps(leg.after, start, hidden)
             ends = visible(rows)
             if leg.action is not None:
@@ -520,9 +519,9 @@ class LegCompiler:
         read = self._read_emitted(leg, everything)
         step, output = self._emitting.runner(leg, emitting, taken, read, computed, self._writing(leg))
         if folded and lets_nothing_through(taken):
-            taken = no_rows_of(self._way.placed(), taken.schema)
-        emitted = self._way.between(leg.id, taken, step, output)
-        rows = with_unread(emitted, StructType([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
+            taken = no_rows_of(self._job.placed(), taken.schema)
+        emitted = self._job.between(leg.id, taken, step, output)
+        rows = with_unread(emitted, StructType([*everything, *hidden_fields((*EMITTED, *self._job.hidden))]))
         made = self._emitting.computed(emitting, computed)
         return self._behind_table(leg, rows, EMITTED, made, folded=folded)
 
@@ -541,15 +540,15 @@ class LegCompiler:
         """Return the changes of a store, each row as it was and as it is."""
         self._table(store)
         spec, schema = changes_spec(store, self._aggregates[store].held, self._held[store][0], self._step(leg))
-        rows = self._way.source(leg.id, spec, schema)
-        return finished(leg, self._keepers[store], self._aggregates[store], rows, (*CHANGES, *self._way.hidden))
+        rows = self._job.source(leg.id, spec, schema)
+        return finished(leg, self._keepers[store], self._aggregates[store], rows, (*CHANGES, *self._job.hidden))
 
     def _tables_joined(self, leg: Leg, join: TableJoin) -> DataFrame:
         """Return what has changed of the rows that are joined of tables."""
         for store in join.stores:
             self._table(store)
         states = {spec.store: spec for spec in self._states.values()}
-        return self._way.source(leg.id, *joined_tables(leg, join, self._aggregates, states, self._step(leg)))
+        return self._job.source(leg.id, *joined_tables(leg, join, self._aggregates, states, self._step(leg)))
 
     def _behind_table(
         self, leg: Leg, updates: DataFrame, emitted: tuple[str, ...], made: Mapping[str, str], *, folded: bool = False
@@ -563,7 +562,7 @@ class LegCompiler:
             made: what columns of theirs are computed from.
             folded: True to have ``updates`` run although Spark sees that none of them gets to the end.
         """
-        hidden = (*emitted, *self._way.hidden)
+        hidden = (*emitted, *self._job.hidden)
         for index, step in enumerate(leg.after):
             if step.is_union:
                 self._unions.check(step, apply_steps(leg.after[:index], updates, hidden))
@@ -574,8 +573,8 @@ class LegCompiler:
             made = computed_from(rows, updates, visible(rows).names, made)
             # New rows, and deletions, are what a table's filters make of the changes of its rows.
             spec, settled = settle_spec(leg, visible(rows), self._step(leg))
-            rows = base = self._way.between(leg.id, rows, spec, settled)
-            emitted, hidden = SETTLED, (*SETTLED, *self._way.hidden)
+            rows = base = self._job.between(leg.id, rows, spec, settled)
+            emitted, hidden = SETTLED, (*SETTLED, *self._job.hidden)
         rows, base, made = self._applied(leg, leg.after[leg.table_steps :], (rows, base, made), emitted)
         columns = visible(rows)
         if leg.sends_changes:
@@ -593,7 +592,7 @@ class LegCompiler:
 
     def _last(self, leg: Leg, rows: DataFrame, step: Callable[..., Any]) -> DataFrame:
         """Return the reports of a leg's last step, which says and writes what its first one has skipped."""
-        return self._way.last(leg.id, rows, self._fields.reporting(leg, self._way.spark_partitions, step))
+        return self._job.last(leg.id, rows, self._fields.reporting(leg, self._job.spark_partitions, step))
 
     def _publish_spec(self, leg: Leg, columns: StructType, output: StructType) -> PublishSpec:
         """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StepSpec
 
 __all__ = [
-    "Passage",
+    "PickedColumns",
     "clock_ms",
     "commanded",
     "current_command",
@@ -258,8 +258,8 @@ def under_names(
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """What a step takes of the rows that the one before it makes.
+class PickedColumns:
+    """The input of a step, taken from the rows of the step before it.
 
     Attributes:
         columns: name, name in those rows (None: nulls), type.
@@ -271,7 +271,7 @@ class Passage:
     conditions: tuple[tuple[tuple[str, bool], ...], ...] = ()
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what passes."""
+        """Return the picked columns of the rows that pass the conditions."""
         for alternatives in self.conditions:
             passes = [
                 pc.fill_null(rows.column(name), False) if flag else pc.is_valid(rows.column(name))
@@ -286,9 +286,9 @@ class Passage:
 
 def in_turn(
     first: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    passage: Passage,
+    picked: PickedColumns,
     second: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Run a step on what passes of what another one makes."""
-    yield from second(passage.of(rows) for rows in first(batches))
+    """Run two steps in sequence; the second one takes the picked columns of the first."""
+    yield from second(picked.of(rows) for rows in first(batches))

@@ -14,8 +14,8 @@ What makes rows flow on although everything in between buffers:
 4. Where a step stands in the middle, ``spark.python.udf.pipelined.enabled`` has the JVM feed it on a thread of its own.
    Else the thread that should read what it has made waits for the input of the next micro-batch.
 
-Steps of ours that follow one another are one step here (``compile.ways``): rows pass from one to the next in Python,
-and each has its channel all the same.
+Consecutive steps of ours are one Python stage (``compile.job_kinds``): rows pass from one to the next in Python, but
+each step has its own channel.
 """
 
 from __future__ import annotations

@@ -39,9 +39,7 @@ def subset_of(method: str, subset: Any, call_site: CallSite) -> tuple[str, ...]:
     return tuple(subset)
 
 
-def deduplication(
-    node: Node, columns: tuple[str, ...], method: str, logged: Any, call_site: CallSite
-) -> Deduplication:
+def deduplication(node: Node, columns: tuple[str, ...], method: str, logged: Any, call_site: CallSite) -> Deduplication:
     """Return the step that emits only the first row of each key, for rows that come from ``node``.
 
     Raises:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from sparkrelay.runtime.worker import context
-from sparkrelay.runtime.worker.context import Passage, in_pieces, in_turn
+from sparkrelay.runtime.worker.context import PickedColumns, in_pieces, in_turn
 
 ROWS = pa.RecordBatch.from_pydict({"a": [1, None, 3, None], "gone": [True, True, None, False], "b": list("wxyz")})
 A, B = ("x", "a", pa.int64()), ("b", "b", pa.string())
@@ -22,12 +22,12 @@ A, B = ("x", "a", pa.int64()), ("b", "b", pa.string())
     ],
 )
 def test_rows_pass_of_which_each_condition_is_true(conditions, left):
-    passed = Passage((B,), conditions).of(ROWS)
+    passed = PickedColumns((B,), conditions).of(ROWS)
     assert "".join(passed.column("b").to_pylist()) == left
 
 
 def test_columns_come_under_their_names_and_others_are_null():
-    passed = Passage((A, B, ("again", "a", pa.int64()), ("none", None, pa.list_(pa.string())))).of(ROWS)
+    passed = PickedColumns((A, B, ("again", "a", pa.int64()), ("none", None, pa.list_(pa.string())))).of(ROWS)
     assert passed.schema.names == ["x", "b", "again", "none"]
     assert passed.column("again").equals(passed.column("x"))
     assert passed.column("none").null_count == ROWS.num_rows
@@ -46,7 +46,7 @@ def test_a_step_runs_on_what_passes():
         taken.extend(batch.to_pydict() for batch in batches)
         yield "made"
 
-    assert list(in_turn(make, Passage((A,), ((("a", False),),)), take, iter(["given"]))) == ["made"]
+    assert list(in_turn(make, PickedColumns((A,), ((("a", False),),)), take, iter(["given"]))) == ["made"]
     assert taken == [{"x": [1, 3]}, {"x": []}]
 
 
