@@ -40,7 +40,7 @@ INSTEAD = {
 }
 LINES = {
     path.relative_to(ROOT): path.read_text(encoding="utf-8").splitlines()
-    for pattern in ("src/**/*.py", "tests/**/*.py", "bench/**/*.py", "docs/**/*.md", "*.md")
+    for pattern in ("src/**/*.py", "tests/**/*.py", "tests/**/*.md", "bench/**/*.py", "docs/**/*.md", "*.md")
     for path in ROOT.glob(pattern)
     # The changelog names things as they were called.
     if path != Path(__file__) and path.name != "CHANGELOG.md"

@@ -204,7 +204,7 @@ class TaskHeader(NamedTuple):
         return {**held.positions, **ahead}, {**marker.topics, **held.topics}
 
     def encode(self, known: KnownParts | None = None) -> bytes:
-        """Return the record; docs/internals/state.md has its layout.
+        """Return the record; docs/internals/changelog.md has its layout.
 
         Args:
             known: the parts of the last record of this store, by which those that are the same are not made again.

@@ -1,6 +1,6 @@
 """Little-endian packing of the small records that state keeps: header, journal index, marker.
 
-Formats are written out in docs/internals/state.md. Nothing here is versioned: each record's first byte is.
+Formats are written out in docs/internals/changelog.md. Nothing here is versioned: each record's first byte is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 There it does so once either stream is far enough, here once both are. The inputs are those of Kafka Streams' own tests,
 whose answers are also recorded (``test_topologies.py``) where they are the same over the whole run;
-docs/internals/pipeline-inventory.md has which is which. Times are milliseconds, and rows go together that are at most
+INVENTORY.md has which is which. Times are milliseconds, and rows go together that are at most
 100 apart.
 """
 

@@ -1,7 +1,7 @@
 """What Kafka Streams' own tests of tables and sessions say, where no answer of theirs can be recorded.
 
 Each test says why: ours differs from Kafka Streams on purpose, or there is no input. All others are recorded cases
-(``test_topologies.py``); docs/internals/pipeline-inventory.md has which is which.
+(``test_topologies.py``); INVENTORY.md has which is which.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Spark's own tests of session windows in streams; docs/internals/pipeline-inventory.md has which is which."""
+"""Spark's own tests of session windows in streams; INVENTORY.md has which is which."""
 
 import datetime as dt
 

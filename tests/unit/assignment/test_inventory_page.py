@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "internals" / "assignment-inventory.md"
+PAGE = Path(__file__).with_name("INVENTORY.md")
 SECTIONS = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
 REFERENCE = re.compile(r"`([\w/]+)::(\w+)`")
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 TESTS = ROOT / "tests" / "integration" / "consumer"
-SECTIONS = (ROOT / "docs" / "internals" / "consumer-conformance.md").read_text(encoding="utf-8").split("\n## ")[1:]
+SECTIONS = (TESTS / "conformance" / "INVENTORY.md").read_text(encoding="utf-8").split("\n## ")[1:]
 *OF_KAFKA, BUGS = SECTIONS
 
 

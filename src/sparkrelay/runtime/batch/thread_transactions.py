@@ -5,7 +5,7 @@ nor their cost grow with the tasks. Each subtopology has transactions of its own
 write to different topics (``assign_waves``), and those of two subtopologies need not; but the records of one producer
 id to a partition are numbered in one row.
 
-Three things keep former owners of a task out (docs/internals/runtime.md, "Transactions"):
+Three things keep former owners of a task out (docs/internals/exactly-once.md, "How former owners are kept out"):
 
 - Offsets are committed by the group's member, under its present generation (KIP-447). Who was expelled cannot commit.
 - Whoever takes a task over opens the transactional ids of its former owner, which the group's offsets name: what that

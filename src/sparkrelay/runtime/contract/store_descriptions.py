@@ -1,7 +1,7 @@
 """What a changelog says of its store, so that its rows can be read without the pipeline.
 
 A record of JSON under a key of its own (:data:`sparkrelay.state.changelog.SCHEMA_KEY`): what kind of store it is, the
-columns of key and value as Spark's schemas, and what the values are of. docs/internals/state.md has its fields;
+columns of key and value as Spark's schemas, and what the values are of. docs/internals/changelog.md has its fields;
 ``operators.descriptions`` reads it.
 """
 

@@ -1,8 +1,8 @@
 """The Spark session that the runtime wants, and a word about one that costs.
 
-``spark_session`` builds a session with the settings whose effect was measured ("Spark settings" in
-docs/internals/runtime.md); ``check_session`` looks at a user's own session, refuses what would be wrong and warns of
-what costs.
+``spark_session`` builds a session with the settings whose effect was measured (see
+docs/internals/spark-settings.md); ``check_session`` looks at a user's own session, refuses what would be wrong and
+warns of what costs.
 """
 
 from __future__ import annotations

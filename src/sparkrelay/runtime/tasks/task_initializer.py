@@ -1,6 +1,6 @@
 """How tasks come into service: their transactions are opened, their stores restored, their positions found.
 
-The order is what exactly-once stands on: docs/internals/runtime.md, "Initializing a task".
+The order is what exactly-once stands on: docs/internals/exactly-once.md, "Initializing a task".
 """
 
 from __future__ import annotations

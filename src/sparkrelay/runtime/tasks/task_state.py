@@ -11,8 +11,8 @@
     BATCH_ABORTED     RUNNING, CLOSED
     WITHDRAWN         any but CLOSED --> CLOSED                  RestoreCommand that closes its stores
 
-The events of a batch belong to the batch thread, all others to the stream thread; docs/internals/runtime.md says when
-which of them has a task. They come in CLOSED as well: nobody waits for the batch of a task that was lost.
+The events of a batch belong to the batch thread, all others to the stream thread; docs/internals/exactly-once.md says
+when which of them has a task. They come in CLOSED as well: nobody waits for the batch of a task that was lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kafka's own consumer integration tests, said again as ours: each of them runs once per group protocol.
 
-Which of Kafka's tests is which of ours, and why some are not here, stands in `docs/internals/consumer-conformance.md`.
+Which of Kafka's tests is which of ours, and why some are not here, stands in `INVENTORY.md`.
 Sessions are short: of classic members by their own settings, of KIP-848 members by the broker's (`BROKER` in
 `tests/conftest.py`).
 """

@@ -1,6 +1,6 @@
 """Bugs that cost Kafka's own consumer dearly, as tests of ours on a real broker. The names have their numbers.
 
-Others of them are tested elsewhere: the second table of `docs/internals/consumer-conformance.md` has all.
+Others of them are tested elsewhere: the second table of `INVENTORY.md` has all.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A case has the name of the test, without its package, and after it what varies. Texts and numbers of the tests are
 fields here and keys are texts, but who is equal, who is null, who comes when and at which time is as there.
-docs/internals/pipeline-inventory.md has which test is where.
+tests/integration/testing/INVENTORY.md has which test is where.
 """
 
 from __future__ import annotations
