@@ -1,7 +1,6 @@
-"""Settings of connections that the Java client or librdkafka has and we do not: why, and what to do instead.
+"""Connection settings of the Java client and librdkafka that we do not have: why not, and what to do instead.
 
-See ``sparkrelay.settings``. Compiled from Kafka 4.3's ConsumerConfig and librdkafka's CONFIGURATION.md; a test looks
-that none is forgotten.
+See ``sparkrelay.settings``. From Kafka 4.3's ConsumerConfig and librdkafka's CONFIGURATION.md; a test checks for gaps.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""The Kafka messages we speak, as kafka-python compiles them from Apache's JSON definitions.
+"""The Kafka messages that we use, as kafka-python compiles them from Apache's JSON definitions.
 
-The other modules take them from here, so that a change of the base library stays inside this package. The classes carry
-no types: a message's fields are Kafka's names in snake_case.
+Other packages import them from here, so that only this one depends on kafka-python. The classes are untyped: a
+message's fields are Kafka's names in snake_case.
 """
 
 from __future__ import annotations
 
 from kafka.protocol.admin import (
     CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteGroupsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
@@ -48,17 +46,11 @@ from kafka.protocol.metadata import (
 )
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     EndTxnRequest,
-    EndTxnResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     ProduceRequest,
-    ProduceResponse,
     TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
 )
 
 from sparkrelay.client import definitions
@@ -66,9 +58,7 @@ from sparkrelay.client.fetch_response import FetchResponse
 
 __all__ = [
     "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
     "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "ConsumerGroupHeartbeatRequest",
@@ -76,14 +66,11 @@ __all__ = [
     "ConsumerProtocolAssignment",
     "ConsumerProtocolSubscription",
     "CreateTopicsRequest",
-    "CreateTopicsResponse",
-    "DeleteGroupsRequest",
     "DeleteRecordsRequest",
     "DeleteTopicsRequest",
     "DescribeConfigsRequest",
     "DescribeGroupsRequest",
     "EndTxnRequest",
-    "EndTxnResponse",
     "FetchRequest",
     "FetchResponse",
     "FindCoordinatorRequest",
@@ -91,7 +78,6 @@ __all__ = [
     "HeartbeatRequest",
     "HeartbeatResponse",
     "InitProducerIdRequest",
-    "InitProducerIdResponse",
     "JoinGroupRequest",
     "JoinGroupResponse",
     "LeaveGroupRequest",
@@ -105,35 +91,32 @@ __all__ = [
     "OffsetCommitRequest",
     "OffsetCommitResponse",
     "OffsetDeleteRequest",
-    "OffsetDeleteResponse",
     "OffsetFetchRequest",
     "OffsetFetchResponse",
     "OffsetForLeaderEpochRequest",
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
-    "ProduceResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",
-    "TxnOffsetCommitResponse",
 ]
 
 
 class OffsetDeleteRequest(ApiMessage):  # type: ignore[misc]
-    """Forget a group's offsets of some partitions (KIP-496); kafka-python brings the definition without a class."""
+    """Delete a group's offsets of some partitions (KIP-496); kafka-python has the definition without a class."""
 
 
 class OffsetDeleteResponse(ApiMessage):  # type: ignore[misc]
-    """An error code for the group, and one for each partition."""
+    """Registered as the answer to OffsetDeleteRequest."""
 
 
 class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=definitions):  # type: ignore[call-arg, misc]
-    """Join (epoch 0), live on, acknowledge, or leave (epoch -1, or -2 for a static member that comes back).
+    """The heartbeat of KIP-848, compiled from our definitions because kafka-python has none.
 
-    The heartbeat of KIP-848, which kafka-python does not bring: compiled by it from our definitions. Version 1 adds the
-    regular expression that the broker matches.
+    Joins (epoch 0), stays, acknowledges, or leaves (epoch -1, or -2 for a static member that will return). Version 1
+    adds a regular expression that the broker matches.
     """
 
 
 class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=definitions):  # type: ignore[call-arg, misc]
-    """The member's epoch, when to come again and, if it changed, the assignment."""
+    """The member's epoch, the heartbeat interval and, if it changed, the assignment."""
