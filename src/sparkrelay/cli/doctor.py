@@ -88,10 +88,11 @@ def _look(
 ) -> Iterator[Finding]:
     from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
     from sparkrelay.config import check_application_id  # noqa: PLC0415
-    from sparkrelay.doctor.brokers import Question, look_at_brokers  # noqa: PLC0415
+    from sparkrelay.doctor.brokers import look_at_brokers  # noqa: PLC0415
     from sparkrelay.doctor.findings import skip  # noqa: PLC0415
     from sparkrelay.doctor.machine import check_port, look_at_machine  # noqa: PLC0415
     from sparkrelay.doctor.state_directory import look_at_state_directory  # noqa: PLC0415
+    from sparkrelay.doctor.topics import Question  # noqa: PLC0415
 
     if application_id is not None:
         try:
