@@ -1,4 +1,4 @@
-"""``sparkrelay doctor``: look at all that an instance needs, before it is started; change nothing."""
+"""``sparkrelay doctor``: check all that an instance needs before it is started, without changing anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.cli.options import CommandConfig, client_settings, names
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def doctor(
     sinks: Annotated[str | None, Parameter(help="Topics that it writes, A,B,...")] = None,
     dead_letters: Annotated[str | None, Parameter(help="Its errors.dead.letter.queue.topic.name.")] = None,
     state_dir: Annotated[Path | None, Parameter(help="Its state.dir on this host, if not the default.")] = None,
-    ports: Annotated[str | None, Parameter(help="Ports that it is to listen at, N,N,...: metrics.port, ...")] = None,
-    timeout: Annotated[float, Parameter(help="Seconds that a question to the brokers may take.")] = 15.0,
+    ports: Annotated[str | None, Parameter(help="Ports to listen at, N,N,...: metrics.port, ...")] = None,
+    timeout: Annotated[float, Parameter(help="Seconds for each request to the brokers.")] = 15.0,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:
-    """Look at this machine, the state directory, the brokers, topics and permissions; say what to do.
+    """Check this machine, the state directory, the brokers, topics and permissions, with remedies.
 
     Run it as the user that runs the instance, while none runs on this host. Nothing is changed. Exit codes: 0 nothing
     has failed, 1 something has.
@@ -45,7 +45,7 @@ def doctor(
     if not 0 < timeout <= _LONGEST_WAIT:
         raise ConfigException(f"--timeout {timeout:g}: give more than 0 and at most {_LONGEST_WAIT:g} seconds")
     if bootstrap_servers is None and (sources or sinks or dead_letters or command_config):
-        raise ConfigException("topics are looked at on a broker: give --bootstrap-servers HOST:PORT")
+        raise ConfigException("topics are checked on a broker: give --bootstrap-servers HOST:PORT")
 
     found: list[Finding] = []
 
@@ -62,7 +62,7 @@ def doctor(
             found.append(finding)
             yield finding
 
-    # What is logged of lost connections is in the report.
+    # Log messages about lost connections are in the report.
     unlogged = logging.NullHandler()
     logging.getLogger("sparkrelay").addHandler(unlogged)
     try:
@@ -100,9 +100,9 @@ def _look(
         except ValueError as error:
             raise ConfigException(f"--application-id {application_id!r}: {error}") from None
     numbers = _ports(ports)
-    settings = {**read_properties(command_config), "bootstrap.servers": servers}
+    settings = {} if servers is None else client_settings(servers, command_config)
     if servers is not None:
-        ClientConfig.from_dict(settings)  # what is wrong with them is said first
+        ClientConfig.from_dict(settings)  # to report wrong settings first
     yield from look_at_machine()
     for number in numbers:
         yield check_port(number)
@@ -110,7 +110,7 @@ def _look(
     if servers is None:
         yield skip("brokers", "no address was given", "Give --bootstrap-servers HOST:PORT")
         return
-    question = Question(application_id, _names(topics[0]), _names(topics[1]), topics[2], timeout)
+    question = Question(application_id, names(topics[0]), names(topics[1]), topics[2], timeout)
     yield from look_at_brokers(settings, question)
     if application_id is None:
         yield skip("permissions", "no application was named", "Give --application-id NAME")
@@ -118,12 +118,8 @@ def _look(
 
 def _ports(text: str | None) -> list[int]:
     numbers = []
-    for name in _names(text):
+    for name in names(text):
         if not name.isdecimal() or not 1 <= int(name) <= 65_535:
             raise ConfigException(f"--ports {name!r}: give numbers from 1 to 65535")
         numbers.append(int(name))
     return numbers
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())

@@ -2,7 +2,7 @@
 
 Producers spread keys over the partitions that their broker knows, and brokers learn of new ones at different moments.
 A reader that has asked all brokers after it saw a record knows at least what the record's producer knew. Answers to
-Fetch and Produce do not tell the number of partitions; Metadata does, with all replicas of all partitions. ListOffsets
+Fetch and Produce lack the number of partitions; Metadata does, with all replicas of all partitions. ListOffsets
 for the first partition that should not exist is a small request with a small answer, however large the topic.
 """
 

@@ -1,7 +1,7 @@
-"""An instance as JSON has it: what ``/api/instance`` says, and how the answer of another instance is read.
+"""An instance as JSON: the content of ``/api/instance``, and validation of other instances' answers.
 
-What another instance says is believed in nothing: of its JSON the known keys are kept whose values have the known
-types, no more entries and no longer texts than the bounds; anything else is refused.
+Other instances are not trusted: of their JSON only known keys are kept, with values of known types and bounded numbers
+of entries and lengths; anything else is refused.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["instance_view", "read_group", "read_view"]
 
-#: What is shown of each list.
+#: Bounds of lists and texts.
 _MOST_BATCHES: Final = 30
 _MOST_ENTRIES: Final = 5_000
 _LONGEST_TEXT: Final = 4_000
-#: Python's whole numbers have no bound, and larger ones are no float.
+#: Python's integers are unbounded, and larger ones are not representable as float.
 _LARGEST: Final = 1 << 64
 _OPTIONAL: Final = (type(None),)
 _NUMBER: Final = (int, float)
 _MAYBE_NUMBER: Final = (*_NUMBER, *_OPTIONAL)
 
-#: The shape of an answer. A list has entries of one shape, a dictionary under ``""`` has any keys.
+#: The shape of an answer. A list has entries of one shape; a dictionary with the key ``""`` has any keys.
 _SHAPE: Final[Mapping[str, Any]] = {
     "application": (str,),
     "host": (str,),
@@ -114,7 +114,7 @@ _GROUP: Final[Mapping[str, Any]] = {
 def instance_view(
     now: InstanceSnapshot, details: InstanceDetails, history: Sequence[tuple[float, int, int, int]] = ()
 ) -> dict[str, Any]:
-    """Return an instance as JSON has it."""
+    """Return an instance as JSON."""
     batches = [_batch(report) for report in details.reports if report["sparkrelay"]["tasks"] is not None]
     processes = {thread.process_id: thread.executor_id for thread in now.threads}
     watermarks: dict[str, dict[str, int]] = {}
@@ -152,27 +152,19 @@ def instance_view(
         "plan": list(details.plan),
         "members": dict(details.members),
     }
-    # Cut to the same bounds as the others' answers, which are refused beyond them.
+    # Cut to the bounds beyond which other instances refuse an answer.
     return {key: _cut(value) for key, value in view.items()}
 
 
 def read_view(answer: object) -> dict[str, Any]:
-    """Return another instance's answer, with what is known of it.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Return the known part of another instance's answer; raises ValueError if it is invalid."""
     view = _read(answer, _SHAPE, "the answer")
     assert isinstance(view, dict)
     return view
 
 
 def read_group(answer: object) -> dict[str, Any]:
-    """Return the answer of ``/api/group``, with what is known of it.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Return the known part of an answer of ``/api/group``; raises ValueError if it is invalid."""
     group = _read(answer, _GROUP, "the answer")
     assert isinstance(answer, dict), "it was read"
     if not group["instances"]:
@@ -233,14 +225,14 @@ def _read(value: Any, shape: Any, what: str) -> Any:
         if not isinstance(value, shape) or (isinstance(value, bool) and bool not in shape):
             raise ValueError(f"{what} is a {type(value).__name__}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{what} is {value}")  # 1e999 is read as that
+            raise ValueError(f"{what} is {value}")  # such as 1e999
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise ValueError(f"{what} is a number of more than 64 bits")
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             raise ValueError(f"{what} has {len(value)} characters")
         return value
     if not isinstance(value, list if isinstance(shape, list) else dict):
-        raise ValueError(f"{what} is a {type(value).__name__}")  # noqa: TRY004 - what a peer says, no type of ours
+        raise ValueError(f"{what} is a {type(value).__name__}")  # noqa: TRY004 - a peer's mistake
     if len(value) > _MOST_ENTRIES:
         raise ValueError(f"{what} has {len(value)} entries")
     return _entries(value, shape, what)

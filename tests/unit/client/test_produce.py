@@ -402,7 +402,7 @@ def test_partitions_that_cannot_be_added_in_time_say_why(scripted):
     producer = make_joining(scripted, Joinable([51] * 10_000))
     producer.begin(OLDER)
     producer.send(A, batch(0), transactional_id="tx")
-    with pytest.raises(TimeoutException, match="last error: adding partitions to the transaction of tx .*t-0: CONCURRENT_TRANS"):
+    with pytest.raises(TimeoutException, match="adding partitions to the transaction of tx .*t-0: CONCURRENT_TRANS"):
         producer.flush(0.2)
 
 
