@@ -3,103 +3,62 @@
 Other packages import them from here, so that only this one depends on kafka-python. The classes are untyped: a
 message's fields are Kafka's names in snake_case.
 """
+# ruff: noqa: PLC0414 - these aliases re-export the names
 
 from __future__ import annotations
 
 from kafka.protocol.admin import (
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-    DescribeConfigsRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
+    CreateTopicsRequest as CreateTopicsRequest,
+    DeleteRecordsRequest as DeleteRecordsRequest,
+    DeleteTopicsRequest as DeleteTopicsRequest,
+    DescribeConfigsRequest as DescribeConfigsRequest,
+    DescribeGroupsRequest as DescribeGroupsRequest,
+    ListGroupsRequest as ListGroupsRequest,
 )
-from kafka.protocol.admin.transactions import ListTransactionsRequest
+from kafka.protocol.admin.transactions import ListTransactionsRequest as ListTransactionsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
-    FetchRequest,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
+    FetchRequest as FetchRequest,
+    HeartbeatRequest as HeartbeatRequest,
+    HeartbeatResponse as HeartbeatResponse,
+    JoinGroupRequest as JoinGroupRequest,
+    JoinGroupResponse as JoinGroupResponse,
+    LeaveGroupRequest as LeaveGroupRequest,
+    LeaveGroupResponse as LeaveGroupResponse,
+    ListOffsetsRequest as ListOffsetsRequest,
+    ListOffsetsResponse as ListOffsetsResponse,
+    OffsetCommitRequest as OffsetCommitRequest,
+    OffsetCommitResponse as OffsetCommitResponse,
+    OffsetFetchRequest as OffsetFetchRequest,
+    OffsetFetchResponse as OffsetFetchResponse,
+    OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse,
+    SyncGroupRequest as SyncGroupRequest,
+    SyncGroupResponse as SyncGroupResponse,
 )
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment as ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription as ConsumerProtocolSubscription,
+)
 from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataResponse,
+    ApiVersionsRequest as ApiVersionsRequest,
+    ApiVersionsResponse as ApiVersionsResponse,
+    FindCoordinatorRequest as FindCoordinatorRequest,
+    FindCoordinatorResponse as FindCoordinatorResponse,
+    MetadataRequest as MetadataRequest,
+    MetadataResponse as MetadataResponse,
 )
 from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
+    AddOffsetsToTxnRequest as AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest as AddPartitionsToTxnRequest,
+    EndTxnRequest as EndTxnRequest,
+    InitProducerIdRequest as InitProducerIdRequest,
+    ProduceRequest as ProduceRequest,
+    TxnOffsetCommitRequest as TxnOffsetCommitRequest,
 )
 
 from sparkrelay.client import definitions
-from sparkrelay.client.fetch_response import FetchResponse
-
-__all__ = [
-    "AddOffsetsToTxnRequest",
-    "AddPartitionsToTxnRequest",
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-    "ConsumerProtocolAssignment",
-    "ConsumerProtocolSubscription",
-    "CreateTopicsRequest",
-    "DeleteRecordsRequest",
-    "DeleteTopicsRequest",
-    "DescribeConfigsRequest",
-    "DescribeGroupsRequest",
-    "EndTxnRequest",
-    "FetchRequest",
-    "FetchResponse",
-    "FindCoordinatorRequest",
-    "FindCoordinatorResponse",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-    "InitProducerIdRequest",
-    "JoinGroupRequest",
-    "JoinGroupResponse",
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "ListGroupsRequest",
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListTransactionsRequest",
-    "MetadataRequest",
-    "MetadataResponse",
-    "OffsetCommitRequest",
-    "OffsetCommitResponse",
-    "OffsetDeleteRequest",
-    "OffsetFetchRequest",
-    "OffsetFetchResponse",
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "ProduceRequest",
-    "SyncGroupRequest",
-    "SyncGroupResponse",
-    "TxnOffsetCommitRequest",
-]
+from sparkrelay.client.fetch_response import FetchResponse as FetchResponse
 
 
 class OffsetDeleteRequest(ApiMessage):  # type: ignore[misc]

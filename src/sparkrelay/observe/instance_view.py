@@ -27,85 +27,64 @@ _MOST_ENTRIES: Final = 5_000
 _LONGEST_TEXT: Final = 4_000
 #: Python's integers are unbounded, and larger ones are not representable as float.
 _LARGEST: Final = 1 << 64
-_OPTIONAL: Final = (type(None),)
+_TEXT: Final = (str,)
+_FLAG: Final = (bool,)
 _NUMBER: Final = (int, float)
-_MAYBE_NUMBER: Final = (*_NUMBER, *_OPTIONAL)
+_TEXTS: Final = [_TEXT]
+_OPTIONAL_TEXT: Final = (str, type(None))
+_OPTIONAL_NUMBER: Final = (*_NUMBER, type(None))
+
+
+def _all(shape: object, names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), shape)
+
 
 #: The shape of an answer. A list has entries of one shape; a dictionary with the key ``""`` has any keys.
-_SHAPE: Final[Mapping[str, Any]] = {
-    "application": (str,),
-    "host": (str,),
-    "now": _NUMBER,
-    "state": (str,),
-    "alive": (bool,),
-    "ready": (bool,),
-    "trouble": (str, *_OPTIONAL),
-    "processes": [{"id": (str,), "executor": (str, *_OPTIONAL)}],
-    "threads": [{"name": (str,), "state": (str,), "process": (str,)}],
-    "tasks": [
-        {
-            "task": (str,),
-            "process": (str,),
-            "role": (str,),
-            "lag": _MAYBE_NUMBER,
-            "since": _MAYBE_NUMBER,
-            "inputs": [{"partition": (str,), "at": _MAYBE_NUMBER, "end": _MAYBE_NUMBER}],
-            "state_bytes": _MAYBE_NUMBER,
-            "watermarks": {"": _NUMBER},
-        }
-    ],
-    "metrics": {"": _NUMBER},
-    "records": {"": _NUMBER},
-    "skipped": {"": _NUMBER},
-    "errors": {"": _NUMBER},
-    "rows_written": _NUMBER,
-    "late": _NUMBER,
-    "batches": [
-        {
-            "at": (str,),
-            "batch": _NUMBER,
-            "resident": (bool,),
-            "rows_in": _NUMBER,
-            "rows_out": _NUMBER,
-            "late": _NUMBER,
-            "tasks": _NUMBER,
-            "ms": {"": _NUMBER},
-        }
-    ],
-    "history": [[_NUMBER]],
-    "rebalances": [
-        {
-            "at": _NUMBER,
-            "thread": (str,),
-            "kind": (str,),
-            "generation": _MAYBE_NUMBER,
-            "why": (str,),
-            "lines": [(str,)],
-            "seconds": _MAYBE_NUMBER,
-        }
-    ],
-    "config": {"": (str,)},
-    "graph": {
-        "nodes": [{"id": (str,), "kind": (str,), "label": (str,), "notes": [(str,)], "box": (str,)}],
-        "edges": [[(str,)]],
-    },
-    "plan": [(str,)],
-    "members": {"": (str,)},
+_TASK: Final = {
+    **_all(_TEXT, "task process role"),
+    **_all(_OPTIONAL_NUMBER, "lag since state_bytes"),
+    "inputs": [{"partition": _TEXT, **_all(_OPTIONAL_NUMBER, "at end")}],
+    "watermarks": {"": _NUMBER},
 }
-
+_BATCH: Final = {
+    "at": _TEXT,
+    "resident": _FLAG,
+    **_all(_NUMBER, "batch rows_in rows_out late tasks"),
+    "ms": {"": _NUMBER},
+}
+_REBALANCE: Final = {
+    **_all(_TEXT, "thread kind why"),
+    "at": _NUMBER,
+    **_all(_OPTIONAL_NUMBER, "generation seconds"),
+    "lines": _TEXTS,
+}
+_SHAPE: Final[Mapping[str, Any]] = {
+    **_all(_TEXT, "application host state"),
+    **_all(_FLAG, "alive ready"),
+    "trouble": _OPTIONAL_TEXT,
+    "processes": [{"id": _TEXT, "executor": _OPTIONAL_TEXT}],
+    "threads": [_all(_TEXT, "name state process")],
+    "tasks": [_TASK],
+    **_all({"": _NUMBER}, "metrics records skipped errors"),
+    **_all(_NUMBER, "now rows_written late"),
+    "batches": [_BATCH],
+    "history": [[_NUMBER]],
+    "rebalances": [_REBALANCE],
+    "graph": {"nodes": [{**_all(_TEXT, "id kind label box"), "notes": _TEXTS}], "edges": [_TEXTS]},
+    "plan": _TEXTS,
+    **_all({"": _TEXT}, "config members"),
+}
 _GROUP: Final[Mapping[str, Any]] = {
-    "application": (str,),
-    "asked": (str,),
+    **_all(_TEXT, "application asked"),
     "now": _NUMBER,
-    "missing": [(str,)],
-    "unknown": [(str,)],
+    **_all(_TEXTS, "missing unknown"),
     "instances": [
         {
-            "address": (str,),
-            "processes": [(str,)],
-            "own": (bool,),
-            "age": _MAYBE_NUMBER,
-            "problem": (str, *_OPTIONAL),
+            "address": _TEXT,
+            "processes": _TEXTS,
+            "own": _FLAG,
+            "age": _OPTIONAL_NUMBER,
+            "problem": _OPTIONAL_TEXT,
         }
     ],
 }
