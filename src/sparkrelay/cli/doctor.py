@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from pathlib import Path
@@ -13,7 +14,7 @@ from sparkrelay.cli.options import CommandConfig, client_settings, names
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparkrelay.doctor.findings import Finding
 
@@ -40,26 +41,44 @@ def doctor(
     Run it as the user that runs the instance, while none runs on this host. Nothing is changed. Exit codes: 0 nothing
     has failed, 1 something has.
     """
-    from sparkrelay.doctor.findings import Verdict, as_json as report, as_lines  # noqa: PLC0415
+    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
+    from sparkrelay.config import check_application_id  # noqa: PLC0415
+    from sparkrelay.doctor.brokers import look_at_brokers  # noqa: PLC0415
+    from sparkrelay.doctor.findings import Verdict, as_json as report, as_lines, skip  # noqa: PLC0415
+    from sparkrelay.doctor.machine import check_port, look_at_machine  # noqa: PLC0415
+    from sparkrelay.doctor.state_directory import look_at_state_directory  # noqa: PLC0415
+    from sparkrelay.doctor.topics import Question  # noqa: PLC0415
 
     if not 0 < timeout <= _LONGEST_WAIT:
         raise ConfigException(f"--timeout {timeout:g}: give more than 0 and at most {_LONGEST_WAIT:g} seconds")
     if bootstrap_servers is None and (sources or sinks or dead_letters or command_config):
         raise ConfigException("topics are checked on a broker: give --bootstrap-servers HOST:PORT")
+    if application_id is not None:
+        try:
+            check_application_id(application_id)
+        except ValueError as error:
+            raise ConfigException(f"--application-id {application_id!r}: {error}") from None
 
-    found: list[Finding] = []
+    checks: list[Iterable[Finding]] = [
+        look_at_machine(),
+        map(check_port, _ports(ports)),
+        look_at_state_directory(state_dir, application_id),
+    ]
+    if bootstrap_servers is None:
+        checks.append([skip("brokers", "no address was given", "Give --bootstrap-servers HOST:PORT")])
+    else:
+        settings = client_settings(bootstrap_servers, command_config)
+        ClientConfig.from_dict(settings)  # to report wrong settings first
+        question = Question(application_id, names(sources), names(sinks), dead_letters, timeout)
+        checks.append(look_at_brokers(settings, question))
+        if application_id is None:
+            checks.append([skip("permissions", "no application was named", "Give --application-id NAME")])
+    failed = False
 
-    def kept() -> Iterator[Finding]:
-        for finding in _look(
-            servers=bootstrap_servers,
-            application_id=application_id,
-            command_config=command_config,
-            topics=(sources, sinks, dead_letters),
-            state_dir=state_dir,
-            ports=ports,
-            timeout=timeout,
-        ):
-            found.append(finding)
+    def findings() -> Iterator[Finding]:
+        nonlocal failed
+        for finding in itertools.chain.from_iterable(checks):
+            failed = failed or finding.verdict is Verdict.FAIL
             yield finding
 
     # Log messages about lost connections are in the report.
@@ -67,53 +86,13 @@ def doctor(
     logging.getLogger("sparkrelay").addHandler(unlogged)
     try:
         if as_json:
-            print(json.dumps(report(kept()), indent=2))
+            print(json.dumps(report(findings()), indent=2))
         else:
-            for line in as_lines(kept()):
+            for line in as_lines(findings()):
                 print(line, flush=True)
     finally:
         logging.getLogger("sparkrelay").removeHandler(unlogged)
-    return 1 if any(finding.verdict is Verdict.FAIL for finding in found) else 0
-
-
-def _look(
-    *,
-    servers: str | None,
-    application_id: str | None,
-    command_config: Path | None,
-    topics: tuple[str | None, str | None, str | None],
-    state_dir: Path | None,
-    ports: str | None,
-    timeout: float,
-) -> Iterator[Finding]:
-    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
-    from sparkrelay.config import check_application_id  # noqa: PLC0415
-    from sparkrelay.doctor.brokers import look_at_brokers  # noqa: PLC0415
-    from sparkrelay.doctor.findings import skip  # noqa: PLC0415
-    from sparkrelay.doctor.machine import check_port, look_at_machine  # noqa: PLC0415
-    from sparkrelay.doctor.state_directory import look_at_state_directory  # noqa: PLC0415
-    from sparkrelay.doctor.topics import Question  # noqa: PLC0415
-
-    if application_id is not None:
-        try:
-            check_application_id(application_id)
-        except ValueError as error:
-            raise ConfigException(f"--application-id {application_id!r}: {error}") from None
-    numbers = _ports(ports)
-    settings = {} if servers is None else client_settings(servers, command_config)
-    if servers is not None:
-        ClientConfig.from_dict(settings)  # to report wrong settings first
-    yield from look_at_machine()
-    for number in numbers:
-        yield check_port(number)
-    yield from look_at_state_directory(state_dir, application_id)
-    if servers is None:
-        yield skip("brokers", "no address was given", "Give --bootstrap-servers HOST:PORT")
-        return
-    question = Question(application_id, names(topics[0]), names(topics[1]), topics[2], timeout)
-    yield from look_at_brokers(settings, question)
-    if application_id is None:
-        yield skip("permissions", "no application was named", "Give --application-id NAME")
+    return int(failed)
 
 
 def _ports(text: str | None) -> list[int]:

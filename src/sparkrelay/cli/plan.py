@@ -90,6 +90,13 @@ def plan(
 
     Nothing is changed. Exit codes: 0 done, 2 the question cannot be answered.
     """
+    from rich.console import Console  # noqa: PLC0415
+
+    from sparkrelay.assignment import load_assignor, require_known_settings  # noqa: PLC0415
+    from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
+    from sparkrelay.planning.report import Report  # noqa: PLC0415
+    from sparkrelay.planning.what_if import moves_by_place, what_if  # noqa: PLC0415
+
     try:
         _check(add=add, threads=threads, restore_rate=restore_rate)
         configs = {
@@ -114,19 +121,44 @@ def plan(
 
             found = read_group(client_settings(bootstrap_servers, command_config), application_id, given)
             group = _Group(f"application {application_id}", found.state, found.ends, found.notes, found.assignor)
-        _answer(
-            group,
-            add=add,
-            remove=remove or [],
-            threads=threads,
-            assignor=assignor,
-            settings=assignor_settings(assignor_setting),
-            restore_rate=restore_rate,
-            as_json=as_json,
-        )
+        settings = assignor_settings(assignor_setting)
+        import_from_current_folder()
+        try:
+            decides = load_assignor(assignor or group.assignor, settings)
+        except ConfigException as error:
+            if assignor is not None:
+                raise
+            raise ConfigException(
+                f"the group's own assignor is not available ({error}); name it by --assignor"
+            ) from error
+        require_known_settings(decides, settings)
+        leaving = {find_process(group.state, name) for name in remove or ()}
+        joining = new_process_ids(group.state.clients.keys() - leaving, add)
+        outcome = what_if(group.state, decides, add=joining, remove=leaving, threads=threads, ends=group.ends)
+        places = None
+        if add:
+            places = moves_by_place(group.state, decides, count=add, remove=leaving, threads=threads, ends=group.ends)
     except SparkRelayError as error:
         print(f"sparkrelay: {error}", file=sys.stderr)
         return _WRONG_USAGE
+    report = Report(
+        outcome=outcome,
+        title=group.title,
+        joining=tuple(joining),
+        tasks=len(group.state.all_tasks),
+        restore_rate=restore_rate,
+        rate_is_given=restore_rate != _RESTORE_RATE,
+        moves=places,
+        notes=group.notes + _LEAVING * bool(leaving),
+    )
+    if as_json:
+        print(json.dumps(report.as_json(), indent=2))
+        return 0
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    for part in report.renderables():
+        console.print(part)
     return 0
 
 
@@ -178,55 +210,3 @@ def _check_values(file: Path, state: ApplicationState) -> None:
         for key, value in client.client_tags.items():
             if not isinstance(value, str):
                 raise ConfigException(f"--state {file}: client tag {key!r} of {process} is {value!r}; give text")
-
-
-def _answer(
-    group: _Group,
-    *,
-    add: int,
-    remove: list[str],
-    threads: int,
-    assignor: str | None,
-    settings: Mapping[str, str],
-    restore_rate: float,
-    as_json: bool,
-) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
-    from sparkrelay.assignment import load_assignor, require_known_settings  # noqa: PLC0415
-    from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
-    from sparkrelay.planning.report import Report  # noqa: PLC0415
-    from sparkrelay.planning.what_if import moves_by_place, what_if  # noqa: PLC0415
-
-    import_from_current_folder()
-    try:
-        decides = load_assignor(assignor or group.assignor, settings)
-    except ConfigException as error:
-        if assignor is not None:
-            raise
-        raise ConfigException(f"the group's own assignor is not available ({error}); name it by --assignor") from error
-    require_known_settings(decides, settings)
-    leaving = {find_process(group.state, name) for name in remove}
-    present = group.state.clients.keys() - leaving
-    joining = new_process_ids(present, add)
-    outcome = what_if(group.state, decides, add=joining, remove=leaving, threads=threads, ends=group.ends)
-    report = Report(
-        outcome=outcome,
-        title=group.title,
-        joining=tuple(joining),
-        tasks=len(group.state.all_tasks),
-        restore_rate=restore_rate,
-        rate_is_given=restore_rate != _RESTORE_RATE,
-        moves=moves_by_place(group.state, decides, count=add, remove=leaving, threads=threads, ends=group.ends)
-        if add
-        else None,
-        notes=group.notes + _LEAVING * bool(leaving),
-    )
-    if as_json:
-        print(json.dumps(report.as_json(), indent=2))
-    else:
-        console = Console(highlight=False, markup=False)
-        if not console.is_terminal:
-            console.width = _PLAIN_WIDTH
-        for part in report.renderables():
-            console.print(part)

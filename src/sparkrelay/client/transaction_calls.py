@@ -200,8 +200,35 @@ class TransactionCalls:
                         )
                     yield part.error_code, f", {topic.name}-{part.partition_index}"
 
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        # 3 introduced the membership; since 5 it adds the group to the transaction.
+        bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
+
+        def request(some: Mapping[TopicPartition, int]) -> object:
+            topics: dict[str, list[object]] = {}
+            for tp, offset in some.items():
+                topics.setdefault(tp.topic, []).append(
+                    topic.TxnOffsetCommitRequestPartition(
+                        partition_index=tp.partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=notes.get(tp, ""),
+                    )
+                )
+            return TxnOffsetCommitRequest(
+                transactional_id=identity.transactional_id,
+                group_id=group_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                generation_id=member.generation,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                topics=[topic(name=name, partitions=parts) for name, parts in topics.items()],
+                **bounds,
+            )
+
         for some in offsets_by_request(offsets, notes):
-            make = functools.partial(_offsets_request, identity, some, group_id, member, notes)
+            make = functools.partial(request, some)
             yield from self._until_done(identity.transactional_id, make, lane, what, codes=codes, group=group_id)
 
     def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Exchange[ProducerIdentity]:
@@ -288,38 +315,3 @@ def offsets_by_request(
         size += takes
     if some:
         yield some
-
-
-def _offsets_request(
-    identity: ProducerIdentity,
-    offsets: Mapping[TopicPartition, int],
-    group_id: str,
-    member: GroupMember,
-    notes: Mapping[TopicPartition, str],
-) -> object:
-    topics: dict[str, list[object]] = {}
-    for tp, offset in offsets.items():
-        topics.setdefault(tp.topic, []).append(
-            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
-                partition_index=tp.partition,
-                committed_offset=offset,
-                committed_leader_epoch=-1,
-                committed_metadata=notes.get(tp, ""),
-            )
-        )
-    # 3 introduced the membership; since 5 it adds the group to the transaction.
-    bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
-    return TxnOffsetCommitRequest(
-        transactional_id=identity.transactional_id,
-        group_id=group_id,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        topics=[
-            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts)
-            for name, parts in topics.items()
-        ],
-        **bounds,
-    )

@@ -97,10 +97,24 @@ class TransactionCoordinator:
             nothing was ended: abort it. After ProducerFencedException another owner has the id. After TimeoutException
             the outcome is unknown: open the id again and look.
         """
+        committer = member or GroupMember()
+
+        def commit_one(
+            identity: ProducerIdentity, positions: Mapping[TopicPartition, int], lane: str
+        ) -> Exchange[ProducerIdentity]:
+            if positions:
+                if identity.joins_by_request:
+                    yield from self._calls.add_offsets(identity, group_id, lane)
+                yield from self._calls.commit_offsets(
+                    identity, positions, group_id, member=committer, notes=notes, lane=lane
+                )
+            following = yield from self._calls.end(identity, lane, committed=True)
+            if identity.joins_by_request:
+                following = yield from self._renew(identity, identity.epoch, lane)
+            return following
+
         exchanges = {
-            identity.transactional_id: self._commit_one(
-                identity, positions, group_id, member=member or GroupMember(), notes=notes, lane=lane
-            )
+            identity.transactional_id: commit_one(identity, positions, lane)
             for (identity, positions), lane in zip(offsets.items(), _lanes(), strict=False)
         }
         return dict(run_exchanges(self._client, exchanges, self._timeout))
@@ -122,25 +136,6 @@ class TransactionCoordinator:
         yield from self._calls.locate(transactional_ids)
         features = yield from finalized_features(self._client)
         return features.get(TRANSACTION_VERSION, 0)
-
-    def _commit_one(
-        self,
-        identity: ProducerIdentity,
-        offsets: Mapping[TopicPartition, int],
-        group_id: str,
-        *,
-        member: GroupMember,
-        notes: Mapping[TopicPartition, str],
-        lane: str,
-    ) -> Exchange[ProducerIdentity]:
-        if offsets:
-            if identity.joins_by_request:
-                yield from self._calls.add_offsets(identity, group_id, lane)
-            yield from self._calls.commit_offsets(identity, offsets, group_id, member=member, notes=notes, lane=lane)
-        following = yield from self._calls.end(identity, lane, committed=True)
-        if identity.joins_by_request:
-            following = yield from self._renew(identity, identity.epoch, lane)
-        return following
 
     def _abort_one(self, identity: ProducerIdentity, group_id: str, lane: str) -> Exchange[ProducerIdentity]:
         if not identity.joins_by_request:
