@@ -182,7 +182,7 @@ def _own_names(
     lacking = [op for op, code in codes.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     if lacking:
         yield fail(
-            check, f"of what changelogs and repartition topics take, this user lacks {', '.join(lacking)}",
+            check, f"of what changelogs and repartition topics need, this user lacks {', '.join(lacking)}",
             commands["topic", own],
         )  # fmt: skip
         return
