@@ -13,7 +13,7 @@ import numpy as np
 from bench.children import BenchError, Instance
 from bench.consumer_data import PARTITIONS, fill, stamped
 from bench.machine import load_average
-from sparkrelay.devkafka.jars import classpath_of
+from sparkrelay.devkafka.jars import kafka_classpath
 from sparkrelay.devkafka.topics import create_topic, delete_topic
 from sparkrelay.java import require_java
 
@@ -100,7 +100,12 @@ def _drain_python(servers: str, topic: str, records: int, system: str) -> dict[s
 
 
 def _drain_java(servers: str, topic: str, records: int) -> dict[str, Any]:
-    command = [require_java(), "-cp", classpath_of("kafka-tools"), "org.apache.kafka.tools.ConsumerPerformance"]
+    command = [
+        require_java(),
+        "-cp",
+        kafka_classpath(artifact="kafka-tools"),
+        "org.apache.kafka.tools.ConsumerPerformance",
+    ]
     command += ["--bootstrap-server", servers, "--topic", topic, "--num-records", str(records), "--hide-header"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.children import BenchError
-from sparkrelay.devkafka.jars import classpath_of
+from sparkrelay.devkafka.jars import kafka_classpath
 from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder
 
@@ -39,7 +39,7 @@ def classpath() -> str:
         BenchError: the source could not be compiled.
         DevKafkaException: the jars could not be fetched.
     """
-    return with_compiled(_SOURCES, classpath_of("kafka-streams"), "bench-streams")
+    return with_compiled(_SOURCES, kafka_classpath(artifact="kafka-streams"), "bench-streams")
 
 
 def with_compiled(sources: Sequence[Path], jars: str, name: str) -> str:

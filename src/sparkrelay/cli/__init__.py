@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. What it does is done elsewhere."""
+"""The command line: parse, call, print."""
 
 from __future__ import annotations
 

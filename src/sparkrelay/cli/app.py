@@ -1,8 +1,8 @@
-"""The ``sparkrelay`` command: its sub-commands, its exit codes, its way of showing errors.
+"""The ``sparkrelay`` command: its sub-commands, exit codes and error output.
 
-Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted, 141 the pipe that it
-writes to was closed; a command may define more. A command returns an int for its exit code, or None for 0.
-Sub-commands are named by import path, so that ``sparkrelay broker status`` need not import Spark, Arrow and numba.
+Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted, 141 output pipe closed;
+a command may define more. A command returns its exit code, or None for 0. Sub-commands are named by import path, so
+that ``sparkrelay broker status`` does not import Spark, Arrow and numba.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-# Listed here, because the list of commands has no words on what is not imported yet.
+# Listed here, because the generated list has no descriptions of commands that are not imported yet.
 _HELP = """Kafka Streams' high availability for PySpark pipelines.
 
-* demo: show it all; of two instances one is killed, and the result is exact
-* new: write a project that runs, to begin with
+* demo: see it all in action; one of two instances is killed, and the result is exact
+* new: create a project that runs
 * broker: run a Kafka for development
-* prepare: once on a machine, so that instances start in less time
-* doctor: look at all that an instance needs, and say what to do
+* prepare: once on a machine, for faster starts of instances
+* doctor: check all that an instance needs, with remedies
 * top: watch a group of instances
 * plan: show what would move if instances joined or left
-* dead-letters: look at the records that an application has left out, and write them back
-* state: look into the tables of an application
-* offsets: show and set where an application is in the topics that it reads
+* dead-letters: inspect the records that an application has left out, and replay them
+* state: read the tables of an application
+* offsets: show and set an application's offsets in the topics that it reads
 * reset: start an application over; without --execute it only shows what it would do
 * simulate: study task assignors in simulated groups
 
@@ -45,25 +45,18 @@ app = App(
     name="sparkrelay",
     help=_HELP,
     version=lambda: version("sparkrelay"),
-    suppress_keyboard_interrupt=False,  # run() says it
+    suppress_keyboard_interrupt=False,  # run() reports it
 )
-app.command("sparkrelay.cli.broker:broker", name="broker")
-app.command("sparkrelay.cli.simulate:simulate", name="simulate")
-app.command("sparkrelay.cli.demo:demo", name="demo")
-app.command("sparkrelay.cli.doctor:doctor", name="doctor")
-app.command("sparkrelay.cli.new:new", name="new")
-app.command("sparkrelay.cli.plan:plan", name="plan")
-app.command("sparkrelay.cli.state:state", name="state")
-app.command("sparkrelay.cli.reset:reset", name="reset")
-app.command("sparkrelay.cli.offsets:offsets", name="offsets")
-app.command("sparkrelay.cli.dead_letters:dead_letters", name="dead-letters")
-app.command("sparkrelay.cli.prepare:prepare", name="prepare")
-app.command("sparkrelay.cli.top:top", name="top")
+for _name in (
+    "broker", "simulate", "demo", "doctor", "new", "plan", "state", "reset", "offsets", "dead-letters", "prepare", "top"
+):  # fmt: skip
+    _module = _name.replace("-", "_")
+    app.command(f"sparkrelay.cli.{_module}:{_module}", name=_name)
 
 _WRONG_USAGE = 2
 _INTERRUPTED = 130
-#: What a shell says of a program that was ended by SIGPIPE.
-_NOBODY_READS = 141
+#: A shell's code for a program ended by SIGPIPE.
+_PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -74,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    Set ``SPARKRELAY_TRACEBACK=1`` to see where one of our own errors came from.
+    ``SPARKRELAY_TRACEBACK=1`` shows the traceback of our own errors.
     """
     try:
         outcome = app(
@@ -84,13 +77,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
             print_error=False,
         )
         if sys.stdout is not None:
-            sys.stdout.flush()  # here its failure can be reported
+            sys.stdout.flush()  # so that its failure can be reported
     except CycloptsError as error:
         print(f"sparkrelay: {usage_error(error)}", file=sys.stderr)
         return _WRONG_USAGE
     except BrokenPipeError:
-        _forget_output()
-        return _NOBODY_READS
+        _discard_output()
+        return _PIPE_CLOSED
     except SparkRelayError as error:
         if os.environ.get("SPARKRELAY_TRACEBACK"):
             raise
@@ -99,7 +92,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if os.environ.get("SPARKRELAY_TRACEBACK"):
             raise
-        _forget_output()
+        _discard_output()
         where = f"{error.filename}: " if error.filename is not None else ""
         print(f"sparkrelay: {where}{error.strerror or error}", file=sys.stderr)
         return 1
@@ -109,11 +102,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _forget_output() -> None:
-    """Let what is still to be written go nowhere: Python would try again at its end, and complain."""
+def _discard_output() -> None:
+    """Discard unwritten output: Python would try to write it again at exit, and complain."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
     except (OSError, ValueError):
-        return  # it is no file
+        return  # not a file
     os.close(nowhere)

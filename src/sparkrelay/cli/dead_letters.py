@@ -1,20 +1,14 @@
-"""``sparkrelay dead-letters``: look at the letters of a dead letter topic, and write them back where they came from."""
+"""``sparkrelay dead-letters``: inspect the letters of a dead letter topic, and replay them to their topics."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 
-from sparkrelay.cli.command_config import (
-    NOTHING_CHANGED,
-    BootstrapServers,
-    CommandConfig,
-    Execute,
-    read_properties,
-)
+from sparkrelay.cli.options import NOTHING_CHANGED, BootstrapServers, CommandConfig, Execute, client_settings
 from sparkrelay.errors import ConfigException
 from sparkrelay.printable import printable
 
@@ -25,22 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = ["dead_letters"]
 
-dead_letters = App(
-    name="dead-letters", help="Look at the records that an application has left out, and write them back."
-)
+dead_letters = App(name="dead-letters", help="Inspect the records that an application has left out, and replay them.")
 
-Topic: TypeAlias = Annotated[str, Parameter(help="What errors.dead.letter.queue.topic.name names.")]
+Topic: TypeAlias = Annotated[str, Parameter(help="The topic of errors.dead.letter.queue.topic.name.")]
 
-#: Characters of a message in a list, and of a key or value that is shown.
+#: Maximum characters of a message in a list, and of a shown key or value.
 _LONGEST_MESSAGE = 100
 _LONGEST_BYTES = 2_000
 
 
 @dead_letters.command(name="list")
 def list_(topic: Topic, *, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None) -> int:
-    """Say how many letters there are of each source topic and exception, and what the newest one says."""
+    """Show the number of letters of each source topic and exception, and the newest message."""
     with _opened(topic, bootstrap_servers, command_config) as letters:
-        # All of them first: a topic that is no dead letter topic is only known at its end.
+        # Read all first: a topic that is not a dead letter topic is only recognized at its end.
         for line in [*summary(_of_letters(topic, letters.read()))]:
             print(line)
     return 0
@@ -51,12 +43,12 @@ def show(
     topic: Topic,
     *,
     bootstrap_servers: BootstrapServers,
-    last: Annotated[int, Parameter(help="How many, the newest ones.")] = 10,
+    last: Annotated[int, Parameter(help="Number of letters.")] = 10,
     command_config: CommandConfig = None,
 ) -> int:
     """Show the newest letters: where each is from, what went wrong, its key, value and headers."""
     with _opened(topic, bootstrap_servers, command_config) as letters:
-        # One partition comes behind the other; of all of them the newest are wanted.
+        # Partitions are read one after the other, and the newest letters of all are wanted.
         newest = sorted(_newest(_of_letters(topic, letters.read()), last), key=lambda letter: letter.timestamp)[-last:]
         for letter in newest if last > 0 else ():
             print("\n".join(described(letter)), end="\n\n")
@@ -71,9 +63,10 @@ def replay(
     execute: Execute = False,
     command_config: CommandConfig = None,
 ) -> int:
-    """Write letters back to the topics and partitions they came from, those that no replay has written back yet.
+    """Write letters back to their topics and partitions, unless an earlier replay has done so.
 
-    Each goes back once, whatever dies in between. Letters from internal topics (-repartition, -changelog, __...) stay.
+    Each is written back exactly once, even after crashes. Letters from internal topics (-repartition, -changelog,
+    __...) are left.
     """
     with _opened(topic, bootstrap_servers, command_config) as letters:
         outcome = letters.replay() if execute else letters.look()
@@ -96,12 +89,13 @@ def summary(letters: Iterable[DeadLetter]) -> Iterator[str]:
     for group, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         source, exception = map(printable, group)
         letter = newest[group]
-        message = _cut(printable(letter.message), _LONGEST_MESSAGE)
+        message = printable(letter.message)
+        message = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
         yield f"{count:>8,}  {source}  {exception}  {_time(letter)}  {message}"
 
 
 def described(letter: DeadLetter) -> Iterator[str]:
-    """Yield the lines that show a letter; what somebody has written into it moves no cursor."""
+    """Yield the lines that show a letter, without control characters."""
     source = "?" if letter.source is None else f"{letter.source} at offset {letter.source_offset}"
     yield f"{letter.at} at offset {letter.offset}, from {printable(source)}, {_time(letter)}"
     yield f"  {printable(letter.exception)}: {printable(letter.message)}"
@@ -117,8 +111,8 @@ def replayed(outcome: Replay, *, execute: bool) -> Iterator[str]:
         yield f"{count:,} {'went' if execute else 'would go'} back to {printable(topic)}"
     if outcome.left:
         yield (
-            f"{outcome.left:,} {'stay' if not execute else 'stayed'}: they are from internal topics, or from topics "
-            "that are not there, or do not say where they are from"
+            f"{outcome.left:,} {'stay' if not execute else 'stayed'}: they are from internal topics, from topics that "
+            "do not exist, or do not say where they are from"
         )
     if not outcome.letters and not outcome.left:
         yield "there is nothing that was not written back before"
@@ -126,18 +120,14 @@ def replayed(outcome: Replay, *, execute: bool) -> Iterator[str]:
         yield NOTHING_CHANGED
 
 
-def _opened(topic: str, bootstrap_servers: str, command_config: Any) -> DeadLetters:
+def _opened(topic: str, bootstrap_servers: str, command_config: CommandConfig) -> DeadLetters:
     from sparkrelay.runtime.instance.dead_letters import DeadLetters  # noqa: PLC0415 - it loads Arrow
 
-    return DeadLetters({**read_properties(command_config), "bootstrap.servers": bootstrap_servers}, topic)
+    return DeadLetters(client_settings(bootstrap_servers, command_config), topic)
 
 
 def _of_letters(topic: str, records: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
-    """Yield the records of a dead letter topic; after the last one, refuse a topic that has records and no letter.
-
-    Raises:
-        ConfigException: it is not a dead letter topic.
-    """
+    """Yield the records of a topic; raise ConfigException at its end if it has records but no dead letter."""
     seen, letters = 0, 0
     for record in records:
         seen += 1
@@ -145,7 +135,7 @@ def _of_letters(topic: str, records: Iterable[DeadLetter]) -> Iterator[DeadLette
         yield record
     if seen and not letters:
         raise ConfigException(
-            f"topic {topic!r} is not a dead letter topic: it has {seen:,} records, and none of them has the headers of "
+            f"topic {topic!r} is not a dead letter topic: none of its {seen:,} records has the headers of "
             "a dead letter (__streams.errors.topic, ...); give the topic that errors.dead.letter.queue.topic.name names"
         )
 
@@ -167,7 +157,7 @@ def _time(letter: DeadLetter) -> str:
 
 
 def _bytes(data: bytes | None) -> str:
-    """Return bytes as text if they are some, else in hexadecimal digits."""
+    """Return bytes as text, or in hexadecimal if they are not UTF-8."""
     if data is None:
         return "null"
     shown = data[:_LONGEST_BYTES]
@@ -176,7 +166,3 @@ def _bytes(data: bytes | None) -> str:
         return printable(shown.decode()) + rest
     except UnicodeDecodeError:
         return f"0x{shown.hex()}{rest}"
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}..."

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
+from sparkrelay.cli.options import import_from_current_folder
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -32,15 +33,13 @@ _MOST_EXECUTORS = 8
 def demo(
     *,
     quick: Annotated[bool, Parameter(negative="", help="Half the time.")] = False,
-    json_file: Annotated[Path | None, Parameter(name="--json", help="Write what was measured to this file.")] = None,
+    json_file: Annotated[Path | None, Parameter(name="--json", help="Write the measurements to this file.")] = None,
     executors: Annotated[
         int, Parameter(help="Spark executors per instance; 0: the driver's own JVM. From 2 on one is killed, too.")
     ] = 0,
-    assignor: Annotated[
-        str | None, Parameter(help="Who assigns the tasks: package.module:Class or file.py:Class.")
-    ] = None,
+    assignor: Annotated[str | None, Parameter(help="The task assignor: package.module:Class or file.py:Class.")] = None,
 ) -> int:
-    """Show what SparkRelay is for, in about a minute and a half.
+    """See what SparkRelay does, in about a minute and a half.
 
     A PySpark pipeline counts a year of real flights from a real Kafka. A second instance joins, warms up and takes its
     share. The first is killed with SIGKILL. The second finishes alone, and a plain Spark batch checks the result.
@@ -49,14 +48,20 @@ def demo(
     """
     if not 0 <= executors <= _MOST_EXECUTORS:
         raise ConfigException(
-            f"--executors {executors}: between 0 (each instance runs in its driver's own JVM) and {_MOST_EXECUTORS}: "
-            "both instances run on this machine. From 2 on, one of them is killed as well."
+            f"--executors {executors}: give 0 (each instance runs in its driver's own JVM) to {_MOST_EXECUTORS}: "
+            "both instances run on this machine. From 2 on, one executor is killed as well."
         )
-    if assignor is not None:
-        _check_assignor(assignor)
+    if assignor is not None:  # fail before anything is started
+        from sparkrelay.assignment import load_assignor  # noqa: PLC0415
+
+        import_from_current_folder()
+        load_assignor(assignor, {})
     if json_file is not None:
-        _check_writable(json_file)
-    # Late, because all of it takes a second to import, and `sparkrelay --help` need not wait for that.
+        try:
+            json_file.touch()
+        except OSError as error:
+            raise ConfigException(f"--json {json_file}: {error.strerror}. Name a file that can be written.") from error
+    # Late, because importing them takes a second, which `--help` does not need.
     from sparkrelay.demo.screen import Screen  # noqa: PLC0415
     from sparkrelay.demo.story import QUICK, Pacing, Story  # noqa: PLC0415
 
@@ -76,30 +81,12 @@ def demo(
     return 0
 
 
-def _check_assignor(path: str) -> None:
-    """Fail before anything is started if the assignor cannot be used."""
-    import sys  # noqa: PLC0415
-
-    from sparkrelay.assignment import load_assignor  # noqa: PLC0415
-
-    if "" not in sys.path:
-        sys.path.append("")  # an installed command does not look in the current folder
-    load_assignor(path, {})
-
-
-def _check_writable(path: Path) -> None:
-    try:
-        path.touch()
-    except OSError as error:
-        raise ConfigException(f"--json {path}: {error.strerror}. Name a file that can be written.") from error
-
-
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Have SIGTERM and a closed terminal end us as Ctrl-C does: by an exception, so that every child is ended.
+    """Have SIGTERM and a closed terminal end us by an exception, as Ctrl-C does, so that every child is ended.
 
-    Ctrl-C itself is asked for too: a script that starts us in the background has it ignored, and then our children, who
-    are ended by us, would run on.
+    Ctrl-C is requested too: a script that starts us in the background has it ignored, and then our children, which we
+    end, would keep running.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -128,7 +115,7 @@ def _summary(result: Result) -> RenderableType:
             f"B's first row for a task of A came after {result.takeover_s:.1f} s (session timeout {bound:g} s)",
         ),
         *(
-            [("executor killed", f"a task of it went on after {result.executor_takeover_s:.1f} s")]
+            [("executor killed", f"one of its tasks continued after {result.executor_takeover_s:.1f} s")]
             if result.executor_takeover_s is not None
             else []
         ),

@@ -1,7 +1,8 @@
-"""``sparkrelay doctor``: look at all that an instance needs, before it is started; change nothing."""
+"""``sparkrelay doctor``: check all that an instance needs before it is started, without changing anything."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from pathlib import Path
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.cli.options import CommandConfig, client_settings, names
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparkrelay.doctor.findings import Finding
 
@@ -31,98 +32,73 @@ def doctor(
     sinks: Annotated[str | None, Parameter(help="Topics that it writes, A,B,...")] = None,
     dead_letters: Annotated[str | None, Parameter(help="Its errors.dead.letter.queue.topic.name.")] = None,
     state_dir: Annotated[Path | None, Parameter(help="Its state.dir on this host, if not the default.")] = None,
-    ports: Annotated[str | None, Parameter(help="Ports that it is to listen at, N,N,...: metrics.port, ...")] = None,
-    timeout: Annotated[float, Parameter(help="Seconds that a question to the brokers may take.")] = 15.0,
+    ports: Annotated[str | None, Parameter(help="Ports to listen at, N,N,...: metrics.port, ...")] = None,
+    timeout: Annotated[float, Parameter(help="Seconds for each request to the brokers.")] = 15.0,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:
-    """Look at this machine, the state directory, the brokers, topics and permissions; say what to do.
+    """Check this machine, the state directory, the brokers, topics and permissions, with remedies.
 
     Run it as the user that runs the instance, while none runs on this host. Nothing is changed. Exit codes: 0 nothing
     has failed, 1 something has.
     """
-    from sparkrelay.doctor.findings import Verdict, as_json as report, as_lines  # noqa: PLC0415
+    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
+    from sparkrelay.config import check_application_id  # noqa: PLC0415
+    from sparkrelay.doctor.brokers import look_at_brokers  # noqa: PLC0415
+    from sparkrelay.doctor.findings import Verdict, as_json as report, as_lines, skip  # noqa: PLC0415
+    from sparkrelay.doctor.machine import check_port, look_at_machine  # noqa: PLC0415
+    from sparkrelay.doctor.state_directory import look_at_state_directory  # noqa: PLC0415
+    from sparkrelay.doctor.topics import Question  # noqa: PLC0415
 
     if not 0 < timeout <= _LONGEST_WAIT:
         raise ConfigException(f"--timeout {timeout:g}: give more than 0 and at most {_LONGEST_WAIT:g} seconds")
     if bootstrap_servers is None and (sources or sinks or dead_letters or command_config):
-        raise ConfigException("topics are looked at on a broker: give --bootstrap-servers HOST:PORT")
-
-    found: list[Finding] = []
-
-    def kept() -> Iterator[Finding]:
-        for finding in _look(
-            servers=bootstrap_servers,
-            application_id=application_id,
-            command_config=command_config,
-            topics=(sources, sinks, dead_letters),
-            state_dir=state_dir,
-            ports=ports,
-            timeout=timeout,
-        ):
-            found.append(finding)
-            yield finding
-
-    # What is logged of lost connections is in the report.
-    unlogged = logging.NullHandler()
-    logging.getLogger("sparkrelay").addHandler(unlogged)
-    try:
-        if as_json:
-            print(json.dumps(report(kept()), indent=2))
-        else:
-            for line in as_lines(kept()):
-                print(line, flush=True)
-    finally:
-        logging.getLogger("sparkrelay").removeHandler(unlogged)
-    return 1 if any(finding.verdict is Verdict.FAIL for finding in found) else 0
-
-
-def _look(
-    *,
-    servers: str | None,
-    application_id: str | None,
-    command_config: Path | None,
-    topics: tuple[str | None, str | None, str | None],
-    state_dir: Path | None,
-    ports: str | None,
-    timeout: float,
-) -> Iterator[Finding]:
-    from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
-    from sparkrelay.config import check_application_id  # noqa: PLC0415
-    from sparkrelay.doctor.brokers import Question, look_at_brokers  # noqa: PLC0415
-    from sparkrelay.doctor.findings import skip  # noqa: PLC0415
-    from sparkrelay.doctor.machine import check_port, look_at_machine  # noqa: PLC0415
-    from sparkrelay.doctor.state_directory import look_at_state_directory  # noqa: PLC0415
-
+        raise ConfigException("topics are checked on a broker: give --bootstrap-servers HOST:PORT")
     if application_id is not None:
         try:
             check_application_id(application_id)
         except ValueError as error:
             raise ConfigException(f"--application-id {application_id!r}: {error}") from None
-    numbers = _ports(ports)
-    settings = {**read_properties(command_config), "bootstrap.servers": servers}
-    if servers is not None:
-        ClientConfig.from_dict(settings)  # what is wrong with them is said first
-    yield from look_at_machine()
-    for number in numbers:
-        yield check_port(number)
-    yield from look_at_state_directory(state_dir, application_id)
-    if servers is None:
-        yield skip("brokers", "no address was given", "Give --bootstrap-servers HOST:PORT")
-        return
-    question = Question(application_id, _names(topics[0]), _names(topics[1]), topics[2], timeout)
-    yield from look_at_brokers(settings, question)
-    if application_id is None:
-        yield skip("permissions", "no application was named", "Give --application-id NAME")
+
+    checks: list[Iterable[Finding]] = [
+        look_at_machine(),
+        map(check_port, _ports(ports)),
+        look_at_state_directory(state_dir, application_id),
+    ]
+    if bootstrap_servers is None:
+        checks.append([skip("brokers", "no address was given", "Give --bootstrap-servers HOST:PORT")])
+    else:
+        settings = client_settings(bootstrap_servers, command_config)
+        ClientConfig.from_dict(settings)  # to report wrong settings first
+        question = Question(application_id, names(sources), names(sinks), dead_letters, timeout)
+        checks.append(look_at_brokers(settings, question))
+        if application_id is None:
+            checks.append([skip("permissions", "no application was named", "Give --application-id NAME")])
+    failed = False
+
+    def findings() -> Iterator[Finding]:
+        nonlocal failed
+        for finding in itertools.chain.from_iterable(checks):
+            failed = failed or finding.verdict is Verdict.FAIL
+            yield finding
+
+    # Log messages about lost connections are in the report.
+    unlogged = logging.NullHandler()
+    logging.getLogger("sparkrelay").addHandler(unlogged)
+    try:
+        if as_json:
+            print(json.dumps(report(findings()), indent=2))
+        else:
+            for line in as_lines(findings()):
+                print(line, flush=True)
+    finally:
+        logging.getLogger("sparkrelay").removeHandler(unlogged)
+    return int(failed)
 
 
 def _ports(text: str | None) -> list[int]:
     numbers = []
-    for name in _names(text):
+    for name in names(text):
         if not name.isdecimal() or not 1 <= int(name) <= 65_535:
             raise ConfigException(f"--ports {name!r}: give numbers from 1 to 65535")
         numbers.append(int(name))
     return numbers
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())

@@ -1,4 +1,4 @@
-"""``sparkrelay new``: a project that runs, to begin with."""
+"""``sparkrelay new``: create a project that runs."""
 
 from __future__ import annotations
 
@@ -20,46 +20,44 @@ __all__ = ["new"]
 
 _TEMPLATES: Final = Path(__file__).parent / "new_project"
 _SUFFIX: Final = ".template"
-#: Files whose names begin with a dot are not called so here, or they would work here.
+#: Files whose names get a leading dot; with it they would be effective in our own repository.
 _HIDDEN: Final = ("gitignore", "dockerignore")
-#: What a consumer group, a topic, a Docker image and a Compose project may all be called.
+#: Names that a consumer group, a topic, a Docker image and a Compose project can all have.
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _LONGEST: Final = 60
 
 
 def new(
-    name: Annotated[str, Parameter(help="The folder to make, which is the application.id as well.")],
+    name: Annotated[str, Parameter(help="The folder to create; also the application.id.")],
     /,
 ) -> int:
-    """Write a project that runs into a new folder NAME: a pipeline, its tests, a Dockerfile and a compose.yaml.
+    """Create a project in a new folder NAME: a pipeline, its tests, a Dockerfile and a compose.yaml.
 
-    A folder that is there has to be empty. Either all of the project is written or nothing.
+    An existing folder must be empty. The project is written completely or not at all.
     """
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise ConfigException(
-            f"{name!r} is no name for a project: lower-case letters, digits, and single - or _ between them, a letter "
-            f"first, at most {_LONGEST} characters, such as order-totals. It names a folder here, the application.id "
-            "and a Docker image."
+            f"{name!r} cannot name a project: use lower-case letters, digits, and single - or _ between them, "
+            f"beginning with a letter, at most {_LONGEST} characters, such as order-totals. It names a folder, the "
+            "application.id and a Docker image."
         )
     folder = Path(name)
-    known = {"name": name, "pin": _pin(version("sparkrelay")), "kafka_version": KAFKA_VERSION}
+    release = version("sparkrelay")
+    # A build of a checkout has no version that pip could find.
+    pin = "" if ".dev" in release else f"=={release}"
+    known = {"name": name, "pin": pin, "kafka_version": KAFKA_VERSION}
     unfinished = Path(tempfile.mkdtemp(prefix=f".{name}-", dir="."))
     try:
         _write(unfinished, known)
         _publish(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    print(f"{folder}: made. Go on with {folder / 'README.md'}")
+    print(f"{folder}: created. Continue with {folder / 'README.md'}")
     return 0
 
 
-def _pin(release: str) -> str:
-    """Return what requirements.txt says of the version: a build of a checkout is found again by no number."""
-    return "" if ".dev" in release else f"=={release}"
-
-
 def _write(folder: Path, known: dict[str, str]) -> None:
-    """Write each template's text, with what is between double braces put in."""
+    """Write the templates' files, replacing what is in double braces."""
     for template in sorted(_TEMPLATES.rglob(f"*{_SUFFIX}")):
         path = folder / template.relative_to(_TEMPLATES).with_suffix("")
         if path.name in _HIDDEN:
@@ -70,7 +68,7 @@ def _write(folder: Path, known: dict[str, str]) -> None:
 
 
 def _publish(unfinished: Path, folder: Path) -> None:
-    """Give a folder its name, which takes the place of an empty folder and of nothing else."""
+    """Rename the finished folder; the target may only be missing or an empty folder."""
     mask = os.umask(0)
     os.umask(mask)
     unfinished.chmod(0o777 & ~mask)
@@ -79,7 +77,7 @@ def _publish(unfinished: Path, folder: Path) -> None:
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
             raise ConfigException(
-                f"{folder} is there already, and is not an empty folder: nothing was written. Choose another name, or "
+                f"{folder} exists already and is not an empty folder: nothing was written. Choose another name, or "
                 "move it away."
             ) from error
         raise

@@ -1,13 +1,20 @@
-"""``sparkrelay offsets``: where an application's group is in its topics, and how to set it elsewhere."""
+"""``sparkrelay offsets``: show and set the offsets of an application's group."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from sparkrelay.cli.command_config import NOTHING_CHANGED, BootstrapServers, CommandConfig, Execute, connected
+from sparkrelay.cli.options import (
+    NOTHING_CHANGED,
+    ApplicationId,
+    BootstrapServers,
+    CommandConfig,
+    Execute,
+    connected,
+)
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -18,14 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["offsets"]
 
-offsets = App(name="offsets", help="Show and set where an application is in the topics that it reads.")
-
-ApplicationId: TypeAlias = Annotated[str, Parameter(help="The application.id of the application.")]
+offsets = App(name="offsets", help="Show and set an application's offsets in the topics that it reads.")
 
 _AFTERWARDS = (
-    "The next start reads on from there. Tasks with state keep it, and skip the records in between. They take no "
-    "offset before the one that their state has reached, unless the topic was created again: use sparkrelay reset. "
-    "A store whose changelog was created again starts empty"
+    "The next start continues from there. Tasks with state keep it and skip the records in between. They do not accept "
+    "an offset before the one that their state has reached, unless the topic was recreated: use sparkrelay reset. "
+    "A store whose changelog was recreated starts empty"
 )
 
 
@@ -33,7 +38,7 @@ _AFTERWARDS = (
 def show(
     *, application_id: ApplicationId, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None
 ) -> int:
-    """Show the group's offset of each partition, the first and last one of the log, and what is left to read."""
+    """Show the group's offset of each partition, the log's first and end offset, and how many are left to read."""
     with _opened(application_id, bootstrap_servers, command_config) as group:
         for line in table(application_id, group.show()):
             print(line)
@@ -50,13 +55,13 @@ def set_(
         str,
         Parameter(help="earliest, latest, current (where the group is), an offset, or a time: 2026-11-28T12:00:00Z."),
     ],
-    partitions: Annotated[str | None, Parameter(help="Some of its partitions, 0,2,...; left out, all.")] = None,
+    partitions: Annotated[str | None, Parameter(help="Some of its partitions, 0,2,...; default: all.")] = None,
     command_config: CommandConfig = None,
     execute: Execute = False,
 ) -> int:
     """Set where a stopped application continues to read a topic.
 
-    After records expired, or the topic or a changelog was created again.
+    For use after records have expired, or the topic or a changelog was recreated.
     """
     from sparkrelay.runtime.instance.group_offsets import Target  # noqa: PLC0415
     from sparkrelay.runtime.instance.stopped_group import require_stopped  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""``sparkrelay plan``: if an instance came or went, what would move, and how long until it is warm?
+"""``sparkrelay plan``: what would move if instances joined or left, and how long until all is warm.
 
-It asks and changes nothing: a group is read from the broker, or from a file, and its assignor is run on a copy.
+Nothing is changed: the group is read from the broker or a file, and its assignor runs on a copy.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sparkrelay.cli.assignor_settings import AssignorSettings, read_assignor_settings
-from sparkrelay.cli.command_config import CommandConfig, read_properties
+from sparkrelay.cli.options import (
+    AssignorSettings,
+    CommandConfig,
+    assignor_settings,
+    client_settings,
+    import_from_current_folder,
+)
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ConfigException, SparkRelayError
 from sparkrelay.settings import settings_of
@@ -27,17 +32,17 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-#: Records a second that one process restores if nothing is said. Measured once: 400,000 small records of 4 tasks in
-#: 4.4 s on two shared cores, opening the stores and starting Spark's jobs included. A store by itself takes in 750,000.
+#: Default restore rate of a process, records a second. Measured: 400,000 small records of 4 tasks in 4.4 s on two
+#: shared cores, including opening the stores and starting Spark's jobs. A store alone takes 750,000 a second.
 _RESTORE_RATE = 90_000.0
 _WRONG_USAGE = 2
 _MOST_JOINING = 1000
 _LEAST_LAG = -3
-#: Columns where nobody looks on: a pipe or a file need not wrap.
+#: Width of output that is not a terminal, so that lines are not wrapped.
 _PLAIN_WIDTH = 400
 
 
-_LEAVING = ("an instance that is stopped leaves at once; one that dies is missed after session.timeout.ms",)
+_LEAVING = ("an instance that is stopped leaves at once; one that dies is noticed after session.timeout.ms",)
 
 
 def _if_not_default(name: str) -> str:
@@ -47,14 +52,7 @@ def _if_not_default(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What is planned for.
-
-    Attributes:
-        title: How it is called.
-        ends: Length of the tasks' changelogs, as far as known.
-        notes: What the reader has to know of where this comes from.
-        assignor: Who decides there; None if that is not known.
-    """
+    """The group to plan for; ``ends`` has the known lengths of changelogs, ``assignor`` is None if unknown."""
 
     title: str
     state: ApplicationState
@@ -69,12 +67,12 @@ def plan(
     application_id: Annotated[str | None, Parameter(help="The application.id of the running application.")] = None,
     command_config: CommandConfig = None,
     state: Annotated[Path | None, Parameter(help="Read the group from this JSON file instead.")] = None,
-    add: Annotated[int, Parameter(help="How many instances join.")] = 0,
+    add: Annotated[int, Parameter(help="Number of instances that join.")] = 0,
     remove: Annotated[
         list[str] | None,
         Parameter(
             negative="",
-            help="An instance that leaves: its process id, the beginning of it, or a member id. Repeatable.",
+            help="An instance that leaves: its process id, a prefix of it, or a member id. Repeatable.",
         ),
     ] = None,
     threads: Annotated[int, Parameter(help="num.stream.threads of the instances that join.")] = 1,
@@ -82,16 +80,23 @@ def plan(
     warm_ups: Annotated[int | None, Parameter(help=_if_not_default("max_warmup_replicas"))] = None,
     acceptable_lag: Annotated[int | None, Parameter(help=_if_not_default("acceptable_recovery_lag"))] = None,
     assignor: Annotated[
-        str | None, Parameter(help="Who decides: package.module:Class or file.py:Class; left out, the group's own.")
+        str | None, Parameter(help="The assignor: package.module:Class or file.py:Class; default: the group's own.")
     ] = None,
     assignor_setting: AssignorSettings = None,
-    restore_rate: Annotated[float, Parameter(help="Records a second that one instance restores.")] = _RESTORE_RATE,
+    restore_rate: Annotated[float, Parameter(help="Records that one instance restores a second.")] = _RESTORE_RATE,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:
     """Show what would happen if instances joined or left: what moves and why, and how long until all is warm.
 
     Nothing is changed. Exit codes: 0 done, 2 the question cannot be answered.
     """
+    from rich.console import Console  # noqa: PLC0415
+
+    from sparkrelay.assignment import load_assignor, require_known_settings  # noqa: PLC0415
+    from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
+    from sparkrelay.planning.report import Report  # noqa: PLC0415
+    from sparkrelay.planning.what_if import moves_by_place, what_if  # noqa: PLC0415
+
     try:
         _check(add=add, threads=threads, restore_rate=restore_rate)
         configs = {
@@ -105,28 +110,55 @@ def plan(
         if state is not None:
             if any(option is not None for option in (bootstrap_servers, application_id, command_config)):
                 raise ConfigException(
-                    "--state FILE stands for a group of its own; leave out --bootstrap-servers, --application-id and "
+                    "--state FILE describes a group of its own; leave out --bootstrap-servers, --application-id and "
                     "--command-config"
                 )
             group = _from_file(state, given)
         elif bootstrap_servers is None or application_id is None:
             raise ConfigException("name a group: --bootstrap-servers HOST:PORT --application-id NAME, or --state FILE")
         else:
-            settings = {**read_properties(command_config), "bootstrap.servers": bootstrap_servers}
-            group = _from_broker(settings, application_id, given)
-        _answer(
-            group,
-            add=add,
-            remove=remove or [],
-            threads=threads,
-            assignor=assignor,
-            settings=read_assignor_settings(assignor_setting),
-            restore_rate=restore_rate,
-            as_json=as_json,
-        )
+            from sparkrelay.planning.live_group import read_group  # noqa: PLC0415
+
+            found = read_group(client_settings(bootstrap_servers, command_config), application_id, given)
+            group = _Group(f"application {application_id}", found.state, found.ends, found.notes, found.assignor)
+        settings = assignor_settings(assignor_setting)
+        import_from_current_folder()
+        try:
+            decides = load_assignor(assignor or group.assignor, settings)
+        except ConfigException as error:
+            if assignor is not None:
+                raise
+            raise ConfigException(
+                f"the group's own assignor is not available ({error}); name it by --assignor"
+            ) from error
+        require_known_settings(decides, settings)
+        leaving = {find_process(group.state, name) for name in remove or ()}
+        joining = new_process_ids(group.state.clients.keys() - leaving, add)
+        outcome = what_if(group.state, decides, add=joining, remove=leaving, threads=threads, ends=group.ends)
+        places = None
+        if add:
+            places = moves_by_place(group.state, decides, count=add, remove=leaving, threads=threads, ends=group.ends)
     except SparkRelayError as error:
         print(f"sparkrelay: {error}", file=sys.stderr)
         return _WRONG_USAGE
+    report = Report(
+        outcome=outcome,
+        title=group.title,
+        joining=tuple(joining),
+        tasks=len(group.state.all_tasks),
+        restore_rate=restore_rate,
+        rate_is_given=restore_rate != _RESTORE_RATE,
+        moves=places,
+        notes=group.notes + _LEAVING * bool(leaving),
+    )
+    if as_json:
+        print(json.dumps(report.as_json(), indent=2))
+        return 0
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    for part in report.renderables():
+        console.print(part)
     return 0
 
 
@@ -167,74 +199,14 @@ def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
 
 
 def _check_values(file: Path, state: ApplicationState) -> None:
-    """Refuse what JSON lets through and assignors stumble over."""
+    """Reject values that are valid JSON but that assignors cannot handle."""
     for process, client in state.clients.items():
         for task, lag in (client.task_lags or {}).items():
             if type(lag) is not int or not _LEAST_LAG <= lag < 1 << 63:
                 raise ConfigException(
-                    f"--state {file}: lag {lag!r} of task {task} on {process} is no number of offsets; "
-                    "give 0 or more, -2 (it runs there) or -3 (not known)"
+                    f"--state {file}: lag {lag!r} of task {task} on {process} is not a number of offsets; "
+                    "give 0 or more, -2 (it runs there) or -3 (unknown)"
                 )
         for key, value in client.client_tags.items():
             if not isinstance(value, str):
                 raise ConfigException(f"--state {file}: client tag {key!r} of {process} is {value!r}; give text")
-
-
-def _from_broker(settings: Mapping[str, str], application_id: str, configs: Mapping[str, int]) -> _Group:
-    from sparkrelay.planning.live_group import read_group  # noqa: PLC0415
-
-    found = read_group(settings, application_id, configs)
-    return _Group(f"application {application_id}", found.state, found.ends, found.notes, found.assignor)
-
-
-def _answer(
-    group: _Group,
-    *,
-    add: int,
-    remove: list[str],
-    threads: int,
-    assignor: str | None,
-    settings: Mapping[str, str],
-    restore_rate: float,
-    as_json: bool,
-) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
-    from sparkrelay.assignment import load_assignor, require_known_settings  # noqa: PLC0415
-    from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
-    from sparkrelay.planning.report import Report  # noqa: PLC0415
-    from sparkrelay.planning.what_if import moves_by_place, what_if  # noqa: PLC0415
-
-    if "" not in sys.path:
-        sys.path.append("")  # an installed command does not look in the current folder
-    try:
-        decides = load_assignor(assignor or group.assignor, settings)
-    except ConfigException as error:
-        if assignor is not None:
-            raise
-        raise ConfigException(f"the group's own assignor is not here ({error}); name it by --assignor") from error
-    require_known_settings(decides, settings)
-    leaving = {find_process(group.state, name) for name in remove}
-    present = group.state.clients.keys() - leaving
-    joining = new_process_ids(present, add)
-    outcome = what_if(group.state, decides, add=joining, remove=leaving, threads=threads, ends=group.ends)
-    report = Report(
-        outcome=outcome,
-        title=group.title,
-        joining=tuple(joining),
-        tasks=len(group.state.all_tasks),
-        restore_rate=restore_rate,
-        rate_is_given=restore_rate != _RESTORE_RATE,
-        moves=moves_by_place(group.state, decides, count=add, remove=leaving, threads=threads, ends=group.ends)
-        if add
-        else None,
-        notes=group.notes + _LEAVING * bool(leaving),
-    )
-    if as_json:
-        print(json.dumps(report.as_json(), indent=2))
-    else:
-        console = Console(highlight=False, markup=False)
-        if not console.is_terminal:
-            console.width = _PLAIN_WIDTH
-        for part in report.renderables():
-            console.print(part)

@@ -1,4 +1,4 @@
-"""``sparkrelay reset``: start an application over. Without ``--execute`` it shows what it would do and does nothing."""
+"""``sparkrelay reset``: start an application over. Without ``--execute`` it only shows what it would do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from sparkrelay.cli.command_config import NOTHING_CHANGED, BootstrapServers, CommandConfig, Execute, connected
+from sparkrelay.cli.options import NOTHING_CHANGED, BootstrapServers, CommandConfig, Execute, connected, names
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def reset(
     application_id: Annotated[str, Parameter(help="The application.id of the application, which must be stopped.")],
     bootstrap_servers: BootstrapServers,
     state_dir: Annotated[
-        Path | None, Parameter(help="The instances' state.dir on this host; left out, local state stays.")
+        Path | None, Parameter(help="The instances' state.dir on this host; default: local state stays.")
     ] = None,
     to: Annotated[
         Literal["earliest", "latest"], Parameter(help="Where source topics are read from then: their start or end.")
@@ -33,23 +33,23 @@ def reset(
         # Kafka's own tool calls it --input-topics.
         Parameter(
             name=["--topics", "--input-topics"],
-            help="Source topics to read anew, A,B,...; left out, all that the group has read.",
+            help="Source topics to read anew, A,B,...; default: all that the group has read.",
         ),
     ] = None,
     internal_topics: Annotated[
-        str | None, Parameter(help="The application's own topics, A,B,...; left out, those that are called so.")
+        str | None, Parameter(help="The application's own topics, A,B,...; default: found by their names.")
     ] = None,
     command_config: CommandConfig = None,
     execute: Execute = False,
 ) -> int:
     """Start a stopped application over: offsets of its group, its internal topics, its state on this host.
 
-    Run it again if it was interrupted: until it is through, no instance starts. Run it on each host of an instance
-    before the first one is started; old state that was forgotten is found and refused by name.
+    Run it again if it was interrupted: no instance starts until it is complete. Run it on each host of an instance
+    before the first one is started; old state that was forgotten is detected and refused by name.
     """
     from sparkrelay.runtime.instance.reset import ResetRequest, Resetter  # noqa: PLC0415
 
-    order = ResetRequest(
+    request = ResetRequest(
         application_id=application_id,
         to=to,
         topics=_names("--topics", topics),
@@ -57,9 +57,9 @@ def reset(
         state_dir=state_dir,
     )
     with connected(bootstrap_servers, command_config) as client:
-        resetter = Resetter(client, order)
+        resetter = Resetter(client, request)
         plan = resetter.look()
-        for line in lines(order, plan):
+        for line in lines(request, plan):
             print(line)
         resetter.require_possible(plan)
         if not execute:
@@ -69,13 +69,13 @@ def reset(
     return 0
 
 
-def lines(order: ResetRequest, plan: ResetPlan) -> Iterator[str]:
-    """Yield what is to be done, in words."""
-    yield f"application {order.application_id}:"
+def lines(request: ResetRequest, plan: ResetPlan) -> Iterator[str]:
+    """Yield what is to be done."""
+    yield f"application {request.application_id}:"
     if plan.begun:
-        yield "  an earlier reset was interrupted; this one goes on from there"
+        yield "  an earlier reset was interrupted; this one continues it"
     for at, (before, then) in plan.offsets.items():
-        yield f"  {at}: offset {'none' if before is None else before} -> {then} ({order.to})"
+        yield f"  {at}: offset {'none' if before is None else before} -> {then} ({request.to})"
     for at, offset in plan.kept.items():
         yield f"  {at}: offset {offset} stays"
     if not plan.offsets:
@@ -85,7 +85,7 @@ def lines(order: ResetRequest, plan: ResetPlan) -> Iterator[str]:
         yield f"  topic {topic}: " + ("deleted" if doubt is None else f"not clear whose ({doubt})")
     for directory in plan.directories:
         yield f"  {directory}: removed"
-    if order.state_dir is None:
+    if request.state_dir is None:
         yield "  local state is not looked at: give --state-dir on each host of an instance"
     if plan.transactional_ids:
         yield f"  transactional ids fenced: {len(plan.transactional_ids)}"
@@ -94,7 +94,7 @@ def lines(order: ResetRequest, plan: ResetPlan) -> Iterator[str]:
 def _names(option: str, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
+    found = names(text)
+    if not found:
         raise ConfigException(f"{option}={text!r} names no topic: write {option} A,B, or leave it out")
-    return names
+    return found

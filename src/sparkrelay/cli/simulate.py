@@ -1,4 +1,4 @@
-"""``sparkrelay simulate``: thousands of what-if groups, each with every assignor, on Spark."""
+"""``sparkrelay simulate``: thousands of simulated groups, each with every assignor, on Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from sparkrelay.cli.assignor_settings import AssignorSettings, read_assignor_settings
+from sparkrelay.cli.options import AssignorSettings, assignor_settings, import_from_current_folder
 from sparkrelay.errors import ConfigException
 from sparkrelay.simulate.contestants import Contestant, contestants
 from sparkrelay.simulate.picture import check_picture, write_picture
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 _PLAIN_WIDTH = 160
-_SAY_EVERY_S = 5.0
-#: Column of the summary, its heading, and what its values are divided by.
+_SHOW_EVERY_S = 5.0
+#: Column of the summary, its heading, and its divisor.
 _COLUMNS = (
     ("rebalances_median", "rebal.\nmedian", 1),
     ("rebalances_p95", "rebal.\np95", 1),
@@ -51,19 +51,19 @@ _COLUMNS = (
 
 def simulate(
     *,
-    scenarios: Annotated[int, Parameter(help="How many what-if groups.")] = 1000,
-    seed: Annotated[int, Parameter(help="The same seed makes the same groups.")] = 0,
+    scenarios: Annotated[int, Parameter(help="Number of simulated groups.")] = 1000,
+    seed: Annotated[int, Parameter(help="The same seed creates the same groups.")] = 0,
     assignor: Annotated[
         list[str] | None,
-        Parameter(help="package.module:Class or ./file.py:Class; may be repeated (all of ours).", negative=""),
+        Parameter(help="package.module:Class or ./file.py:Class; repeatable (default: all of ours).", negative=""),
     ] = None,
     assignor_setting: AssignorSettings = None,
     and_ours: Annotated[bool, Parameter(help="With --assignor: compare with ours too.", negative="")] = False,
     churn: Annotated[
-        list[Churn] | None, Parameter(help="Only this kind of churn; may be repeated (all).", negative="")
+        list[Churn] | None, Parameter(help="Only this kind of churn; repeatable (default: all).", negative="")
     ] = None,
-    cores: Annotated[int | None, Parameter(help="Cores for Spark (all of this machine).")] = None,
-    json_file: Annotated[Path | None, Parameter(name="--json", help="Write the summary there.")] = None,
+    cores: Annotated[int | None, Parameter(help="Cores for Spark (default: all of this machine).")] = None,
+    json_file: Annotated[Path | None, Parameter(name="--json", help="Write the summary to this file.")] = None,
     csv: Annotated[Path | None, Parameter(help="Write every result as CSV into this new folder.")] = None,
     parquet: Annotated[Path | None, Parameter(help="Write every result as Parquet into this new folder.")] = None,
     picture: Annotated[
@@ -75,11 +75,10 @@ def simulate(
     Prints one line for each kind of churn and assignor. See docs/simulate.md for what the columns mean.
     """
     _check_outputs(scenarios, cores, json_file, (csv, parquet), picture)
-    if "" not in sys.path:
-        sys.path.append("")  # an installed command does not look in the current folder
-    settings = read_assignor_settings(assignor_setting)
+    import_from_current_folder()
+    settings = assignor_settings(assignor_setting)
     chosen = _chosen(assignor, and_ours, settings)
-    # Nothing heavy is imported until the wishes are known to be good.
+    # Nothing heavy is imported until the options are known to be valid.
     from sparkrelay import spark_session  # noqa: PLC0415
     from sparkrelay.simulate.study import run_study, summarize, watched  # noqa: PLC0415
 
@@ -95,14 +94,14 @@ def simulate(
         **{
             "spark.master": f"local[{cores or os.cpu_count() or 1}]",
             "spark.ui.enabled": "false",
-            # No records are decoded here: workers need not compile the loops that do.
+            # No records are decoded here, so workers need not compile the codecs.
             "spark.python.daemon.module": "pyspark.daemon",
             "spark.sql.shuffle.partitions": "8",
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
-    # PySpark would cancel its jobs from within the handler, which fails with a long traceback while another call to
-    # Spark waits; and py4j logs the interrupted call. The session is stopped below, jobs and all.
+    # PySpark would cancel its jobs within the signal handler, which fails with a long traceback during another call to
+    # Spark; and py4j logs the interrupted call. The session is stopped below, with its jobs.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.getLogger().addHandler(logging.NullHandler())
     try:
@@ -150,7 +149,7 @@ def _chosen(assignor: Sequence[str] | None, and_ours: bool, settings: Mapping[st
 
 
 def _in_order(summary: list[dict[str, Any]], chosen: Sequence[Contestant]) -> list[dict[str, Any]]:
-    """Sort as the kinds and the assignors were named; what is over all kinds comes last."""
+    """Sort by the order of kinds (all kinds last) and assignors."""
     kinds = [*Churn, "all"]
     names = [contestant.name for contestant in chosen]
     return sorted(summary, key=lambda row: (kinds.index(row["churn"]), names.index(row["assignor"])))
@@ -183,13 +182,13 @@ def _check_outputs(
 
 
 def _try(option: str, path: Path, write: Callable[[Path], None]) -> None:
-    """Find out before the work if its results can be written; leave nothing behind."""
+    """Check before the work that its results can be written; leave nothing behind."""
     try:
         write(path)
     except FileExistsError as error:
         raise ConfigException(f"{option} {path} exists already; name a new folder for the results") from error
     except OSError as error:
-        raise ConfigException(f"{option} {path} cannot be written: {error.strerror}; name another place") from error
+        raise ConfigException(f"{option} {path} cannot be written: {error.strerror}; choose another path") from error
 
 
 def _open_file(path: Path) -> None:
@@ -206,33 +205,33 @@ def _make_folder(path: Path) -> None:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """Show progress as a bar on a terminal, else as a line every few seconds."""
+    """Show progress as a bar on a terminal, otherwise as a line every few seconds."""
     if console.is_terminal:
         columns = (TextColumn("simulating"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
         with Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
             row = bar.add_task("simulating", total=None)
             yield lambda progress: bar.update(row, completed=progress.done, total=progress.total or None)
         return
-    began = said = time.monotonic()
+    began = shown = time.monotonic()
 
-    def say(progress: Progress) -> None:
-        nonlocal said
+    def show(progress: Progress) -> None:
+        nonlocal shown
         now = time.monotonic()
-        if now - said < _SAY_EVERY_S or not progress.total:
+        if now - shown < _SHOW_EVERY_S or not progress.total:
             return
-        said = now
+        shown = now
         share = progress.done / progress.total
         left = f", about {(now - began) / share * (1 - share):.0f} s left" if share else ""
         print(f"simulated {share:.0%} ({progress.done} of {progress.total} Spark tasks){left}", file=sys.stderr)
 
-    yield say
+    yield show
 
 
 def _print_table(summary: Sequence[Mapping[str, Any]]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
-    title = "means, but for medians, p95 and imbalance (p95); see docs/simulate.md"
+    title = "means, except medians, p95 and imbalance (p95); see docs/simulate.md"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0)
     for heading in ("churn", "assignor"):
         table.add_column(heading, no_wrap=True)

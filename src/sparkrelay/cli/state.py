@@ -1,4 +1,4 @@
-"""``sparkrelay state``: the tables of an application, out of its changelogs, without Spark and without an instance."""
+"""``sparkrelay state``: an application's tables, read from its changelogs, without Spark and without an instance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from sparkrelay.cli.command_config import BootstrapServers, CommandConfig, read_properties
+from sparkrelay.cli.options import ApplicationId, BootstrapServers, CommandConfig, client_settings
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -20,26 +20,25 @@ NOT_FOUND = 3
 
 state = App(
     name="state",
-    help="Read the tables of an application out of its changelogs. No instance need run, and none notices.",
+    help="Read the tables of an application from its changelogs. No instance need run, and none is affected.",
 )
 
-ApplicationId = Annotated[str, Parameter(help="The application.id of the application.")]
-StoreName = Annotated[str, Parameter(help="The store, as 'sparkrelay state list' calls it.")]
+StoreName = Annotated[str, Parameter(help="The store, as listed by 'sparkrelay state list'.")]
 
 
 @state.command(name="list")
 def list_stores(
     *, application_id: ApplicationId, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None
 ) -> int:
-    """Say which stores the application has, and what they hold.
+    """List the application's stores, and what they hold.
 
-    Stores without a changelog are not there, nor are tables whose topic is their changelog.
+    Not listed are stores without a changelog, and tables whose topic is their changelog.
     """
     lines = [("STORE", "TOPIC", "PARTITIONS", "RECORDS", "COLUMNS")]
     with _reader(application_id, bootstrap_servers, command_config) as reader:
         for store, found in reader.stores():
             if found is None:
-                columns = "not known: nothing that says it was written yet"
+                columns = "unknown: nothing that describes it was written yet"
             elif found.layout is None:
                 columns = f"none: {found.why_not}"
             else:
@@ -59,7 +58,7 @@ def count(
     bootstrap_servers: BootstrapServers,
     command_config: CommandConfig = None,
 ) -> int:
-    """Say how many rows a table has."""
+    """Print the number of rows of a table."""
     with _reader(application_id, bootstrap_servers, command_config) as reader:
         print(sum(batch.num_rows for batch in reader.rows(reader.table(store))))
     return 0
@@ -75,8 +74,8 @@ def get(
 ) -> int:
     """Print the rows of a key as JSON, one a line.
 
-    Windows are written as JSON, {"start": "2024-05-01 12:00:00+00:00", "end": ...}. Exit codes: 0 there are some, 3
-    there is none.
+    Windows are written as JSON, {"start": "2024-05-01 12:00:00+00:00", "end": ...}. Exit codes: 0 there are rows, 3
+    there are none.
     """
     from sparkrelay.datasources.table_reader import key_of  # noqa: PLC0415
     from sparkrelay.records.json.writer import columns_to_json  # noqa: PLC0415
@@ -125,4 +124,4 @@ def dump(
 def _reader(application_id: str, bootstrap_servers: str, command_config: Path | None) -> TableReader:
     from sparkrelay.datasources.table_reader import TableReader  # noqa: PLC0415
 
-    return TableReader({**read_properties(command_config), "bootstrap.servers": bootstrap_servers}, application_id)
+    return TableReader(client_settings(bootstrap_servers, command_config), application_id)

@@ -37,7 +37,7 @@ _STYLES: Final = {
 }
 _MOST_STORIES: Final = 5
 _NOT_ASKED: Final = 2
-#: Lines that everything but the tasks takes.
+#: Lines of the screen besides the tasks.
 _BESIDE_TASKS: Final = 22
 _FEWEST_TASKS: Final = 5
 
@@ -49,17 +49,16 @@ def top(
     once: Annotated[bool, Parameter(negative=())] = False,
     interval: float = 2.0,
 ) -> int | None:
-    """Show a group in the terminal as its live page does: who runs what, lag, throughput, rebalances.
+    """Show a group in the terminal, like its live page: who runs what, lag, throughput, rebalances.
 
     Parameters
     ----------
     url
         Any instance's page, such as http://localhost:9404.
     once
-        Show it once and end; the exit code is 1 if something is not as it should be, and 2 if the instance could not
-        be asked.
+        Show it once and exit; the exit code is 1 if there is a problem, and 2 if the instance does not answer.
     interval
-        Seconds between two looks.
+        Seconds between two updates.
     """
     if not 0.1 <= interval <= 3_600:
         raise ConfigException(f"--interval={interval} must be 0.1 to 3600 seconds")
@@ -67,7 +66,7 @@ def top(
         try:
             group = _ask(url)
         except (ConfigException, StreamsException) as error:
-            # 1 means that the group was asked, and has a problem.
+            # 1 means that the group answered and has a problem.
             print(f"sparkrelay: {printable(str(error))}", file=sys.stderr)
             return _NOT_ASKED
         Console().print(_rendered(group, most_tasks=None))
@@ -92,7 +91,7 @@ def _ask(url: str) -> dict[str, Any]:
             raise ValueError("no host")
     except (KeyError, ValueError) as error:
         raise ConfigException(
-            f"{url!r} is no address of a page: give that of any instance with metrics.port, such as "
+            f"{url!r} is not the address of a page: give that of any instance with metrics.port, such as "
             "http://localhost:9404"
         ) from error
     try:
@@ -102,12 +101,12 @@ def _ask(url: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise StreamsException(
-            f"{url}: {reason}. Ask another instance, or look whether this one has metrics.port"
+            f"{url}: {reason}. Ask another instance, or check whether this one has metrics.port"
         ) from error
 
 
 def _trouble(group: dict[str, Any]) -> list[str]:
-    """Return what is not as it should be, in sentences."""
+    """Return the group's problems, in sentences."""
     said = []
     for one in group["instances"]:
         name = ", ".join(one["processes"]) or "no process yet"
@@ -168,7 +167,7 @@ def _instances(group: dict[str, Any]) -> Table:
 
 
 def _lag(tasks: list[dict[str, Any]]) -> str:
-    """Return how many records of input are not processed yet; of tasks that do not run yet it is not known."""
+    """Return the number of unprocessed input records; unknown while a task does not run yet."""
     own = [task for task in tasks if task["role"] not in {"standby", "warming"}]
     known = [task["lag"] for task in own if task["role"] == "active" and task["lag"] is not None]
     return f"{sum(known):,.0f}" if len(known) == len(own) else "unknown"
@@ -183,7 +182,7 @@ def _rate(history: list[list[float]]) -> str:
 
 
 def _tasks(group: dict[str, Any], most: int | None) -> Table:
-    """Return tasks by processes; where there is room for some only, those first that do not run or lag most."""
+    """Return the tasks by process; if there is room for some only, those that do not run or lag most."""
     places: dict[str, dict[str, tuple[dict[str, Any], bool]]] = defaultdict(dict)
     for one in group["instances"]:
         for task in one["view"]["tasks"] if one["view"] is not None else ():
@@ -238,7 +237,7 @@ def _order(name: str) -> tuple[int, int, str]:
 
 
 def _stories(group: dict[str, Any]) -> list[Text]:
-    """Return the newest rebalances, newest first: why, and how long it took."""
+    """Return the newest rebalances, newest first: reason and duration."""
     whys: dict[float, str] = {}
     seconds: dict[float, float] = {}
     for one in group["instances"]:

@@ -1,8 +1,8 @@
-"""Errors of wrong usage: one line, as other errors of the command line are, with what to write instead."""
+"""Usage errors: one line, like other errors of the command line, with what to write instead."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cyclopts.exceptions import (
     ConsumeMultipleError,
@@ -12,16 +12,13 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
-if TYPE_CHECKING:
-    from cyclopts import Argument
-
 __all__ = ["usage_error"]
 
 _OFFSETS: Final = (
-    "a reset begins at the start or the end, --to earliest or --to latest; then use sparkrelay offsets set"
+    "a reset starts at the beginning or the end, --to earliest or --to latest; then use sparkrelay offsets set"
 )
 
-#: Options of Kafka's own tools, by the command that does the same here.
+#: Options of Kafka's own tools, by our command for the same purpose.
 _OF_KAFKA: Final = {
     "reset": {
         "--to-earliest": "write --to earliest",
@@ -47,7 +44,7 @@ _OF_KAFKA: Final = {
 
 
 def usage_error(error: CycloptsError) -> str:
-    """Return a wrong usage as a line: the command, the option, its value, and what to write."""
+    """Return a usage error as one line: the command, the option, its value, and what to write."""
     chain = tuple(error.command_chain or ())
     command = " ".join(("sparkrelay", *chain))
     return f"{_reason(error, chain, command)}; see {command} --help"
@@ -60,17 +57,11 @@ def _reason(error: CycloptsError, chain: tuple[str, ...], command: str) -> str:
         if instead is not None:
             return f"{command} has no option {option}: {instead}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"{command} has no use for {' '.join(map(repr, error.unused_tokens))}"
+        return f"{command} does not take {' '.join(map(repr, error.unused_tokens))}"
     if isinstance(error, MissingArgumentError) and not isinstance(error, ConsumeMultipleError) and error.argument:
-        return f"{command} needs {_name(error.argument)}: {_help(error.argument)}"
+        argument = error.argument
+        name = argument.name if argument.index is None else argument.name.removeprefix("--").upper()
+        return f"{command} needs {name}: {(argument.parameter.help or 'a value').rstrip('.')}"
     error.verbose = False
     text = str(error)
     return text if text.endswith("...") else text.removesuffix(".")
-
-
-def _name(argument: Argument) -> str:
-    return argument.name if argument.index is None else argument.name.removeprefix("--").upper()
-
-
-def _help(argument: Argument) -> str:
-    return (argument.parameter.help or "a value").rstrip(".")

@@ -1,14 +1,14 @@
-"""What SparkRelay asks of a cluster as its administrator: topics, offsets, features.
+"""Administrative requests to a cluster: topics, offsets, groups, features.
 
-Every call blocks, repeats what is worth repeating, and is bounded by a timeout. Requests that concern several brokers
-go to all of them at once. Offsets of groups and logs are here too, because asking for them needs no membership.
+Every call blocks, retries what is worth retrying, and is bounded by a timeout. Requests to several brokers are sent at
+once. Offsets of groups and logs are here because asking for them needs no membership.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
@@ -49,16 +48,17 @@ __all__ = [
 
 #: For ``list_offsets``: the end of the log (read_committed: the last stable offset).
 LATEST: Final = -1
-#: For ``list_offsets``: the first offset that is still there.
+#: For ``list_offsets``: the first offset of the log.
 EARLIEST: Final = -2
-#: Longest wait for brokers whose metadata lags the controller's; a topic that is still missing counts as deleted.
+#: Longest wait for brokers whose metadata lags the controller's; a topic still missing then counts as deleted.
 BROKER_LAG_SECONDS: Final = 15.0
 _TOPIC_RESOURCE: Final = 2
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has committed of a partition: the next offset to read, and what was said with it."""
+    """A committed offset (the next one to read) and the metadata stored with it."""
 
     offset: int
     metadata: str
@@ -66,13 +66,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """How to make a topic.
-
-    Attributes:
-        partitions: number of partitions, -1 for the broker's default.
-        replication_factor: copies, -1 for the broker's default.
-        configs: the topic's settings, such as ``{"cleanup.policy": "compact"}``.
-    """
+    """The definition of a new topic. -1 partitions or replicas stand for the broker's default."""
 
     partitions: int
     replication_factor: int = -1
@@ -81,7 +75,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What a topic is; ``configs`` has every setting with its value in force."""
+    """A topic; ``configs`` has every setting with its effective value."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -91,12 +85,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupMemberDescription:
-    """One member of a group; its bytes are there only while the group is stable.
-
-    Attributes:
-        metadata: what it said when it joined (for consumers: a subscription).
-        assignment: what the leader gave it.
-    """
+    """A member of a classic group. Its subscription (``metadata``) and ``assignment`` are empty unless it is stable."""
 
     member_id: str
     client_id: str
@@ -110,9 +99,9 @@ class GroupDescription:
     """A group of the classic protocol.
 
     Attributes:
-        state: ``Stable``, ``PreparingRebalance``, ``CompletingRebalance``, ``Empty``, or ``Dead``: there is none.
-        protocol_type: ``consumer`` for consumers; empty if the group was never joined.
-        protocol: the name of the assignor in force; empty unless the group is stable.
+        state: ``Stable``, ``PreparingRebalance``, ``CompletingRebalance``, ``Empty``, or ``Dead`` (it does not exist).
+        protocol_type: ``consumer`` for consumers; empty if nobody ever joined the group.
+        protocol: name of the assignor in use; empty unless the group is stable.
     """
 
     group_id: str
@@ -123,12 +112,7 @@ class GroupDescription:
 
 
 class Admin:
-    """Administrative requests over a client. Belongs to the client's thread.
-
-    Args:
-        client: must be bootstrapped.
-        timeout: seconds that one call may take.
-    """
+    """Administrative requests over a bootstrapped client, on the client's thread; ``timeout`` seconds for each call."""
 
     def __init__(self, client: KafkaClient, *, timeout: float = 60.0) -> None:
         self._client = client
@@ -136,32 +120,47 @@ class Admin:
         self._coordinators = CoordinatorCache(client)
         self._new_records = NewRecords(client)
 
+    def _run(self, what: str, exchange: Exchange[_T]) -> _T:
+        return run_exchange(self._client, what, exchange, self._timeout)
+
     # -- topics -----------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Break off the call under way, and every later one, with WakeupException. May be called from any thread."""
+        """Abort the current call and every later one with WakeupException. Thread-safe."""
         self._client.interrupt()
 
     def wakeup(self) -> None:
-        """Have the call under way that waits for records look whether it is to end. May be called from any thread."""
+        """Have :meth:`await_records` check its ``over`` now. Thread-safe."""
         self._client.wakeup()
 
     def create_topics(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool = False) -> frozenset[str]:
-        """Make topics and wait until all their partitions have leaders.
+        """Create topics and wait until all their partitions have leaders; return the names of the new topics.
 
-        Args:
-            topics: what to make, by name.
-            exist_ok: leave topics that exist already as they are instead of raising.
-
-        Returns:
-            The names that were made by this call.
+        With ``exist_ok`` an existing topic is left unchanged.
 
         Raises:
             BrokerResponseException: one was refused: TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, ...
         """
-        what = f"creating topics {', '.join(topics)}"
-        made = run_exchange(self._client, what, self._create(topics, exist_ok=exist_ok), self._timeout)
-        run_exchange(self._client, f"{what}: waiting for leaders", self._await_leaders(topics), self._timeout)
+        what, timeout_ms = f"creating topics {', '.join(topics)}", self._client.config.request_timeout_ms
+        made = self._run(
+            what,
+            self._change_topics(
+                "creating",
+                topics,
+                lambda left: _creation({name: topics[name] for name in left}, timeout_ms),
+                answers="topics",
+                done_code=ErrorCode.TOPIC_ALREADY_EXISTS,
+                done_ok=exist_ok,
+                needs="CREATE",
+            ),
+        )
+        metadata = self._client.metadata
+
+        def led(name: str) -> bool:
+            found = [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
+            return bool(found) and None not in found
+
+        self._run(f"{what}: waiting for leaders", self._await_metadata(tuple(topics), led, "is not ready"))
         return made
 
     def delete_topics(self, names: Collection[str], *, missing_ok: bool = False) -> None:
@@ -170,24 +169,37 @@ class Admin:
         Raises:
             UnknownTopicException: one does not exist, and ``missing_ok`` is false.
         """
-        what = f"deleting topics {', '.join(names)}"
-        run_exchange(self._client, what, self._delete(names, missing_ok=missing_ok), self._timeout)
-        run_exchange(self._client, f"{what}: waiting until they are gone", self._await_gone(names), self._timeout)
+        what, timeout_ms = f"deleting topics {', '.join(names)}", self._client.config.request_timeout_ms
+        self._run(
+            what,
+            self._change_topics(
+                "deleting",
+                names,
+                # Version 5 is the last one with topic names only.
+                lambda left: DeleteTopicsRequest(topic_names=list(left), timeout_ms=timeout_ms, max_version=5),
+                answers="responses",
+                done_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                done_ok=missing_ok,
+                needs="DELETE",
+            ),
+        )
+        gone = self._await_metadata(
+            names, lambda name: self._client.metadata.partitions(name) is None, "is still listed"
+        )
+        self._run(f"{what}: waiting until they are gone", gone)
 
     def list_topics(self) -> frozenset[str]:
-        """Return the names of all topics, Kafka's internal ones left out."""
-        run_exchange(self._client, "listing topics", refresh_metadata(self._client, None), self._timeout)
+        """Return the names of all topics except Kafka's internal ones."""
+        self._run("listing topics", refresh_metadata(self._client, None))
         return frozenset(name for name, topic in self._client.metadata.topics().items() if not topic.is_internal)
 
     def partitions(self, names: Collection[str]) -> dict[str, tuple[int, ...] | None]:
         """Return each topic's partition numbers, or None for a topic that does not exist.
 
         Raises:
-            AuthorizationException: this user may not know whether one exists.
+            AuthorizationException: this user may not DESCRIBE one.
         """
-        run_exchange(
-            self._client, f"describing topics {', '.join(names)}", refresh_metadata(self._client, names), self._timeout
-        )
+        self._run(f"describing topics {', '.join(names)}", refresh_metadata(self._client, names))
         for name in names:
             if (code := self._client.metadata.topic_error(name)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 what = f"looking for topic {name!r}"
@@ -195,21 +207,16 @@ class Admin:
         return {name: self._client.metadata.partitions(name) for name in names}
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        """Return the ids of those topics that exist, where the broker has them (Kafka 2.8)."""
+        """Return the ids of existing topics; none from brokers before Kafka 2.8."""
         self.partitions(names)
         return self._known_ids(names)
 
     def await_topic_ids(
         self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool], seconds: float = BROKER_LAG_SECONDS
     ) -> dict[str, str]:
-        """Return the topics' ids as soon as ``wanted`` accepts them; after ``seconds``, the last ids that are known.
+        """Return the ids of existing topics once ``wanted`` accepts them, or the last known ids after ``seconds``.
 
         Brokers whose metadata lags the controller's do not list a new topic.
-
-        Args:
-            names: the topics.
-            wanted: takes the ids of the topics that exist, and returns whether to stop asking.
-            seconds: how long to ask.
         """
         what = f"waiting for the ids of topics {', '.join(names)}"
         try:
@@ -233,7 +240,7 @@ class Admin:
             yield Pause(backoff.next(first=0.01))
 
     def replica_racks(self, names: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
-        """Return the racks of each partition's replicas; partitions with a replica of unknown rack are left out."""
+        """Return the racks of each partition's replicas, without partitions that have a replica of unknown rack."""
         known = self._client.metadata
         return {
             at: frozenset(rack for rack in racks if rack)
@@ -257,9 +264,7 @@ class Admin:
                 code = self._client.metadata.topic_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 what = f"topic {name} cannot be described; is its name right, and was it created"
                 raise broker_error(code, what, needs="DESCRIBE")
-        configs = run_exchange(
-            self._client, f"describing topics {', '.join(names)}", self._describe_configs(names), self._timeout
-        )
+        configs = self._run(f"describing topics {', '.join(names)}", self._describe_configs(names))
         return {
             name: TopicDescription(name, self._client.metadata.topic_id(name), numbers or (), configs[name])
             for name, numbers in partitions.items()
@@ -273,13 +278,13 @@ class Admin:
         """Return an offset of each partition; one round trip to each leader.
 
         Args:
-            partitions: for each ``EARLIEST``, ``LATEST``, or a time in milliseconds since 1970: the first offset whose
-                record is not older (-1 if there is none).
-            read_committed: ``LATEST`` is then the last stable offset, before which every transaction is decided.
-            timeout: seconds; None for what every call may take.
+            partitions: partition -> ``EARLIEST``, ``LATEST``, or a timestamp in milliseconds since 1970: the first
+                offset of a record that is not older (-1 if there is none).
+            read_committed: whether ``LATEST`` is the last stable offset, before which all transactions have ended.
+            timeout: seconds; None for this object's.
 
         Raises:
-            UnknownTopicException: a partition does not exist (after waiting for it until the timeout).
+            UnknownTopicException: a partition still did not exist at the timeout.
         """
         call = ListOffsetsCall(read_committed=read_committed)
         return per_leader(self._client, call, partitions, self._timeout if timeout is None else timeout)
@@ -290,32 +295,25 @@ class Admin:
         """Wait until a partition has records (read_committed) after its position, or there is trouble.
 
         Args:
-            positions: partition -> the next offset that is wanted.
+            positions: partition -> the next offset to read.
             timeout: seconds to wait at most.
-            over: asked at first and whenever :meth:`wakeup` was called; True ends the wait.
+            over: called first and after every :meth:`wakeup`; True ends the wait.
         """
         return self._new_records.wait(positions, timeout, over)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete all records before an offset of each partition; return the first offsets that are left.
-
-        Args:
-            before: partition -> the first offset to keep.
-            timeout: seconds; None for what every call may take.
+        """Delete all records before an offset of each partition; return the log start offsets after that.
 
         Raises:
-            OffsetOutOfRangeException: an offset lies beyond the end of its partition.
+            OffsetOutOfRangeException: an offset is beyond the end of its partition.
             BrokerResponseException: the topic's cleanup policy forbids it (POLICY_VIOLATION).
         """
         return per_leader(self._client, DeleteRecordsCall(), before, self._timeout if timeout is None else timeout)
 
     def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return a group's committed offsets; partitions without one are left out.
-
-        Waits for pending transactional commits (KIP-447), so that what is returned is decided.
-        """
+        """Return a group's committed offsets, after its pending transactional commits have ended (KIP-447)."""
         found = self.commits(group, partitions, stable=True)
         return {partition: commit.offset for partition, commit in found.items()}
 
@@ -324,10 +322,7 @@ class Admin:
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return a group's commits; partitions without one are left out.
 
-        Args:
-            group: its id.
-            partitions: what is asked for.
-            stable: True to wait for pending transactional commits (KIP-447); else they do not count.
+        ``stable`` waits for pending transactional commits (KIP-447); otherwise they are ignored.
         """
         found = self._ask_group(
             group,
@@ -348,7 +343,7 @@ class Admin:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Return a group's members and what they said; a group that does not exist has the state ``Dead``."""
+        """Return a group's members, subscriptions and assignments; an unknown group has the state ``Dead``."""
         found = self._ask_group(
             group,
             f"describing group {group}",
@@ -356,7 +351,7 @@ class Admin:
             lambda group: () if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND else (group.error_code,),
         )
         if found.error_code:
-            # Since version 6 (KIP-1043); older brokers say the same by the state "Dead".
+            # Since version 6 (KIP-1043); older brokers return the state "Dead".
             return GroupDescription(group, "Dead", "", "", ())
         members = tuple(
             GroupMemberDescription(
@@ -370,14 +365,9 @@ class Admin:
 
     def features(self) -> dict[str, int]:
         """Return the cluster's finalized features and their levels, such as ``{"transaction.version": 2}``."""
-        what = "asking for the cluster's features"
-        return run_exchange(self._client, what, finalized_features(self._client), self._timeout)
+        return self._run("asking for the cluster's features", finalized_features(self._client))
 
     # -- exchanges --------------------------------------------------------------------------------------------------
-
-    def _ask(self, make: Callable[[], Any], backoff: Backoff) -> Exchange[Any]:
-        """Ask the controller (with KRaft any broker passes it on)."""
-        return (yield from ask(self._client, make, node=lambda: self._client.metadata.controller, backoff=backoff))
 
     def _ask_group(
         self,
@@ -388,50 +378,59 @@ class Admin:
         *,
         final: Collection[int] = (),
     ) -> Any:
-        """Return what the group's coordinator answers about the one group of the request."""
+        """Return the group of the coordinator's answer; ``codes`` returns its error codes."""
         exchange = self._coordinators.ask_group(
             group, request, what, lambda answer: codes(answer.groups[0]), final=final
         )
-        return run_exchange(self._client, what, exchange, self._timeout).groups[0]
+        return self._run(what, exchange).groups[0]
 
-    def _create(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool) -> Exchange[frozenset[str]]:
-        backoff = self._client.config.retry_backoff()
-        left, made, repeated = dict(topics), set(), False
+    def _change_topics(
+        self,
+        verb: str,
+        names: Iterable[str],
+        make: Callable[[Iterable[str]], Any],
+        *,
+        answers: str,
+        done_code: ErrorCode,
+        done_ok: bool,
+        needs: str,
+    ) -> Exchange[frozenset[str]]:
+        """Repeat a request until every topic is done; return the topics that were changed.
+
+        Args:
+            verb: for messages.
+            names: the topics.
+            make: returns the request for the remaining topics.
+            answers: field of the answer with the topics' outcomes.
+            done_code: error code of a topic that needs no change.
+            done_ok: whether that is fine at the first attempt. Later it always is: the first may have had its effect.
+            needs: the ACL operation.
+        """
+        client, backoff = self._client, self._client.config.retry_backoff()
+        left, changed, repeated = dict.fromkeys(names), set[str](), False
         while left:
-            answer = yield from self._ask(lambda: _creation(left, self._client.config.request_timeout_ms), backoff)
+            # With KRaft any broker forwards it to the controller.
+            answer = yield from ask(
+                client, lambda: make(left), node=lambda: client.metadata.controller, backoff=backoff
+            )
             refused: KafkaException | None = None
-            for topic in answer.topics:
-                code = topic.error_code
-                # A repeated request may find what the first one made.
-                if code == ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or repeated):
+            for topic in getattr(answer, answers):
+                code, what = topic.error_code, f"{verb} topic {topic.name}"
+                if not code or (code == done_code and (done_ok or repeated)):
                     left.pop(topic.name, None)
-                elif code and not is_retriable(code):
-                    what = f"creating topic {topic.name} ({topic.error_message})"
-                    raise broker_error(code, what, needs="CREATE")
-                elif code:
-                    refused = broker_error(code, f"creating topic {topic.name}")
+                    if not code:
+                        changed.add(topic.name)
+                elif code == done_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopicException(f"topic {topic.name} does not exist, so it cannot be deleted")
+                elif is_retriable(code):
+                    refused = broker_error(code, what)
                 else:
-                    made.add(topic.name)
-                    left.pop(topic.name, None)
+                    raise broker_error(code, f"{what} ({topic.error_message})", needs=needs)
             if left:
                 repeated = True
                 refused = refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out")
                 yield Pause(backoff.next(), refused)
-        return frozenset(made)
-
-    def _await_leaders(self, topics: Mapping[str, TopicSpec]) -> Exchange[None]:
-        metadata = self._client.metadata
-
-        def led(name: str) -> bool:
-            found = [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
-            return bool(found) and None not in found
-
-        return self._await_metadata(tuple(topics), led, "is not ready")
-
-    def _await_gone(self, names: Collection[str]) -> Exchange[None]:
-        return self._await_metadata(
-            names, lambda name: self._client.metadata.partitions(name) is None, "is still listed"
-        )
+        return frozenset(changed)
 
     def _await_metadata(self, names: Collection[str], done: Callable[[str], bool], otherwise: str) -> Exchange[None]:
         """Refresh the metadata of topics until all of them are ``done``."""
@@ -443,29 +442,6 @@ class Admin:
                 return
             error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left} {otherwise}")
             yield Pause(backoff.next(first=0.01), error)
-
-    def _delete(self, names: Collection[str], *, missing_ok: bool) -> Exchange[None]:
-        backoff = self._client.config.retry_backoff()
-        left, repeated = set(names), False
-        while left:
-            answer = yield from self._ask(lambda: _deletion(left, self._client.config.request_timeout_ms), backoff)
-            refused: KafkaException | None = None
-            for topic in answer.responses:
-                code = topic.error_code
-                gone = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (missing_ok or repeated)
-                if not code or gone:
-                    left.discard(topic.name)
-                elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise UnknownTopicException(f"topic {topic.name} does not exist, so it cannot be deleted")
-                elif not is_retriable(code):
-                    what = f"deleting topic {topic.name} ({topic.error_message})"
-                    raise broker_error(code, what, needs="DELETE")
-                else:
-                    refused = broker_error(code, f"deleting topic {topic.name}")
-            if left:
-                repeated = True
-                refused = refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out")
-                yield Pause(backoff.next(), refused)
 
     def _describe_configs(self, names: Collection[str]) -> Exchange[dict[str, Mapping[str, str | None]]]:
         backoff = self._client.config.retry_backoff()
@@ -479,7 +455,6 @@ class Admin:
                         for name in names
                     ]
                 ),
-                node=lambda: None,
                 backoff=backoff,
             )
             code, name = next(((r.error_code, r.resource_name) for r in answer.results if r.error_code), (0, ""))
@@ -507,8 +482,3 @@ def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:
         timeout_ms=timeout_ms,
         validate_only=False,
     )
-
-
-def _deletion(names: Collection[str], timeout_ms: int) -> Any:
-    # Version 5 is the last that names topics by name alone.
-    return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms, max_version=5)

@@ -1,7 +1,6 @@
-"""What is asked and changed of a cluster about one application: its group's offsets, its transactional ids.
+"""Administration of one application: the offsets of its group, its transactional ids.
 
-The broker itself takes offsets of a group that has members from these alone, so nothing here can pull a position away
-under somebody who runs.
+The broker accepts offsets for a group with members only from a member, so nothing here can move a running position.
 """
 
 from __future__ import annotations
@@ -11,12 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.coordinators import CoordinatorCache, is_moved
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, results, run_exchange, run_exchanges
-from sparkrelay.client.group_requests import offset_commit, offset_fetch
-from sparkrelay.client.messages import (
-    ListGroupsRequest,
-    ListTransactionsRequest,
-    OffsetDeleteRequest,
-)
+from sparkrelay.client.group_requests import by_topic, offset_commit, offset_fetch
+from sparkrelay.client.messages import ListGroupsRequest, ListTransactionsRequest, OffsetDeleteRequest
 from sparkrelay.client.transaction_calls import GroupMember, offsets_by_request
 from sparkrelay.errors import AuthorizationException, BrokerResponseException, RebalanceInProgressException
 from sparkrelay.types import TopicPartition
@@ -46,8 +41,8 @@ class ApplicationAdmin:
 
     Args:
         client: must be bootstrapped.
-        application_id: the application, which is its group's name and the beginning of its transactional ids.
-        timeout: seconds that one call may take.
+        application_id: the group's name, and the prefix of the transactional ids.
+        timeout: seconds for one call.
     """
 
     def __init__(self, client: KafkaClient, application_id: str, *, timeout: float = 60.0) -> None:
@@ -57,7 +52,7 @@ class ApplicationAdmin:
         self._coordinators = CoordinatorCache(client)
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """Return every offset that the group has committed, of all topics."""
+        """Return every committed offset of the group."""
         found = self._run("fetching all offsets", offset_fetch(self._group, None, stable=False), _fetch_codes)
         (group,) = found.groups
         return {
@@ -78,12 +73,12 @@ class ApplicationAdmin:
 
         Args:
             offsets: by partition.
-            notes: partition -> what is noted with its offset.
-            member: who commits them; nobody may while the group has members.
+            notes: partition -> metadata to store with its offset.
+            member: the committing member; the default is accepted only from a group without members.
 
         Raises:
-            BrokerResponseException: it has some (UNKNOWN_MEMBER_ID).
-            RebalanceInProgressException: ``member`` is none, or the group is between two generations.
+            BrokerResponseException: the group has members (UNKNOWN_MEMBER_ID).
+            RebalanceInProgressException: ``member`` is not in the group's generation, or the group is rebalancing.
         """
         said = notes or {}
         requests = [
@@ -112,13 +107,19 @@ class ApplicationAdmin:
             raise passing from error
 
     def delete_offsets(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the group's offsets of partitions; those without one, or of topics that are gone, are no error.
+        """Delete the group's offsets of partitions; missing offsets and topics are ignored.
 
         Raises:
-            AuthorizationException: this user may not DELETE the group, whether it has such offsets or not.
+            AuthorizationException: this user may not DELETE the group (even if there is nothing to delete).
         """
         if partitions:
-            self._run("deleting offsets", _delete_request(self._group, partitions), _delete_codes, needs="DELETE")
+            topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+            topics = [
+                topic(name=name, partitions=[topic.OffsetDeleteRequestPartition(partition_index=p) for p in parts])
+                for name, parts in by_topic(partitions).items()
+            ]
+            request = OffsetDeleteRequest(group_id=self._group, topics=topics)
+            self._run("deleting offsets", request, _delete_codes, needs="DELETE")
 
     def other_groups(self) -> frozenset[str]:
         """Return the names of all other groups of the cluster."""
@@ -126,7 +127,7 @@ class ApplicationAdmin:
         return frozenset(group.group_id for answer in answers for group in answer.groups) - {self._group}
 
     def transactional_ids(self) -> tuple[str, ...]:
-        """Return the transactional ids that begin with the application's name and that brokers still remember."""
+        """Return the application's transactional ids that brokers still remember."""
         answers = self._everywhere(
             "listing transactions",
             lambda: ListTransactionsRequest(state_filters=[], producer_id_filters=[], max_version=1),
@@ -148,7 +149,7 @@ class ApplicationAdmin:
         return run_exchange(self._client, what, exchange, self._timeout)
 
     def _everywhere(self, what: str, make: Callable[[], Any]) -> list[Any]:
-        """Ask every broker: each knows what it coordinates."""
+        """Ask every broker: each knows only what it coordinates."""
         run_exchange(self._client, what, refresh_metadata(self._client, ()), self._timeout)
         exchanges = {f"{what}: broker {node}": self._of(node, what, make) for node in self._client.metadata.brokers}
         return list(results(run_exchanges(self._client, exchanges, self._timeout)).values())
@@ -160,7 +161,7 @@ class ApplicationAdmin:
             if not answer.error_code:
                 return answer
             error: KafkaException = broker_error(answer.error_code, what)
-            # A coordinator that is loading has not all of its groups or transactions yet.
+            # A coordinator that is loading does not know all of its groups or transactions yet.
             if not error.retriable and not is_moved(answer.error_code):
                 raise error
             yield Pause(backoff.next(), error)
@@ -168,7 +169,7 @@ class ApplicationAdmin:
 
 def _fetch_codes(answer: Any) -> Iterable[int]:
     (group,) = answer.groups
-    # A group that does not exist has no offsets; version 9 calls that an error.
+    # An unknown group has no offsets; version 9 returns an error for it.
     if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
         yield group.error_code
         yield from (part.error_code for topic in group.topics for part in topic.partitions)
@@ -178,26 +179,7 @@ def _topic_codes(answer: Any) -> Iterable[int]:
     return (part.error_code for topic in answer.topics for part in topic.partitions)
 
 
-def _delete_request(group: str, partitions: Collection[TopicPartition]) -> object:
-    topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    part = topic.OffsetDeleteRequestPartition
-    return OffsetDeleteRequest(
-        group_id=group,
-        topics=[
-            topic(name=name, partitions=[part(partition_index=at.partition) for at in parts])
-            for name, parts in _by_topic(partitions).items()
-        ],
-    )
-
-
 def _delete_codes(answer: Any) -> Iterable[int]:
     gone = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     yield 0 if answer.error_code in gone else answer.error_code
     yield from (code for code in _topic_codes(answer) if code not in gone)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    topics: dict[str, list[TopicPartition]] = {}
-    for at in partitions:
-        topics.setdefault(at.topic, []).append(at)
-    return topics

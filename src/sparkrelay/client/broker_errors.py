@@ -1,8 +1,4 @@
-"""Kafka's error codes as SparkRelay errors.
-
-One table, because every response carries such codes and all callers need the same three answers: the name that Kafka's
-documentation uses, whether trying again can help, and which of our classes a caller would catch.
-"""
+"""Kafka's error codes as SparkRelay errors: their names, whether a retry can help, and the exception classes."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ __all__ = ["STALE_METADATA", "ErrorCode", "broker_error", "error_name", "fenced_
 
 
 class ErrorCode(enum.IntEnum):
-    """All error codes of Kafka 4.3, by its names."""
+    """All error codes of Kafka 4.3."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -167,8 +163,8 @@ class ErrorCode(enum.IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
-#: Codes that say "ask for metadata again, then repeat". Kafka's own table has one less: a broker that does not know our
-#: leader epoch yet may as well be one that leads no more.
+#: Codes after which to refresh the metadata and retry. Kafka's own table lacks UNKNOWN_LEADER_EPOCH; a broker that does
+#: not know our leader epoch yet may also be a former leader.
 STALE_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -188,7 +184,7 @@ STALE_METADATA: Final = frozenset(
     }
 )
 
-#: What a broker answers that does not coordinate the group, or not yet: nothing that was sent to it has any effect.
+#: The broker does not coordinate the group, or not yet: the request had no effect.
 NOT_COORDINATING: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -236,7 +232,7 @@ _CLASSES: Final[dict[int, type[KafkaException]]] = {
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code; codes we do not know are named by their number."""
+    """Return Kafka's name of an error code, or ``ERROR_<number>``."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -248,14 +244,14 @@ def is_retriable(code: int) -> bool:
     return code in _RETRIABLE
 
 
-#: What the code alone does not say.
+#: Causes and remedies that are not obvious from the code's name.
 _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         "session.timeout.ms is not between the broker's group.min.session.timeout.ms (default 6000) and "
         "group.max.session.timeout.ms (default 1800000): choose another, or change the broker's"
     ),
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
-        "what is noted with the offsets is longer than the broker's offset.metadata.max.bytes (default 4096) allows: "
+        "the metadata stored with the offsets is longer than the broker's offset.metadata.max.bytes (default 4096): "
         "raise that"
     ),
     ErrorCode.INVALID_TIMESTAMP: (
@@ -271,29 +267,29 @@ _REMEDIES: Final[Mapping[int, str]] = {
         "a topic has at most as many replicas as there are brokers: lower replication.factor, or set it to -1 for the "
         "broker's default"
     ),
-    ErrorCode.INVALID_GROUP_ID: "group.id must be 1 to 32767 bytes, and the group be of the kind that is asked for",
+    ErrorCode.INVALID_GROUP_ID: "group.id must be 1 to 32767 bytes, and the group must be of the requested type",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        "the group's members share no assignor of partition.assignment.strategy: let them all offer a common one; or "
-        "the group is of another type"
+        "the group's members have no assignor of partition.assignment.strategy in common: offer the same one in all of "
+        "them; or the group is of another type"
     ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as the broker's group.max.size allows",
     ErrorCode.FENCED_INSTANCE_ID: (
         "another member has joined with the same group.instance.id: give each member its own"
     ),
     ErrorCode.UNRELEASED_INSTANCE_ID: (
-        "a living member uses this group.instance.id: give each member its own, or wait until that one has left"
+        "an active member uses this group.instance.id: give each member its own, or wait until that one has left"
     ),
     ErrorCode.POLICY_VIOLATION: (
-        "a policy of the cluster or the topic does not allow it. Records are deleted only where cleanup.policy has "
-        "delete; changelogs of windows that end have it, but for those that earlier builds made: kafka-configs.sh "
+        "a policy of the cluster or the topic forbids it. Records can be deleted only if cleanup.policy includes "
+        "delete; changelogs of windows have that, except those made by early builds: kafka-configs.sh "
         "--alter --entity-type topics --entity-name TOPIC --add-config cleanup.policy=[compact,delete]"
     ),
-    ErrorCode.UNSUPPORTED_ASSIGNOR: "group.remote.assignor is none of the broker's group.consumer.assignors",
-    ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker reads patterns as RE2 does: no look-around, no back references",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "group.remote.assignor is not one of the broker's group.consumer.assignors",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker reads patterns as RE2: no look-around, no back references",
 }
 
 
-#: What a missing permission is missing on.
+#: The kind of resource that a permission is missing on.
 _PROTECTED: Final[Mapping[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
@@ -307,8 +303,8 @@ def broker_error(code: int, message: str, *, needs: str = "") -> KafkaException:
 
     Args:
         code: Kafka's error code, not zero.
-        message: what was being done to which thing, and what to do about it; the code's name and number are added.
-        needs: the operation of Kafka's ACLs that it takes, such as ``READ``; named where a permission is missing.
+        message: what was done to what, and a remedy; the code's name and number are appended.
+        needs: the ACL operation that the request takes, such as ``READ``.
     """
     text = f"{message}: {error_name(code)} ({code})"
     if remedy := _REMEDIES.get(code):
@@ -328,7 +324,7 @@ def broker_error(code: int, message: str, *, needs: str = "") -> KafkaException:
 
 
 def fenced_reason(transactional_id: str | None) -> str:
-    """Return why a transactional id may no longer write, and that an instance recovers from it."""
+    """Return why a transactional id is fenced, and that an instance recovers from it."""
     return (
         f"transactional id {transactional_id!r} was opened later by another process, or its transaction stayed open "
         "for longer than transaction.timeout.ms, or what it wrote before is lost. An instance recovers by itself: it "

@@ -1,7 +1,4 @@
-"""The settings a connection to Kafka needs, spelt as Python users know them (librdkafka's names).
-
-Java's truststore and keystore keys are refused with what to do instead: they name JKS files, which Python cannot read.
-"""
+"""The settings of a connection to Kafka, under the names that Python users know (librdkafka's)."""
 
 from __future__ import annotations
 
@@ -144,7 +141,7 @@ class ClientConfig:
             raise ConfigException("bootstrap.servers is empty; give host:port of at least one broker")
         for what in ("ca", "certificate", "key"):
             if getattr(self, f"ssl_{what}_location") and getattr(self, f"ssl_{what}_pem"):
-                raise ConfigException(f"ssl.{what}.location and ssl.{what}.pem are two ways to say one thing; give one")
+                raise ConfigException(f"ssl.{what}.location and ssl.{what}.pem exclude each other; give one")
         if self._ssl("key") and not self._ssl("certificate"):
             raise ConfigException(
                 "ssl.key.* is given without ssl.certificate.location (or ssl.certificate.pem): a client certificate "
@@ -174,8 +171,7 @@ class ClientConfig:
                 "sasl.mechanism=OAUTHBEARER needs oauth_cb, a function that returns (token, expiry), or "
                 "sasl.oauthbearer.method=oidc with sasl.oauthbearer.token.endpoint.url"
             )
-        needed = ("token_endpoint_url", "client_id", "client_secret")
-        for name in needed:
+        for name in ("token_endpoint_url", "client_id", "client_secret"):
             if not getattr(self, f"sasl_oauthbearer_{name}"):
                 raise ConfigException(
                     f"sasl.oauthbearer.method=oidc needs sasl.oauthbearer.{name.replace('_', '.')} "
@@ -188,32 +184,34 @@ class ClientConfig:
                 "sasl.oauthbearer.client.secret instead"
             )
         if not url.startswith(("https://", "http://")):
-            raise ConfigException(f"{shown('sasl.oauthbearer.token.endpoint.url', url)} is no http or https address")
+            raise ConfigException(
+                f"{shown('sasl.oauthbearer.token.endpoint.url', url)} is not an http or https address"
+            )
 
     @classmethod
     def from_dict(cls, config: Mapping[str, object]) -> Self:
         """Read dotted keys, such as ``{"bootstrap.servers": "localhost:9092"}``.
 
         Raises:
-            ConfigException: a key is unknown (the nearest known one is named) or refused, or a value is malformed.
+            ConfigException: a key is unknown (the message suggests the nearest) or refused, or a value is malformed.
         """
         values, _ = read(cls, config, what="the Kafka client", foreign=FOREIGN)
         protocol = values.get("security_protocol")
         if protocol is not None:
-            values["security_protocol"] = protocol.upper()  # librdkafka writes it small
+            values["security_protocol"] = protocol.upper()  # librdkafka's is lower-case
         return cls(**values)
 
     @classmethod
     def keys(cls) -> frozenset[str]:
-        """Return every dotted key that ``from_dict`` takes and that has an effect."""
+        """Return every dotted key that ``from_dict`` accepts and that has an effect."""
         return frozenset(key for known in settings_of(cls).values() for key in (known.key, *known.aliases))
 
     def retry_backoff(self) -> Backoff:
-        """Return the pauses before a refused request is repeated, seconds."""
+        """Return the pauses between retries of a request, in seconds."""
         return Backoff(self.retry_backoff_ms / 1000, self.retry_backoff_max_ms / 1000)
 
     def reconnect_backoff(self) -> Backoff:
-        """Return the pauses after lost or refused connections, seconds."""
+        """Return the pauses after lost or refused connections, in seconds."""
         return Backoff(self.reconnect_backoff_ms / 1000, self.reconnect_backoff_max_ms / 1000)
 
     def servers(self) -> tuple[tuple[str, int], ...]:
@@ -236,7 +234,7 @@ class ClientConfig:
 
 
 def longest_request(settings: Mapping[str, Any]) -> int:
-    """Return how many bytes a Produce request, and with it a record, may have, by settings that may lack all others."""
+    """Return the maximum size of a Produce request (and so of a record) from partial settings, in bytes."""
     known = settings_of(ClientConfig)["max_request_size"]
     names = (name for name in (known.key, *known.aliases) if name in settings)
     return int(settings.get(next(names, ""), _REQUEST_BYTES))

@@ -1,6 +1,6 @@
-"""Which broker coordinates which group and which transactional id, and asking it.
+"""Lookup of the brokers that coordinate groups and transactional ids, and requests to them.
 
-Coordinators are looked up many keys at a time and remembered until a broker says that it is not the one any more.
+Coordinators are looked up many keys at a time and cached until a broker answers that it is not the coordinator.
 """
 
 from __future__ import annotations
@@ -27,50 +27,41 @@ _MOVED = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
 _STARTING = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
-_LANE = ""
 
 
 class CoordinatorKind(enum.IntEnum):
-    """What a key of FindCoordinator names."""
+    """The key types of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 def is_moved(code: int) -> bool:
-    """Return whether an error code means: look the coordinator up again."""
+    """Return whether an error code means that the coordinator must be looked up again."""
     return code in _MOVED
 
 
 class CoordinatorCache:
-    """Remembers coordinators. Belongs to the thread of its client."""
+    """A cache of coordinators. Belongs to the thread of its client."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._nodes: dict[tuple[CoordinatorKind, str], int] = {}
 
-    def get(self, kind: CoordinatorKind, key: str) -> int | None:
-        """Return the broker that coordinates ``key``, or None if it must be looked up."""
-        return self._nodes.get((kind, key))
-
     def forget(self, kind: CoordinatorKind, key: str) -> None:
-        """Drop what is known of ``key``."""
+        """Have ``key`` looked up again."""
         self._nodes.pop((kind, key), None)
 
     def locate(self, kind: CoordinatorKind, keys: Collection[str]) -> Exchange[None]:
-        """Look up those of ``keys`` that are unknown, in one request, until all are known.
+        """Look up the unknown ones of ``keys``, with one request, until all are known.
 
         Raises:
-            KafkaException: an answer that repeating does not change, such as a missing permission.
+            KafkaException: an error that a retry does not change, such as a missing permission.
         """
         backoff = self._client.config.retry_backoff()
         while missing := [key for key in keys if (kind, key) not in self._nodes]:
             answer = yield from ask(
-                self._client,
-                functools.partial(find_coordinators, missing, int(kind)),
-                node=lambda: None,
-                backoff=backoff,
-                lane=_LANE,
+                self._client, functools.partial(find_coordinators, missing, int(kind)), backoff=backoff
             )
             refused: KafkaException | None = None
             for found in answer.coordinators:
@@ -85,7 +76,7 @@ class CoordinatorCache:
                 if found.error_code not in _STARTING and not refused.retriable:
                     raise refused
             if refused is not None:
-                # A new cluster creates the coordinators' topic when it is first asked, which takes a moment.
+                # A new cluster creates the coordinators' topic at the first request, which takes a moment.
                 yield Pause(backoff.next(), refused)
             elif any(node not in self._client.metadata.brokers for node in self._nodes.values()):
                 yield self._client.request_metadata(())
@@ -95,20 +86,12 @@ class CoordinatorCache:
                     yield Pause(backoff.next(), unknown)
 
     def ask(
-        self, kind: CoordinatorKind, key: str, request: object, *, backoff: Backoff, lane: str = _LANE
+        self, kind: CoordinatorKind, key: str, request: object, *, backoff: Backoff, lane: str = ""
     ) -> Exchange[Any]:
-        """Send to a coordinator, found anew for each attempt if it could not be reached. Error codes are the caller's.
-
-        Args:
-            kind: what the key names.
-            key: whose coordinator.
-            request: sent until it is answered.
-            backoff: the exchange's pauses.
-            lane: which connection to that broker.
-        """
+        """Send a request to a coordinator until it is answered; error codes are left to the caller."""
         while True:
             yield from self.locate(kind, (key,))
-            response = self._client.send(request, node=self.get(kind, key), lane=lane)
+            response = self._client.send(request, node=self._nodes.get((kind, key)), lane=lane)
             yield response
             if response.error is None:
                 return response.result()
@@ -131,14 +114,14 @@ class CoordinatorCache:
 
         Args:
             group: its name.
-            request: sent until it is answered so.
+            request: repeated until it succeeds.
             what: names the exchange in errors.
             codes: returns the error codes of an answer; the first that is not 0 counts.
-            final: codes that are not waited for, although they are retriable.
-            needs: the operation that it takes on the group.
+            final: retriable codes that are raised nevertheless.
+            needs: the ACL operation on the group.
 
         Raises:
-            KafkaException: an error that repeating does not change.
+            KafkaException: an error that a retry does not change.
         """
         backoff = self._client.config.retry_backoff()
         while True:
@@ -151,5 +134,5 @@ class CoordinatorCache:
                 self.forget(CoordinatorKind.GROUP, group)
             elif not error.retriable or code in final:
                 raise error
-            # A transaction that is being decided takes a moment.
+            # A transaction that is ending takes a moment only.
             yield Pause(backoff.next(first=0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None), error)

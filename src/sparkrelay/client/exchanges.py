@@ -1,9 +1,9 @@
-"""Many conversations with brokers at once, each written as if it were alone.
+"""Concurrent exchanges with brokers, each written as sequential code.
 
-An exchange is a generator: it yields a ``Response`` it waits for, or a ``Pause``, and returns its result.
+An exchange is a generator: it yields a ``Response`` or a ``Pause`` to wait for, and returns its result.
 ``run_exchanges`` drives any number of them over one ``KafkaClient``, on the caller's thread. So the driver commits all
-its tasks in the time of the slowest one, and an exchange that fails stops nobody else. Refused: threads (one connection
-is cheaper), asyncio (the caller is synchronous), callbacks (retries become unreadable).
+its tasks in the time of the slowest one, and a failed exchange stops no other. Refused: threads (one connection is
+cheaper), asyncio (the caller is synchronous), callbacks (retries become unreadable).
 """
 
 from __future__ import annotations
@@ -28,12 +28,7 @@ K = TypeVar("K", bound="Hashable")
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait before trying again.
-
-    Attributes:
-        seconds: how long.
-        because: the error that made it necessary; named if time runs out meanwhile.
-    """
+    """A pause of so many seconds before a retry, and its reason, for the message of a timeout."""
 
     seconds: float
     because: KafkaException | None = None
@@ -46,36 +41,31 @@ def ask(
     client: KafkaClient,
     make: Callable[[], Any],
     *,
-    node: Callable[[], int | None],
-    backoff: Backoff,
-    lane: str = "",
-    lost: Callable[[], object] | None = None,
+    node: Callable[[], int | None] = lambda: None,
+    backoff: Backoff | None = None,
 ) -> Exchange[Any]:
-    """Send a request until it is answered; repeat it when the network failed. Error codes are the caller's.
+    """Send a request until it is answered, retrying network failures; error codes are left to the caller.
 
     Args:
         client: whose connections to use.
         make: returns the request; called for each attempt.
-        node: returns the broker to ask, or None for any; called for each attempt.
-        backoff: the exchange's pauses.
-        lane: which connection to that broker.
-        lost: called after an attempt that the network failed, to drop what may be stale.
+        node: returns the broker to ask, None for any; called for each attempt.
+        backoff: the exchange's pauses, if it has any besides these.
     """
+    backoff = backoff or client.config.retry_backoff()
     while True:
-        response = client.send(make(), node=node(), lane=lane)
+        response = client.send(make(), node=node())
         yield response
         error = response.error
         if error is None:
             return response.result()
         if not error.retriable:
             raise error
-        if lost is not None:
-            lost()
         yield Pause(backoff.next(), error)
 
 
 def refresh_metadata(client: KafkaClient, topics: Collection[str] | None) -> Exchange[None]:
-    """Have the brokers and these topics looked up until that is answered; None stands for all topics."""
+    """Request the metadata of brokers and topics until it is answered; None stands for all topics."""
     backoff = client.config.retry_backoff()
     while True:
         response = client.request_metadata(topics)
@@ -96,7 +86,7 @@ class _Running:
 
 
 class ExchangeSet(Generic[K, T]):
-    """Exchanges under way, driven step by step by whoever polls the client. Exchanges may be added at any time."""
+    """Running exchanges, advanced step by step by the thread that polls the client. More may be added at any time."""
 
     def __init__(self) -> None:
         self._running: dict[K, _Running] = {}
@@ -108,15 +98,15 @@ class ExchangeSet(Generic[K, T]):
         return len(self._running)
 
     def add(self, key: K, exchange: Exchange[T]) -> None:
-        """Start an exchange with the next step."""
+        """Start an exchange at the next step."""
         self._running[key] = _Running(exchange)
 
     def step(self) -> tuple[dict[K, T | SparkRelayError], float]:
-        """Take every exchange that can go on one step further.
+        """Advance every exchange that is ready.
 
         Returns:
-            For each key that is done the result, or the SparkRelayError that ended it; and for how many seconds there
-            is nothing to do even if nothing is answered.
+            The result, or the SparkRelayError, of each exchange that ended; and for how many seconds there is nothing
+            to do unless an answer arrives.
         """
         now = time.monotonic()
         done: dict[K, T | SparkRelayError] = {}
@@ -133,12 +123,12 @@ class ExchangeSet(Generic[K, T]):
         return done, 0.0 if advanced else max(0.0, min(pauses, default=float("inf")))
 
     def last_error(self, key: K) -> KafkaException | None:
-        """Return what hindered an exchange last, if anything did."""
+        """Return the last error of an exchange, if any."""
         one = self._running.get(key)
         return None if one is None else one.last_error
 
     def give_up(self, timeout: float) -> dict[K, T | SparkRelayError]:
-        """End all exchanges that are under way; each gets a TimeoutException with its last error."""
+        """End all running exchanges with a TimeoutException that names their last errors."""
         ended: dict[K, T | SparkRelayError] = {}
         for key, one in self._running.items():
             one.exchange.close()
@@ -151,15 +141,11 @@ class ExchangeSet(Generic[K, T]):
 def run_exchanges(
     client: KafkaClient, exchanges: Mapping[K, Exchange[T]], timeout: float
 ) -> dict[K, T | SparkRelayError]:
-    """Run exchanges side by side to their ends.
-
-    Args:
-        client: the client that sends for them; it is polled here.
-        exchanges: by any key.
-        timeout: seconds after which those that are not done get a TimeoutException as their result.
+    """Run exchanges concurrently until all have ended, polling the client.
 
     Returns:
-        For each key the exchange's result, or the SparkRelayError that ended it.
+        For each key the exchange's result, or the SparkRelayError that ended it: a TimeoutException after ``timeout``
+        seconds.
     """
     deadline = time.monotonic() + timeout
     running: ExchangeSet[K, T] = ExchangeSet()
@@ -180,7 +166,7 @@ def run_exchanges(
 
 
 def _advance(one: _Running, now: float) -> tuple[Any] | None:
-    """Take an exchange one step further; return its outcome in a tuple if that was the last."""
+    """Advance an exchange; return its outcome in a tuple if it has ended."""
     if one.response is not None and one.response.error is not None:
         one.last_error = one.response.error
     try:
@@ -198,7 +184,7 @@ def _advance(one: _Running, now: float) -> tuple[Any] | None:
 
 
 def run_exchange(client: KafkaClient, what: str, exchange: Exchange[T], timeout: float) -> T:
-    """Run one exchange and return its result, or raise its error; ``what`` names it if time runs out."""
+    """Run one exchange and return its result or raise its error; ``what`` names it in a timeout."""
     outcome = run_exchanges(client, {what: exchange}, timeout)[what]
     if isinstance(outcome, SparkRelayError):
         raise outcome
@@ -206,11 +192,7 @@ def run_exchange(client: KafkaClient, what: str, exchange: Exchange[T], timeout:
 
 
 def results(outcomes: Mapping[K, T | SparkRelayError]) -> dict[K, T]:
-    """Return the results of exchanges that must all succeed.
-
-    Raises:
-        SparkRelayError: the first failure.
-    """
+    """Return the results of exchanges, or raise the first failure."""
     good: dict[K, T] = {}
     for key, outcome in outcomes.items():
         if isinstance(outcome, SparkRelayError):

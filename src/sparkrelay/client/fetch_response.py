@@ -1,8 +1,8 @@
 """A Fetch response whose records are views of the receive buffer.
 
-kafka-python copies each partition's records out of the response. This is its message, compiled again from the same
-definition of Kafka's, with one difference: ``records`` is a memoryview (or None), valid as long as anybody holds it.
-The class kafka-python itself uses is left as it is, for whoever else uses kafka-python in this process.
+kafka-python copies each partition's records out of the response. This is its message, compiled from the same
+definition, except that ``records`` is a memoryview (or None), valid as long as it is referenced. kafka-python's own
+class is left unchanged for other users in this process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["FetchResponse"]
 
 
 class _BytesView(Bytes):  # type: ignore[misc]
-    """Kafka's ``records`` as a slice of what is being decoded."""
+    """Kafka's ``records`` field, decoded as a slice of the input."""
 
     @classmethod
     def emit_decode_from(cls, ctx: Any, var_name: str, indent: str, compact: bool = False) -> None:
@@ -39,7 +39,7 @@ class FetchResponse(ApiMessage):  # type: ignore[misc]
     """Kafka's FetchResponse; ``records`` of each partition is a memoryview or None."""
 
 
-# Defining a response class registers it as the one to decode with; give the place back.
+# Defining a response class registers it for decoding; restore the stock class.
 ResponseClassRegistry.register_response_class(weakref.proxy(_StockFetchResponse))
 
 _records = FetchResponse._struct.fields["responses"].fields["partitions"].fields["records"]  # noqa: SLF001

@@ -1,13 +1,12 @@
-"""What a broker remembers of our fetches, so that a request names only what has changed (KIP-227).
+"""Incremental fetch sessions, in which a request names only changed partitions (KIP-227).
 
-A session is a list of partitions, with where to read each, that broker and consumer keep alike. A full request (epoch
-0) makes one; each further request has the next epoch and names what is new, changed or forgotten; the broker reads all
-of the list, and answers with the partitions that have news. Whatever goes wrong, the way out is the same: a full
-request.
+A session is a list of partitions with fetch positions that broker and consumer keep in step. A full request (epoch 0)
+creates it. Each further request carries the next epoch and names new, changed and forgotten partitions; the broker
+reads all of the list and answers with the partitions that have news. After any failure the remedy is a full request.
 
-A list of partitions that shrinks and grows with each request would make the session useless, and brokers would throw
-whole sessions out of their cache (KAFKA-17182). So nothing leaves it because its data has not been consumed yet: see
-the consumer's ``fetch_buffer`` for the rule that keeps the broker from sending such data twice.
+A list that shrinks and grows with every request would make the session useless, and brokers would evict whole sessions
+from their cache (KAFKA-17182). So a partition stays listed while its data has not been consumed: see the consumer's
+``fetch_buffer`` for how the broker is kept from sending such data twice.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _LAST_VERSION_WITH_NAMES: Final = 12
 _NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = (1 << 31) - 1
-#: In a request: end the session. With session 0: make none.
+#: In a request: close the session. With session 0: create none.
 CLOSING_EPOCH: Final = -1
 
 
 class Asked(NamedTuple):
-    """What a session says of a partition: where to read, under which leader epoch, how much at most."""
+    """A session's entry for a partition."""
 
     offset: int
     leader_epoch: int
@@ -46,14 +45,7 @@ class Asked(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a request has to say.
-
-    Attributes:
-        session_id: 0 for a new one.
-        epoch: 0 for a full request.
-        asked: partitions to name.
-        forgotten: partitions to take out, with the topic id they had.
-    """
+    """The content of a request: session 0 creates one, epoch 0 is a full request."""
 
     session_id: int
     epoch: int
@@ -62,44 +54,40 @@ class Change(NamedTuple):
 
 
 class FetchSession:
-    """Our side of the session with one broker. One request at a time: ``change``, then ``answered`` or ``lost``."""
+    """The client's side of a broker's session. One request at a time: ``change``, then ``answered`` or ``lost``."""
 
     def __init__(self) -> None:
         self.session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
         self._partitions: dict[TopicPartition, Asked] = {}
-        #: The mapping of the last call: the same object has not changed.
+        #: The mapping of the last call, recognized by identity.
         self._given: Mapping[TopicPartition, Asked] | None = None
-        #: True if topics are named by name, because an id is unknown. Then every request of the session must do so.
+        #: Whether topics go by name, because an id is unknown. All requests of a session must agree.
         self.by_name = False
-        self._names: dict[uuid.UUID, str] = {}
-
-    @property
-    def names(self) -> Mapping[uuid.UUID, str]:
-        """Names of the session's topics by id."""
-        return self._names
+        #: Topic names by id.
+        self.names: Mapping[uuid.UUID, str] = {}
 
     def change(self, wanted: Mapping[TopicPartition, Asked]) -> Change:
-        """Make ``wanted`` the session's list, and return the difference to send. ``wanted`` must not change later."""
+        """Make ``wanted`` the session's list and return the difference to send. Do not change ``wanted`` afterwards."""
         known = self._partitions
         if wanted is self._given and self._epoch != _FIRST_EPOCH:
             return Change(self.session_id, self._epoch, {}, {})
         self._given = wanted
         before, self.by_name = self.by_name, by_name(wanted)
         if before != self.by_name:
-            # A session names its topics all alike. Epoch 0 with the old id ends the old one.
+            # Epoch 0 with the old id replaces the old session.
             self._epoch = _FIRST_EPOCH
         self._partitions = dict(wanted)
-        self._names = {asked.topic_id: p.topic for p, asked in wanted.items() if asked.topic_id is not None}
+        self.names = {asked.topic_id: p.topic for p, asked in wanted.items() if asked.topic_id is not None}
         if self._epoch == _FIRST_EPOCH:
             return Change(self.session_id, self._epoch, self._partitions, {})
         changed = {p: asked for p, asked in wanted.items() if known.get(p) != asked}
-        # A topic made again has another id: the old one is forgotten, the new one added.
+        # A recreated topic has another id: the old one is forgotten, the new one added.
         forgotten = {p: asked for p, asked in known.items() if p not in wanted or wanted[p].topic_id != asked.topic_id}
         return Change(self.session_id, self._epoch, changed, forgotten)
 
     def answered(self, message: Any) -> bool:
-        """Take an answer; return False if it refuses the request as a whole."""
+        """Take an answer; return False if it rejects the whole request."""
         code = message.error_code
         if code:
             self._epoch = _FIRST_EPOCH
@@ -107,7 +95,7 @@ class FetchSession:
                 self.session_id = _NO_SESSION
             return False
         if self._epoch == _FIRST_EPOCH or message.session_id == _NO_SESSION:
-            # No id: the broker has no room for a session, or has ended it. The next request tries again.
+            # No id: the broker's cache is full, or it ended the session. The next request tries again.
             self.session_id = message.session_id
             self._epoch = _FIRST_EPOCH if message.session_id == _NO_SESSION else 1
         elif message.session_id != self.session_id:
@@ -117,12 +105,12 @@ class FetchSession:
         return True
 
     def lost(self) -> None:
-        """Begin anew: an answer did not come, so the two lists may differ."""
+        """Start over after a lost answer: the two lists may differ."""
         self._epoch = _FIRST_EPOCH
 
 
 def by_name(asked: Mapping[TopicPartition, Asked]) -> bool:
-    """Return whether a request must name topics by name, because the id of one is unknown."""
+    """Return whether a request must use topic names, because an id is unknown."""
     return any(one.topic_id is None for one in asked.values())
 
 
@@ -137,17 +125,10 @@ def fetch_request(
     min_version: int,
     rack: str = "",
 ) -> Any:
-    """Return a Fetch request that changes a session.
+    """Return a Fetch request for a session's change.
 
-    Args:
-        change: the difference to the session's list.
-        by_name: see :attr:`FetchSession.by_name`.
-        max_wait_ms: how long the broker may hold the request back.
-        min_bytes: the broker answers earlier once it has this many bytes.
-        max_bytes: the most bytes in the answer.
-        read_committed: whether to leave out records of open and aborted transactions.
-        min_version: the oldest acceptable version of the request.
-        rack: ``client.rack``.
+    The broker answers after ``max_wait_ms``, or once it has ``min_bytes``, with about ``max_bytes`` at most.
+    ``min_version`` is the oldest acceptable version; ``rack`` is ``client.rack``.
     """
     make = FetchRequest.FetchTopic
     topics: dict[tuple[str, uuid.UUID | None], list[Any]] = {}

@@ -1,10 +1,10 @@
-"""Topics as files of one machine: what the test driver uses in the place of a broker.
+"""Topics as local files: the test driver's replacement for a broker.
 
-The files hold record batches as a broker's would, so everything that reads and writes records does what it always does.
-What a transaction writes goes to files of its own, which become visible when it is committed, and else are removed.
-Only one process commits, and nobody writes meanwhile: there is no group, no fencing and no lock here.
+The files hold record batches in the broker's format, so records are read and written by the usual code. A transaction
+writes to files of its own, which become visible at its commit and are removed at its abort. One process commits and no
+other writes: there is no group, no fencing, no lock.
 
-A partition is a directory: ``log``, and one file for each transaction that has written to it, ``open-<id>``.
+A partition is a directory with the file ``log``, and a file ``open-<id>`` for each transaction that has written to it.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 __all__ = ["LOG_DIRECTORY", "FileFetcher", "FileLog", "FileProducer"]
 
-#: The setting of a client that names the directory, in the place of ``bootstrap.servers``.
+#: The client setting that names the directory, instead of ``bootstrap.servers``.
 LOG_DIRECTORY: Final = "sparkrelay.log.directory"
 
 _LOG: Final = "log"
 _OPEN: Final = "open-"
-#: A record batch begins with its base offset and the length of what follows; its header ends with its record count.
+#: A record batch begins with its base offset and the length of the rest; the header ends with the record count.
 _BEGINNING: Final = struct.Struct(">qi")
 _COUNT: Final = struct.Struct(">i")
 _COUNT_AT: Final = 57
 
 
 class FileLog:
-    """The partitions below one directory."""
+    """The partitions below a directory."""
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
 
     def append(self, partition: TopicPartition, batches: bytes) -> None:
-        """Add record batches behind what is there, outside of any transaction."""
+        """Append record batches outside of any transaction, assigning their offsets."""
         path = self._path(partition) / _LOG
         path.parent.mkdir(parents=True, exist_ok=True)
         offset, data, start = self.end(partition), bytearray(batches), 0
@@ -62,35 +62,35 @@ class FileLog:
             file.write(data)
 
     def write(self, partition: TopicPartition, batch: bytes | memoryview, transactional_id: str) -> None:
-        """Add a record batch to what a transaction has written to a partition."""
+        """Add a record batch to a transaction."""
         path = self._path(partition) / f"{_OPEN}{transactional_id}"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(batch)
 
     def commit(self, transactional_id: str) -> None:
-        """Make visible what a transaction has written."""
+        """Append the batches of a transaction to their logs."""
         for path in self._written(transactional_id):
             topic, _, number = path.parent.name.rpartition("-")
             self.append(TopicPartition(topic, int(number)), path.read_bytes())
             path.unlink()
 
     def abort(self, transactional_id: str) -> None:
-        """Remove what a transaction has written."""
+        """Remove the batches of a transaction."""
         for path in self._written(transactional_id):
             path.unlink()
 
     def end(self, partition: TopicPartition) -> int:
-        """Return the offset behind the last record."""
+        """Return the offset after the last record."""
         return _end(self._data(partition))
 
     def read(
         self, partition: TopicPartition, start: int, stop: int, columns: Collection[str] | None = None
     ) -> pa.RecordBatch:
-        """Return the records of ``[start, stop)``, with those columns of ``KAFKA_SCHEMA``.
+        """Return the records of ``[start, stop)`` with the given columns of ``KAFKA_SCHEMA``.
 
         Raises:
-            OffsetOutOfRangeException: the log ends before.
+            OffsetOutOfRangeException: the log ends earlier.
         """
         if start >= stop:
             names = [name for name in KAFKA_SCHEMA.names if columns is None or name in columns]
@@ -108,12 +108,11 @@ class FileLog:
         return pa.concat_batches(parts)
 
     def _data(self, partition: TopicPartition) -> memoryview:
-        """Return the log, mapped: of most of it only the headers are looked at."""
+        """Return the log, memory-mapped: mostly only headers are read."""
         try:
             with (self._path(partition) / _LOG).open("rb") as file:
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (FileNotFoundError, ValueError):
-            # There is none, or it is empty.
+        except (FileNotFoundError, ValueError):  # missing or empty
             return memoryview(b"")
 
     def _written(self, transactional_id: str) -> list[Path]:
@@ -130,7 +129,7 @@ def _end(data: memoryview) -> int:
 
 
 class FileFetcher:
-    """Reads ranges as ``BoundedFetcher`` does."""
+    """Reads ranges like ``BoundedFetcher``."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._log = FileLog(settings[LOG_DIRECTORY])
@@ -140,35 +139,35 @@ class FileFetcher:
         ranges: Mapping[TopicPartition, tuple[int, int]],
         *,
         columns: Collection[str] | None = None,
-        max_bytes: int | None = None,  # noqa: ARG002 - as BoundedFetcher has it
-        topic_ids: Mapping[str, str] | None = None,  # noqa: ARG002 - as BoundedFetcher has it
+        max_bytes: int | None = None,  # noqa: ARG002 - of BoundedFetcher
+        topic_ids: Mapping[str, str] | None = None,  # noqa: ARG002 - of BoundedFetcher
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        """Yield the records of ``[from, to)`` of each partition; topics of files have no ids."""
+        """Yield the records of ``[from, to)`` of each partition; topics have no ids here."""
         for partition, (start, stop) in ranges.items():
             yield partition, self._log.read(partition, start, stop, columns)
 
-    def log_start(self, partition: TopicPartition) -> int:  # noqa: ARG002 - as BoundedFetcher has it
+    def log_start(self, partition: TopicPartition) -> int:  # noqa: ARG002 - of BoundedFetcher
         """Return 0: nothing is ever deleted."""
         return 0
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets behind the last records."""
+        """Return the offsets after the last records."""
         return {partition: self._log.end(partition) for partition in partitions}
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Do nothing: no file is kept open."""
 
 
 class FileProducer:
-    """Writes record batches as ``Producer`` does."""
+    """Writes record batches like ``Producer``."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        #: No batch may be larger, bytes.
+        #: In bytes.
         self.max_request_size = longest_request(settings)
         self._log = FileLog(settings[LOG_DIRECTORY])
 
     def begin(self, identity: ProducerIdentity) -> None:
-        """Do nothing: a transaction is open once it is written to."""
+        """Do nothing: a transaction begins with its first write."""
 
     def send(
         self,
@@ -176,20 +175,16 @@ class FileProducer:
         batch: Any,
         *,
         transactional_id: str | None,
-        topic_id: uuid.UUID | None = None,  # noqa: ARG002 - as Producer has it
-        sender: object = None,  # noqa: ARG002 - as Producer has it
+        topic_id: uuid.UUID | None = None,  # noqa: ARG002 - of Producer
+        sender: object = None,  # noqa: ARG002 - of Producer
     ) -> None:
-        """Write a record batch into the transaction.
-
-        Raises:
-            RecordTooLargeException: as ``Producer.send``.
-        """
+        """Write a record batch into the transaction; raises RecordTooLargeException."""
         assert transactional_id is not None, "workers write in transactions"
         data = memoryview(batch).cast("B")
         require_sendable(tp, len(data), self.max_request_size)
         self._log.write(tp, data, transactional_id)
 
     def flush_each(self, timeout: float) -> Flushed:
-        """Return at once: what was sent is written."""
+        """Return at once: everything is written already."""
         del timeout
         return Flushed({}, {})

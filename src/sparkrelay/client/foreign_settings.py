@@ -1,7 +1,6 @@
-"""Settings of connections that the Java client or librdkafka has and we do not: why, and what to do instead.
+"""Connection settings of the Java client and librdkafka that we do not have: why not, and what to do instead.
 
-See ``sparkrelay.settings``. Compiled from Kafka 4.3's ConsumerConfig and librdkafka's CONFIGURATION.md; a test looks
-that none is forgotten.
+See ``sparkrelay.settings``. From Kafka 4.3's ConsumerConfig and librdkafka's CONFIGURATION.md; a test checks for gaps.
 """
 
 from __future__ import annotations
@@ -43,6 +42,12 @@ _METRICS: Final = Foreign("metrics are read from the consumer itself, not report
 _TUNING: Final = Foreign("it tunes the inner workings of another client; there is nothing like it here", None)
 _OLD: Final = Foreign("brokers say which versions they know (ApiVersions); Kafka 2.1 is the oldest understood", None)
 
+
+def _each(foreign: Foreign, prefix: str, names: str) -> dict[str, Foreign]:
+    """Return an entry for each name after a common prefix."""
+    return dict.fromkeys((prefix + name for name in names.split()), foreign)
+
+
 FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
     {
         # TLS
@@ -52,11 +57,8 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
         "ssl.keystore.location": _JKS,
         "ssl.keystore.password": _JKS,
         "ssl.keystore.type": Foreign(_JKS.note, ("pem",)),
-        "ssl.keymanager.algorithm": _JVM,
-        "ssl.trustmanager.algorithm": _JVM,
-        "ssl.secure.random.implementation": _JVM,
-        "ssl.engine.factory.class": _JVM,
-        "ssl.provider": _JVM,
+        **_each(_JVM, "ssl.", "keymanager.algorithm trustmanager.algorithm secure.random.implementation"),
+        **_each(_JVM, "ssl.", "engine.factory.class provider"),
         "security.providers": _JVM,
         "ssl.protocol": Foreign(_OPENSSL.note, ("tlsv1.3", "tlsv1.2", "tls")),
         "ssl.enabled.protocols": Foreign(
@@ -77,55 +79,26 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
         "https.ca.pem": Foreign("write it to a file and name that in https.ca.location"),
         # SASL
         "sasl.jaas.config": _JAAS,
-        "sasl.client.callback.handler.class": _HANDLER,
-        "sasl.login.callback.handler.class": _HANDLER,
-        "sasl.login.class": _HANDLER,
-        "sasl.kerberos.kinit.cmd": _KINIT,
-        "sasl.kerberos.min.time.before.relogin": _KINIT,
-        "sasl.kerberos.ticket.renew.jitter": _KINIT,
-        "sasl.kerberos.ticket.renew.window.factor": _KINIT,
-        "sasl.kerberos.principal": _KINIT,
+        **_each(_HANDLER, "sasl.", "client.callback.handler.class login.callback.handler.class login.class"),
+        **_each(_KINIT, "sasl.kerberos.", "kinit.cmd min.time.before.relogin ticket.renew.jitter"),
+        **_each(_KINIT, "sasl.kerberos.", "ticket.renew.window.factor principal"),
         "sasl.kerberos.keytab": Foreign("run kinit -k -t KEYTAB before, or set KRB5_CLIENT_KTNAME"),
-        "sasl.login.connect.timeout.ms": _LOGIN,
-        "sasl.login.read.timeout.ms": _LOGIN,
-        "sasl.login.refresh.buffer.seconds": _LOGIN,
-        "sasl.login.refresh.min.period.seconds": _LOGIN,
-        "sasl.login.refresh.window.factor": _LOGIN,
-        "sasl.login.refresh.window.jitter": _LOGIN,
-        "sasl.login.retry.backoff.max.ms": _LOGIN,
-        "sasl.login.retry.backoff.ms": _LOGIN,
-        "sasl.oauthbearer.clock.skew.seconds": _BROKERS,
-        "sasl.oauthbearer.expected.audience": _BROKERS,
-        "sasl.oauthbearer.expected.issuer": _BROKERS,
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms": _BROKERS,
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _BROKERS,
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _BROKERS,
-        "sasl.oauthbearer.jwks.endpoint.url": _BROKERS,
-        "sasl.oauthbearer.scope.claim.name": _BROKERS,
-        "sasl.oauthbearer.sub.claim.name": _BROKERS,
+        **_each(_LOGIN, "sasl.login.", "connect.timeout.ms read.timeout.ms refresh.buffer.seconds"),
+        **_each(_LOGIN, "sasl.login.refresh.", "min.period.seconds window.factor window.jitter"),
+        **_each(_LOGIN, "sasl.login.retry.backoff.", "max.ms ms"),
+        **_each(_BROKERS, "sasl.oauthbearer.", "clock.skew.seconds expected.audience expected.issuer"),
+        **_each(_BROKERS, "sasl.oauthbearer.jwks.endpoint.", "refresh.ms retry.backoff.max.ms retry.backoff.ms url"),
+        **_each(_BROKERS, "sasl.oauthbearer.", "scope.claim.name sub.claim.name"),
         "sasl.oauthbearer.header.urlencode": Foreign("client id and secret go out as they are", ("false",)),
-        "sasl.oauthbearer.jwt.retriever.class": _HANDLER,
-        "sasl.oauthbearer.jwt.validator.class": _HANDLER,
+        **_each(_HANDLER, "sasl.oauthbearer.jwt.", "retriever.class validator.class"),
         "sasl.oauthbearer.grant.type": Foreign(_ASSERTION.note, ("client_credentials",)),
         "sasl.oauthbearer.metadata.authentication.type": Foreign(_ASSERTION.note, ("none",)),
-        **{
-            f"sasl.oauthbearer.assertion.{name}": _ASSERTION
-            for name in (
-                "algorithm",
-                "claim.aud",
-                "claim.exp.seconds",
-                "claim.iss",
-                "claim.jti.include",
-                "claim.nbf.seconds",
-                "claim.sub",
-                "file",
-                "jwt.template.file",
-                "private.key.file",
-                "private.key.passphrase",
-                "private.key.pem",
-                "template.file",
-            )
-        },
+        **_each(
+            _ASSERTION,
+            "sasl.oauthbearer.assertion.",
+            "algorithm claim.aud claim.exp.seconds claim.iss claim.jti.include claim.nbf.seconds claim.sub file "
+            "jwt.template.file private.key.file private.key.passphrase private.key.pem template.file",
+        ),
         "enable.sasl.oauthbearer.unsecure.jwt": Foreign(
             "unsecured tokens are for tests: let oauth_cb return one", ("false",)
         ),
@@ -152,33 +125,15 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
             "reading never creates a topic: create it beforehand; a topic that is not there yet is waited for",
             ("false",),
         ),
-        "max.in.flight.requests.per.connection": _TUNING,
-        "max.in.flight": _TUNING,
-        "message.copy.max.bytes": _TUNING,
-        "topic.metadata.refresh.fast.interval.ms": _TUNING,
-        "topic.metadata.refresh.fast.cnt": _TUNING,
-        "topic.metadata.propagation.max.ms": _TUNING,
-        "socket.blocking.max.ms": _TUNING,
-        "socket.max.fails": _TUNING,
-        "broker.address.ttl": _TUNING,
-        "reconnect.backoff.jitter.ms": _TUNING,
-        "enable.random.seed": _TUNING,
-        "internal.termination.signal": _TUNING,
-        "builtin.features": _TUNING,
-        "api.version.request": _OLD,
-        "api.version.request.timeout.ms": _OLD,
-        "api.version.fallback.ms": _OLD,
+        **_each(_TUNING, "", "max.in.flight.requests.per.connection max.in.flight message.copy.max.bytes"),
+        **_each(_TUNING, "topic.metadata.", "refresh.fast.interval.ms refresh.fast.cnt propagation.max.ms"),
+        **_each(_TUNING, "", "socket.blocking.max.ms socket.max.fails broker.address.ttl reconnect.backoff.jitter.ms"),
+        **_each(_TUNING, "", "enable.random.seed internal.termination.signal builtin.features"),
+        **_each(_OLD, "api.version.", "request request.timeout.ms fallback.ms"),
         "broker.version.fallback": _OLD,
         # Callbacks, logs, metrics
-        "error_cb": _CALLBACK,
-        "throttle_cb": _CALLBACK,
-        "background_event_cb": _CALLBACK,
-        "socket_cb": _CALLBACK,
-        "connect_cb": _CALLBACK,
-        "closesocket_cb": _CALLBACK,
-        "open_cb": _CALLBACK,
-        "resolve_cb": _CALLBACK,
-        "opaque": _CALLBACK,
+        **_each(_CALLBACK, "", "error_cb throttle_cb background_event_cb socket_cb connect_cb closesocket_cb open_cb"),
+        **_each(_CALLBACK, "", "resolve_cb opaque"),
         "enabled_events": Foreign(_CALLBACK.note, ("0",)),
         "stats_cb": _METRICS,
         "statistics.interval.ms": Foreign(_METRICS.note, ("0",)),
@@ -191,10 +146,7 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
         "debug": _LOG,
         "log_cb": Foreign(_LOG.note),
         "logger": Foreign(_LOG.note),
-        "log_level": _LOG,
-        "log.queue": _LOG,
-        "log.thread.name": _LOG,
-        "log.connection.close": _LOG,
+        **_each(_LOG, "", "log_level log.queue log.thread.name log.connection.close"),
         "config.providers": Foreign("values are taken as they are: resolve them before", ("", "[]")),
         "plugin.library.paths": Foreign("there are no plug-ins", ("",)),
         "interceptors": Foreign("there are no interceptors: work on the table that poll() returns"),

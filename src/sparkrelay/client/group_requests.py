@@ -1,8 +1,8 @@
-"""Requests to and about a group's coordinator: who it is, and the offsets that it keeps.
+"""Requests to and about a group's coordinator: its lookup, and committed offsets.
 
-An offset means something in one topic only. A topic that was deleted and created again has the same name and another
-id. Since version 10 (Kafka 4.1) offsets can go by the id of the topic in which they were found, and the broker refuses
-them for another one. A request is in one version: where any id is unknown, all topics go by name.
+A topic that was deleted and recreated keeps its name but gets another id. Since version 10 (Kafka 4.1) offsets can name
+the topic in which they were found by its id, and the broker refuses them for another one. A request has one version: if
+any id is unknown, all topics go by name.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["GROUP", "Member", "find_coordinators", "offset_commit", "offset_fetch"]
+__all__ = ["Member", "by_topic", "find_coordinators", "offset_commit", "offset_fetch"]
 
-#: The key type of a group in FindCoordinator.
-GROUP: Final = 0
 _LAST_VERSION_WITH_NAMES: Final = 9
-#: Many keys, or groups, in one request: FindCoordinator 4 (Kafka 3.0, KIP-699), OffsetFetch 8 (KIP-709).
+#: Many keys, or groups, in a request: FindCoordinator 4 (Kafka 3.0, KIP-699), OffsetFetch 8 (KIP-709).
 _MANY_COORDINATORS: Final = 4
 _MANY_GROUPS: Final = 8
 #: OffsetCommit 7 (KIP-345).
@@ -34,19 +32,27 @@ class Member(Protocol):
 
     @property
     def generation(self) -> int:
-        """Number of the rebalance, or epoch of the member."""
+        """Generation of a classic group, or the member's epoch."""
 
     @property
     def member_id(self) -> str:
-        """Its name, given by the broker."""
+        """The name given by the broker."""
 
     @property
     def group_instance_id(self) -> str | None:
-        """Its static name (KIP-345)."""
+        """The static name (KIP-345)."""
 
 
-def find_coordinators(keys: Iterable[str], key_type: int = GROUP) -> Any:
-    """Return FindCoordinator for groups or transactional ids."""
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return partition numbers by topic, in the order given."""
+    topics: dict[str, list[int]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return topics
+
+
+def find_coordinators(keys: Iterable[str], key_type: int = 0) -> Any:
+    """Return FindCoordinator for groups (key type 0) or transactional ids (1)."""
     return FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys), min_version=_MANY_COORDINATORS)
 
 
@@ -61,16 +67,14 @@ def offset_fetch(
     """Return OffsetFetch.
 
     Args:
-        group: whose offsets.
-        partitions: of which; None: of all.
-        stable: True to wait for offsets of a transaction that is not decided yet (KIP-447).
-        member: who asks; None: nobody of the group.
-        ids: ids of topics, as far as known.
+        group: its id.
+        partitions: None for all.
+        stable: whether to wait for the end of pending transactional commits (KIP-447).
+        member: the asking member, None for nobody.
+        ids: topic ids, as far as known.
     """
     known, make = ids or {}, OffsetFetchRequest.OffsetFetchRequestGroup
-    topics: dict[str, list[int]] = {}
-    for partition in sorted(partitions or ()):
-        topics.setdefault(partition.topic, []).append(partition.partition)
+    topics = by_topic(sorted(partitions or ()))
     asked = [
         make.OffsetFetchRequestTopics(name=name, topic_id=known.get(name), partition_indexes=parts)
         for name, parts in topics.items()
@@ -100,9 +104,9 @@ def offset_commit(
     """Return OffsetCommit.
 
     Args:
-        group: whose offsets.
-        offsets: offset, leader epoch (-1: unknown) and text of each partition.
-        member: as whom; None: as nobody, which a group without members accepts.
+        group: its id.
+        offsets: offset, leader epoch (-1: unknown) and metadata of each partition.
+        member: the committing member; None is accepted by a group without members only.
         ids: ids of the topics in which the offsets were found, as far as known.
     """
     known, make = ids or {}, OffsetCommitRequest.OffsetCommitRequestTopic

@@ -1,15 +1,13 @@
-"""Our way to a Kafka cluster: connections, requests, metadata; driven by whoever calls ``poll``.
+"""A connection to a Kafka cluster: brokers, requests, metadata; driven by calls of ``poll``.
 
-A ``KafkaClient`` belongs to one thread, the one that polls: no thread is started, nothing is locked. Only ``wakeup``
-and ``call_soon_threadsafe`` may be called from elsewhere. So the same class serves the consumer's network thread, a
-Spark Python worker that has no threads, and the driver's transactions.
+A ``KafkaClient`` belongs to the thread that polls it. It starts no thread and takes no lock, so the same class serves
+the consumer's network thread, Spark's single-threaded Python workers, and the driver's transactions.
 
-A broker works on one request of a connection at a time. Requests that it may hold back (JoinGroup, a long Fetch) would
-delay everything behind them, so ``send`` takes a *lane*: each (broker, lane) has a connection of its own.
+A broker handles one request of a connection at a time. Requests that it may hold back (JoinGroup, a long Fetch) would
+delay all later ones, so ``send`` takes a *lane*: each (broker, lane) has its own connection.
 
-Refused: kafka-python's ``KafkaConnectionManager`` (a refused login is remembered for ever, requests during a reconnect
-back-off are failed without their cause, metadata follows its own timer). See the consumer threading refactor, "Network
-thread".
+Refused: kafka-python's ``KafkaConnectionManager`` (it never forgets a refused login, fails requests during a reconnect
+back-off without their cause, and refreshes metadata on its own timer).
 """
 
 from __future__ import annotations
@@ -66,21 +64,21 @@ class _Loss:
 
 
 class KafkaClient:
-    """Connections to one cluster, and what is known of it.
+    """Connections to one cluster, and its metadata.
 
-    Usable without ``bootstrap``: requests without a node go to a bootstrap address until metadata is known.
+    Without ``bootstrap``, requests without a node go to a bootstrap address until metadata is known.
 
     Args:
         config: how to reach the cluster.
-        loop: to share with other clients of the same thread; whoever made it drives and closes it. None for one's own.
+        loop: shared with other clients of the same thread and driven and closed by its owner; None for its own.
 
     Raises:
-        ConfigException: a certificate, key or list of them cannot be read.
+        ConfigException: a file of certificates or keys cannot be read.
     """
 
     def __init__(self, config: ClientConfig, *, loop: Loop | None = None) -> None:
         self.config = config
-        tls = make_context(config)  # first: a wrong file is said before anything is opened
+        tls = make_context(config)  # first, so that a bad file is reported before anything is opened
         self.metadata = Metadata()
         self._settings = net_settings(config)
         self._owns_loop = loop is None
@@ -112,7 +110,7 @@ class KafkaClient:
     # -- driving ----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float) -> None:
-        """Do one turn: wait up to ``timeout`` seconds for anything to happen, and handle what did.
+        """Run one turn: wait up to ``timeout`` seconds for events and handle them.
 
         Raises:
             WakeupException: the client was interrupted.
@@ -140,25 +138,25 @@ class KafkaClient:
             self.poll(left)
 
     def sleep(self, seconds: float) -> None:
-        """Poll for ``seconds``, so that other requests go on meanwhile."""
+        """Poll for ``seconds``, so that other requests continue."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self.poll(left)
 
     def wakeup(self) -> None:
-        """End a waiting ``poll``, or the next one. May be called from any thread."""
+        """End a waiting ``poll``, or the next one. Thread-safe."""
         self._net.wakeup()
 
     def interrupt(self) -> None:
-        """Break off the ``poll`` under way, and every later one, with WakeupException. May be called from any thread.
+        """Abort the current ``poll`` and every later one with WakeupException. Thread-safe.
 
-        For one who waits on another thread for the client's owner to come to an end.
+        For a thread that waits for the client's owner to end.
         """
         self._interrupted = True
         self._net.wakeup()
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Have the polling thread call ``callback()``. May be called from any thread.
+        """Have the polling thread call ``callback()``. Thread-safe.
 
         Raises:
             DisconnectException: the client is closed.
@@ -175,7 +173,7 @@ class KafkaClient:
             _log.exception("a callback on the Kafka client's thread failed")
 
     def close(self) -> None:
-        """Close all connections; outstanding responses fail with DisconnectException. May be repeated."""
+        """Close all connections; outstanding responses fail with DisconnectException. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -194,15 +192,15 @@ class KafkaClient:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def send(self, request: Any, *, node: int | None = None, lane: str = "", timeout: float | None = None) -> Response:
-        """Send a request; the version is the newest that both sides know, within the request's own bounds.
+        """Send a request in the newest version that both sides know, within the request's own bounds.
 
-        Never raises for network trouble: the response then fails, from within a later ``poll``.
+        Never raises for network errors: the response then fails, within a later ``poll``.
 
         Args:
-            request: a message of ``client.messages``; ``min_version`` and ``max_version`` given to it are kept to.
+            request: a message of ``client.messages``, perhaps with ``min_version`` and ``max_version``.
             node: broker id; None for the least loaded one.
-            lane: name of the connection to that broker to use; requests of one lane are answered in order.
-            timeout: seconds until it fails (and its connection with it); None for ``request.timeout.ms``.
+            lane: which connection to that broker; requests of a lane are answered in order.
+            timeout: seconds after which the request and its connection fail; None for ``request.timeout.ms``.
         """
         self._check_open()
         if node is None:
@@ -218,7 +216,7 @@ class KafkaClient:
         try:
             future = connection.send_request(request, request_timeout_ms=timeout_ms)
         except RuntimeError as error:
-            # The connection was lost and its loop has not reported it yet.
+            # The connection was lost and the loop has not reported it yet.
             self._finish_soon(response, DisconnectException(f"connection to {self._name(node)} lost: {error}"))
             return response
         if future.is_done:
@@ -231,16 +229,16 @@ class KafkaClient:
         return response
 
     def drop(self, node: int, lane: str, why: str) -> None:
-        """Close one connection, if there is one; what waits there fails with ``why``, and a back-off begins."""
+        """Close a connection, if any; its requests fail with ``why``, and a back-off begins."""
         connection = self._connections.get((node, lane))
         if connection is not None:
             connection.close(kafka.errors.KafkaConnectionError(why))
 
     def request_metadata(self, topics: Iterable[str] | None) -> Response:
-        """Ask for brokers and topics; the answer is in ``metadata`` when the response is done.
+        """Request the metadata of brokers and topics; once the response is done, ``metadata`` has it.
 
         Args:
-            topics: names to ask for (none: brokers only); None for all topics. Topics are never created by asking.
+            topics: names, which are never created by this (none: brokers only); None for all topics.
         """
         names = None if topics is None else tuple(dict.fromkeys(topics))
         request = MetadataRequest(
@@ -263,16 +261,16 @@ class KafkaClient:
                 self._connections[node, lane].close(kafka.errors.KafkaConnectionError("broker left the cluster"))
 
     def bootstrap(self, timeout: float, *, refused_timeout: float = math.inf) -> None:
-        """Find the cluster: ask the bootstrap servers for its brokers, until ``timeout`` seconds are over.
+        """Find the cluster's brokers through the bootstrap servers.
 
         Args:
             timeout: seconds to wait for an answer.
-            refused_timeout: seconds to wait if every address refuses connections: nothing listens there.
+            refused_timeout: seconds to wait while every address refuses connections, so nothing listens there.
 
         Raises:
             TimeoutException: none answered; the message names ``bootstrap.servers`` and the last error.
             AuthenticationException: a broker refused our credentials.
-            UnsupportedVersionException: a broker is too old to be understood.
+            UnsupportedVersionException: a broker is too old.
         """
         began = time.monotonic()
         while True:
@@ -300,7 +298,7 @@ class KafkaClient:
                     f"{bound:g} s{self._because()}. Is the address right, and the broker running?"
                 )
 
-    # -- what is known ----------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     def is_connected(self, node: int, lane: str = "") -> bool:
         """Return whether a connection to a broker is up."""
@@ -308,29 +306,24 @@ class KafkaClient:
         return connection is not None and connection.connected
 
     def in_flight(self, node: int, lane: str = "") -> int:
-        """Return how many requests wait for their answer on a connection."""
+        """Return the number of unanswered requests of a connection."""
         connection = self._connections.get((node, lane))
         return 0 if connection is None else len(connection.in_flight_requests) + len(connection._request_buffer)  # noqa: SLF001
 
     def supports(self, api: Any, version: int) -> bool:
-        """Return whether every broker we have talked to takes a message in a version, and we can write it.
-
-        Args:
-            api: a message class, such as ``messages.FetchRequest``.
-            version: the version that is wanted.
-        """
+        """Return whether we, and every broker connected so far, speak a version of a message class."""
         if not self._versions or version > api.max_version:
             return False
         ranges = [known.get(api.API_KEY, (0, -1)) for known in self._versions.values()]
         return all(low <= version <= high for low, high in ranges)
 
     def least_loaded_node(self) -> int | None:
-        """Return the broker to ask when any will do: connected and idle if possible; None if there is none at all."""
+        """Return the best broker for any request: connected and idle if possible; None if none is known."""
         nodes = list(self.metadata.brokers)
         random.shuffle(nodes)
         ready = [n for n in nodes if self._delay(n) == 0]
         if not ready:
-            # All known brokers are away; perhaps the cluster moved, so try the addresses we were given as well.
+            # All known brokers are away; perhaps the cluster moved, so try the bootstrap addresses as well.
             seeds = list(self._seeds)
             random.shuffle(seeds)
             ready = [n for n in seeds if self._delay(n) == 0] or nodes + seeds
@@ -351,7 +344,7 @@ class KafkaClient:
         return 0.0 if loss is None else max(0.0, loss.until - time.monotonic())
 
     def _all_refuse(self) -> bool:
-        """Return whether each bootstrap address refused the newest connection to it."""
+        """Return whether every bootstrap address refused its newest connection."""
         losses = [self._losses.get(node) for node in self._seeds]
         return all(loss is not None and "ECONNREFUSED" in str(loss.error) for loss in losses)
 
@@ -380,7 +373,7 @@ class KafkaClient:
         task = self._net.call_soon(lambda: self._connect(connection, broker, deadline))
         self._connecting.add(task)
         connection.init_future.add_both(lambda _: self._connecting.discard(task))
-        # kafka.net bounds some of the steps, this bounds all of them: a port that accepts and then says nothing.
+        # kafka.net bounds some of the steps; this bounds all of them, such as a port that accepts and stays silent.
         timer = self._net.call_at(deadline, lambda: self._give_up(connection, task))
         connection.init_future.add_both(lambda _: self._net.cancel(timer))
         return connection
@@ -405,9 +398,9 @@ class KafkaClient:
             connection.doing = "asking for versions"
             connection.connection_made(transport)
             transport = None  # the connection's own now
-            # Its failures arrive at the connection's futures. Its own bound comes second: ours can say what took long.
+            # Its failures arrive at the connection's futures. Our bound ends first, because it names the slow step.
             await connection.initialize(timeout_at=deadline + 1.0)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests that wait must get it
+        except Exception as error:  # noqa: BLE001 - the waiting requests get it
             connection.connection_lost(error)
         finally:
             if transport is not None:
@@ -429,7 +422,7 @@ class KafkaClient:
         cause = translate(error, self._name(node), None, self.config)
         self._last_error = cause
         now, text = time.monotonic(), str(cause)
-        # Once for each loss, and again if what keeps us from coming back is something else.
+        # Once for each loss, and again if the cause has changed.
         warn = before is None or (text != before.warned and now - before.warned_at >= _WARN_AGAIN_SECONDS)
         warned, warned_at = (text, now) if warn or before is None else (before.warned, before.warned_at)
         self._losses[node] = _Loss(backoff, now + backoff.next(), cause, warned, warned_at)
@@ -454,7 +447,7 @@ class KafkaClient:
 
     def _finish(self, response: Response, message: Any, error: KafkaException | None) -> None:
         self._pending.discard(response)
-        response._finish(message, error)  # noqa: SLF001
+        response.finish(message, error)
 
     def _finish_soon(self, response: Response, error: KafkaException) -> None:
         self._net.call_soon(lambda: self._finish(response, None, error))

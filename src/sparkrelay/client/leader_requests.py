@@ -1,9 +1,9 @@
-"""Requests that each partition's leader must answer: split by leader, sent at once, repeated for those that failed."""
+"""Requests to partition leaders: split by leader, sent concurrently, repeated for the partitions that failed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, is_retriable
 from sparkrelay.client.exchanges import Pause, run_exchange
@@ -20,38 +20,45 @@ if TYPE_CHECKING:
 
 __all__ = ["DeleteRecordsCall", "LeaderCall", "ListOffsetsCall", "per_leader"]
 
-_LANE = ""
 
-
-class LeaderCall(Protocol):
-    """One kind of such a request: a number goes in for each partition, a number comes out.
+@dataclass(frozen=True, slots=True)
+class LeaderCall:
+    """A kind of request with one number for each partition, and one in the answer.
 
     Attributes:
-        operation: of Kafka's ACLs, that it takes.
+        operation: the ACL operation that it takes.
+        result: field of an answer's partition that has the number.
     """
 
     operation: ClassVar[str]
+    result: ClassVar[str]
 
     def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
-        """Build the request for one leader."""
+        """Return the request to one leader."""
+        raise NotImplementedError
 
     def answers(self, message: Any) -> Iterable[tuple[TopicPartition, int, int]]:
         """Yield (partition, error code, result)."""
+        for topic in message.topics:
+            for part in topic.partitions:
+                yield TopicPartition(topic.name, part.partition_index), part.error_code, getattr(part, self.result)
 
     def describe(self, tp: TopicPartition, value: int) -> str:
-        """Say what is being done, for error messages."""
+        """Return what is being done, for messages."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class ListOffsetsCall:
-    """Offsets by timestamp or position."""
+class ListOffsetsCall(LeaderCall):
+    """Lists offsets by timestamp or position."""
 
     operation: ClassVar[str] = "DESCRIBE"
+    result: ClassVar[str] = "offset"
 
     read_committed: bool
 
     def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
-        """Build the request for one leader."""
+        """Return the request to one leader."""
         topic = ListOffsetsRequest.ListOffsetsTopic
         return ListOffsetsRequest(
             replica_id=-1,
@@ -70,25 +77,20 @@ class ListOffsetsCall:
             min_version=2,
         )
 
-    def answers(self, message: Any) -> Iterable[tuple[TopicPartition, int, int]]:
-        """Yield (partition, error code, offset)."""
-        for topic in message.topics:
-            for part in topic.partitions:
-                yield TopicPartition(topic.name, part.partition_index), part.error_code, part.offset
-
     def describe(self, tp: TopicPartition, value: int) -> str:
-        """Say what is being done, for error messages."""
+        """Return what is being done, for messages."""
         return f"listing the offset of {tp} at {({-1: 'its end', -2: 'its start'}).get(value, value)}"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteRecordsCall:
-    """Deleting all records before an offset."""
+class DeleteRecordsCall(LeaderCall):
+    """Deletes all records before an offset; the result is the new log start offset."""
 
     operation: ClassVar[str] = "DELETE"
+    result: ClassVar[str] = "low_watermark"
 
     def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
-        """Build the request for one leader."""
+        """Return the request to one leader."""
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         return DeleteRecordsRequest(
             topics=[
@@ -103,26 +105,20 @@ class DeleteRecordsCall:
             timeout_ms=timeout_ms,
         )
 
-    def answers(self, message: Any) -> Iterable[tuple[TopicPartition, int, int]]:
-        """Yield (partition, error code, first offset left)."""
-        for topic in message.topics:
-            for part in topic.partitions:
-                yield TopicPartition(topic.name, part.partition_index), part.error_code, part.low_watermark
-
     def describe(self, tp: TopicPartition, value: int) -> str:
-        """Say what is being done, for error messages."""
+        """Return what is being done, for messages."""
         return f"deleting the records of {tp} before {value}"
 
 
 def per_leader(
     client: KafkaClient, call: LeaderCall, values: Mapping[TopicPartition, int], timeout: float
 ) -> dict[TopicPartition, int]:
-    """Carry a call out for every partition.
+    """Make a call for every partition and return the results.
 
     Raises:
-        UnknownTopicException: a partition did not exist during all of ``timeout`` seconds.
+        UnknownTopicException: a partition still did not exist after ``timeout`` seconds.
         TimeoutException: a partition had no leader, or no broker answered.
-        KafkaException: the first answer that repeating does not change.
+        KafkaException: the first error that a retry does not change.
     """
     results: dict[TopicPartition, int] = {}
     missing: list[TopicPartition] = []
@@ -151,7 +147,7 @@ def _exchange(
 ) -> Exchange[None]:
     backoff = client.config.retry_backoff()
     timeout_ms = client.config.request_timeout_ms
-    #: True once a broker has answered this call: what was known before may be from when the brokers came up or went.
+    #: Whether a broker has answered this call: metadata from before may be outdated.
     answered = False
     while left := [tp for tp in values if tp not in results]:
         by_leader: dict[int, dict[str, dict[int, int]]] = {}
@@ -170,10 +166,7 @@ def _exchange(
                         missing.append(tp)
             else:
                 by_leader.setdefault(leader, {}).setdefault(tp.topic, {})[tp.partition] = values[tp]
-        responses = [
-            client.send(call.request(topics, timeout_ms), node=leader, lane=_LANE)
-            for leader, topics in by_leader.items()
-        ]
+        responses = [client.send(call.request(topics, timeout_ms), node=leader) for leader, topics in by_leader.items()]
         for response in responses:
             yield response
         for response in responses:
@@ -197,21 +190,21 @@ def _exchange(
             yield response
             answered = answered or response.error is None
             if error is None and all(client.metadata.leader(tp) is not None for tp in left):
-                continue  # their leaders just had not been asked for
+                continue  # the leaders just had not been looked up
         if len(results) < len(values):
             none = leaderless[0] if leaderless else left[0]
             yield Pause(backoff.next(), error or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{none} has no leader"))
 
 
 def _require_permission(metadata: Metadata, tp: TopicPartition, what: str) -> None:
-    """Raise what a broker says of a topic if asking again does not change it: that we may not see it, say."""
+    """Raise the broker's error for a topic if a retry does not change it, such as a missing permission."""
     code = metadata.topic_error(tp.topic)
     if code and not is_retriable(code):
         raise broker_error(code, what, needs="DESCRIBE")
 
 
 def _is_absent(metadata: Metadata, tp: TopicPartition) -> bool:
-    """Return whether a broker has said that there is no such partition: not so while it only lacks a leader."""
+    """Return whether a broker has answered that the partition does not exist; a missing leader is no such answer."""
     if metadata.topic(tp.topic) is None:
         return metadata.topic_error(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return metadata.partition(tp) is None

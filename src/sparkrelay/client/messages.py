@@ -1,139 +1,81 @@
-"""The Kafka messages we speak, as kafka-python compiles them from Apache's JSON definitions.
+"""The Kafka messages that we use, as kafka-python compiles them from Apache's JSON definitions.
 
-The other modules take them from here, so that a change of the base library stays inside this package. The classes carry
-no types: a message's fields are Kafka's names in snake_case.
+Other packages import them from here, so that only this one depends on kafka-python. The classes are untyped: a
+message's fields are Kafka's names in snake_case.
 """
+# ruff: noqa: PLC0414 - these aliases re-export the names
 
 from __future__ import annotations
 
 from kafka.protocol.admin import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteGroupsRequest,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-    DescribeConfigsRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
+    CreateTopicsRequest as CreateTopicsRequest,
+    DeleteRecordsRequest as DeleteRecordsRequest,
+    DeleteTopicsRequest as DeleteTopicsRequest,
+    DescribeConfigsRequest as DescribeConfigsRequest,
+    DescribeGroupsRequest as DescribeGroupsRequest,
+    ListGroupsRequest as ListGroupsRequest,
 )
-from kafka.protocol.admin.transactions import ListTransactionsRequest
+from kafka.protocol.admin.transactions import ListTransactionsRequest as ListTransactionsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
-    FetchRequest,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
+    FetchRequest as FetchRequest,
+    HeartbeatRequest as HeartbeatRequest,
+    HeartbeatResponse as HeartbeatResponse,
+    JoinGroupRequest as JoinGroupRequest,
+    JoinGroupResponse as JoinGroupResponse,
+    LeaveGroupRequest as LeaveGroupRequest,
+    LeaveGroupResponse as LeaveGroupResponse,
+    ListOffsetsRequest as ListOffsetsRequest,
+    ListOffsetsResponse as ListOffsetsResponse,
+    OffsetCommitRequest as OffsetCommitRequest,
+    OffsetCommitResponse as OffsetCommitResponse,
+    OffsetFetchRequest as OffsetFetchRequest,
+    OffsetFetchResponse as OffsetFetchResponse,
+    OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse,
+    SyncGroupRequest as SyncGroupRequest,
+    SyncGroupResponse as SyncGroupResponse,
 )
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment as ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription as ConsumerProtocolSubscription,
+)
 from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataResponse,
+    ApiVersionsRequest as ApiVersionsRequest,
+    ApiVersionsResponse as ApiVersionsResponse,
+    FindCoordinatorRequest as FindCoordinatorRequest,
+    FindCoordinatorResponse as FindCoordinatorResponse,
+    MetadataRequest as MetadataRequest,
+    MetadataResponse as MetadataResponse,
 )
 from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
+    AddOffsetsToTxnRequest as AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest as AddPartitionsToTxnRequest,
+    EndTxnRequest as EndTxnRequest,
+    InitProducerIdRequest as InitProducerIdRequest,
+    ProduceRequest as ProduceRequest,
+    TxnOffsetCommitRequest as TxnOffsetCommitRequest,
 )
 
 from sparkrelay.client import definitions
-from sparkrelay.client.fetch_response import FetchResponse
-
-__all__ = [
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-    "ConsumerProtocolAssignment",
-    "ConsumerProtocolSubscription",
-    "CreateTopicsRequest",
-    "CreateTopicsResponse",
-    "DeleteGroupsRequest",
-    "DeleteRecordsRequest",
-    "DeleteTopicsRequest",
-    "DescribeConfigsRequest",
-    "DescribeGroupsRequest",
-    "EndTxnRequest",
-    "EndTxnResponse",
-    "FetchRequest",
-    "FetchResponse",
-    "FindCoordinatorRequest",
-    "FindCoordinatorResponse",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "JoinGroupRequest",
-    "JoinGroupResponse",
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "ListGroupsRequest",
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListTransactionsRequest",
-    "MetadataRequest",
-    "MetadataResponse",
-    "OffsetCommitRequest",
-    "OffsetCommitResponse",
-    "OffsetDeleteRequest",
-    "OffsetDeleteResponse",
-    "OffsetFetchRequest",
-    "OffsetFetchResponse",
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "ProduceRequest",
-    "ProduceResponse",
-    "SyncGroupRequest",
-    "SyncGroupResponse",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitResponse",
-]
+from sparkrelay.client.fetch_response import FetchResponse as FetchResponse
 
 
 class OffsetDeleteRequest(ApiMessage):  # type: ignore[misc]
-    """Forget a group's offsets of some partitions (KIP-496); kafka-python brings the definition without a class."""
+    """Delete a group's offsets of some partitions (KIP-496); kafka-python has the definition without a class."""
 
 
 class OffsetDeleteResponse(ApiMessage):  # type: ignore[misc]
-    """An error code for the group, and one for each partition."""
+    """Registered as the answer to OffsetDeleteRequest."""
 
 
 class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=definitions):  # type: ignore[call-arg, misc]
-    """Join (epoch 0), live on, acknowledge, or leave (epoch -1, or -2 for a static member that comes back).
+    """The heartbeat of KIP-848, compiled from our definitions because kafka-python has none.
 
-    The heartbeat of KIP-848, which kafka-python does not bring: compiled by it from our definitions. Version 1 adds the
-    regular expression that the broker matches.
+    Joins (epoch 0), stays, acknowledges, or leaves (epoch -1, or -2 for a static member that will return). Version 1
+    adds a regular expression that the broker matches.
     """
 
 
 class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=definitions):  # type: ignore[call-arg, misc]
-    """The member's epoch, when to come again and, if it changed, the assignment."""
+    """The member's epoch, the heartbeat interval and, if it changed, the assignment."""

@@ -1,10 +1,9 @@
-"""Whether topics have more partitions than somebody goes by, asked of every broker while he does something else.
+"""Detection of new partitions, by asking every broker in the background.
 
-Producers spread keys over the partitions that the broker knows which they ask, and brokers learn of new ones at
-different moments. So every broker is asked: a reader that has asked them all after it saw a record knows at least what
-the record's producer knew. No answer to a Fetch or Produce request says how many partitions there are. Metadata does,
-with all replicas of all partitions. A ListOffsets request about the first partition that should not exist is small, and
-so is its answer, however many partitions the topic has.
+Producers spread keys over the partitions that their broker knows, and brokers learn of new ones at different moments.
+A reader that has asked all brokers after it saw a record knows at least what the record's producer knew. Answers to
+Fetch and Produce lack the number of partitions; Metadata does, with all replicas of all partitions. ListOffsets
+for the first partition that should not exist is a small request with a small answer, however large the topic.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NewPartitions"]
 
-#: Brokers that were added to the cluster are asked, too, after this.
+#: Interval of looking for new brokers, which are asked too.
 _REFRESH_SECONDS: Final = 60.0
 
 
@@ -32,24 +31,24 @@ class NewPartitions:
     """Asks all brokers whether topics have grown. Belongs to the client's thread.
 
     Args:
-        client: must be bootstrapped. It is polled when a question is asked, and when its answers are taken.
-        further_timeout: seconds that the other brokers get once one has answered. One that needs longer is not waited
-            for again until it has answered.
+        client: must be bootstrapped; polled by both methods.
+        further_timeout: seconds for the other brokers once one has answered. A slower one is not waited for again until
+            it has answered.
     """
 
     def __init__(self, client: KafkaClient, *, further_timeout: float = 0.5) -> None:
         self._client = client
         self._further_timeout = further_timeout
         self._call = ListOffsetsCall(read_committed=False)
-        #: Broker -> the last request to it.
+        #: The last request to each broker.
         self._asked: dict[int, Response] = {}
-        #: What was asked last, and of which brokers.
+        #: The last question, and the brokers that were asked.
         self._counts: Mapping[str, int] = {}
         self._awaited: tuple[int, ...] = ()
         self._refresh_at = 0.0
 
     def ask(self, counts: Mapping[str, int]) -> None:
-        """Begin to ask whether topics have more partitions than so many."""
+        """Start asking whether topics have more partitions than these counts."""
         now = time.monotonic()
         if now >= self._refresh_at:
             self._client.request_metadata(())
@@ -62,13 +61,10 @@ class NewPartitions:
         self._client.poll(0)
 
     def found(self, timeout: float) -> frozenset[str]:
-        """Return the topics that have more, as far as any broker knows that has answered.
-
-        Args:
-            timeout: seconds to wait for the first answer.
+        """Return the topics that have grown according to any broker that has answered.
 
         Raises:
-            TimeoutException: no broker has answered.
+            TimeoutException: no broker has answered within ``timeout`` seconds.
         """
         deadline, answered, repeated = time.monotonic() + timeout, False, set[int]()
         while not all(self._asked[node].done for node in self._awaited):
@@ -79,7 +75,7 @@ class NewPartitions:
             if left <= 0:
                 break
             self._client.poll(left)
-            # Nobody has read the answer for longer than a request may take, or a connection was lost.
+            # The answer was not read for longer than a request may take, or a connection was lost.
             again = {n for n in self._awaited if self._asked[n].done and self._asked[n].error} - repeated
             repeated |= again
             for node in again:
@@ -89,7 +85,7 @@ class NewPartitions:
         if not answers:
             errors = [str(response.error) for response in responses if response.done]
             raise TimeoutException(
-                f"no broker has said within {timeout:g} s whether topics {', '.join(sorted(self._counts))} have new "
+                f"no broker answered within {timeout:g} s whether topics {', '.join(sorted(self._counts))} have new "
                 f"partitions; last error: {errors[-1] if errors else 'none'}"
             )
         return frozenset(
@@ -100,7 +96,7 @@ class NewPartitions:
         )
 
     def _send(self, node: int) -> None:
-        # Whatever is answered, only whether the broker knows the partition matters.
+        # Only whether the broker knows the partition matters.
         topics = {topic: {count: LATEST} for topic, count in self._counts.items()}
         request = self._call.request(topics, int(self._client.config.request_timeout_ms))
         self._asked[node] = self._client.send(request, node=node)

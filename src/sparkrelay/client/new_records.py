@@ -1,9 +1,8 @@
-"""Waiting for new records: a Fetch that brokers hold back until there are some, so that nobody polls.
+"""Waiting for new records without polling, by a Fetch that brokers hold back until there are some.
 
-Each broker keeps the list of watched partitions (a fetch session, KIP-227). A request names only the positions that
-have changed, an answer only the partitions with news, with their end offsets. So idle partitions cost neither side
-anything. The records in an answer are not used: a request asks for one byte, which a broker rounds up to one record
-batch.
+Each broker keeps the list of watched partitions (a fetch session, KIP-227). A request names only changed positions, an
+answer only partitions with news and their end offsets, so idle partitions cost nothing. The records in an answer are
+not used: a request asks for one byte, which a broker rounds up to one record batch.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["NewRecords", "News"]
 
-#: A connection of its own: a broker answers nothing else on one while it holds a request back.
+#: A connection of its own, because a broker that holds a request back answers nothing else on its connection.
 _LANE: Final = "new-records"
-#: Longest wait while a partition is not watched, because its leader is unknown, say.
+#: Longest wait while a partition cannot be watched, such as one without a known leader.
 _UNWATCHED_SECONDS: Final = 0.1
-#: An answer is late when the broker exceeds the requested wait by this.
+#: How much later than requested an answer may arrive.
 _LATE_SECONDS: Final = 1.0
 _UNKNOWN_EPOCH: Final = -1
 _A_BYTE: Final = 1
@@ -34,23 +33,19 @@ _A_BYTE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What brokers have reported; false if that is nothing.
+    """News from brokers; false if there is none.
 
     Attributes:
         ends: the end offsets (read_committed) of partitions with records after their positions.
-        trouble: an answer is an error or late, or a partition is not watched. Listing the ends of all partitions shows
-            which.
+        trouble: an answer is late or an error, or a partition is not watched: list the offsets to find out which.
     """
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     trouble: bool = False
 
     def __bool__(self) -> bool:
-        """Return whether there is news."""
+        """Return whether there is any news."""
         return self.trouble or bool(self.ends)
-
-
-_NOTHING: Final = News()
 
 
 class _Watch:
@@ -61,7 +56,7 @@ class _Watch:
     def __init__(self) -> None:
         self.session = FetchSession()
         self.response: Response | None = None
-        #: The watched partitions, and those of the request that is held back.
+        #: The watched partitions, and those in the request that is held back.
         self.wanted: dict[TopicPartition, Asked] = {}
         self.named: Mapping[TopicPartition, Asked] = {}
         #: The answer is late after this time (monotonic seconds).
@@ -74,12 +69,12 @@ class _Watch:
 
 
 class NewRecords:
-    """Waits until one of some partitions has records behind a position. Belongs to the client's thread."""
+    """Waits for records after positions of partitions. Belongs to the client's thread."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._watches: dict[int, _Watch] = {}
-        #: Of the last wait: positions, version of the cluster's metadata, and whether all partitions had a leader.
+        #: Of the last wait: positions, version of the metadata, whether all partitions had a leader.
         self._positions: Mapping[TopicPartition, int] = {}
         self._version = -1
         self._led = True
@@ -91,9 +86,9 @@ class NewRecords:
         partitions, the wait is short.
 
         Args:
-            positions: partition -> the next offset that is wanted.
+            positions: partition -> the next offset to read.
             seconds: to wait at most.
-            over: asked whenever the client was woken up (``KafkaClient.wakeup``); True ends the wait.
+            over: called first and after every wakeup of the client; True ends the wait.
 
         Raises:
             WakeupException: the client was interrupted.
@@ -107,14 +102,15 @@ class NewRecords:
         deadline = time.monotonic() + (seconds if watched else min(seconds, _UNWATCHED_SECONDS))
         while not over():
             answered = [watch for _, watch in held if watch.response is not None and watch.response.done]
-            if answered:
-                # Also if it is empty: that broker holds nothing back any more.
-                return _joined([_answer(watch, positions) for watch in answered])
+            if answered:  # even without news: that broker holds nothing back any more
+                news = [_answer(watch, positions) for watch in answered]
+                ends = {partition: end for one in news for partition, end in one.ends.items()}
+                return News(ends, trouble=any(one.trouble for one in news))
             now = time.monotonic()
             if now >= deadline:
                 return News(trouble=not watched or any(now > watch.due for _, watch in held))
             self._client.poll(deadline - now)
-        return _NOTHING
+        return News()
 
     def _note(self, positions: Mapping[TopicPartition, int]) -> None:
         """Update the watched partitions of each broker."""
@@ -133,7 +129,7 @@ class NewRecords:
         for node in leaders.keys() | self._watches.keys():
             watch = self._watches.setdefault(node, _Watch())
             if not same or node in leaders:
-                # A new mapping: the session recognizes an unchanged one by its identity.
+                # A new mapping, because the session recognizes an unchanged one by identity.
                 watch.wanted = {**(watch.wanted if same else {}), **leaders.get(node, {})}
         self._positions, self._version, self._led = dict(positions), metadata.version, led
 
@@ -153,7 +149,7 @@ class NewRecords:
 
 
 def _answer(watch: _Watch, positions: Mapping[TopicPartition, int]) -> News:
-    """Return the news in a broker's answer, and free its watch for the next request."""
+    """Return the news in a broker's answer and clear the request."""
     response, watch.response = watch.response, None
     assert response is not None, "the broker has not answered"
     if response.error is not None:
@@ -171,9 +167,3 @@ def _answer(watch: _Watch, positions: Mapping[TopicPartition, int]) -> News:
             if part.last_stable_offset > positions.get(partition, part.last_stable_offset):
                 ends[partition] = part.last_stable_offset
     return News(ends, trouble=trouble)
-
-
-def _joined(news: list[News]) -> News:
-    if len(news) == 1:
-        return news[0]
-    return News({p: end for one in news for p, end in one.ends.items()}, trouble=any(one.trouble for one in news))

@@ -1,11 +1,11 @@
 """Producing encoded record batches under a lent producer id.
 
-Used inside Spark's Python workers: the driver opened the transaction and will end it; here batches only go out. A batch
-carries its producer id, epoch and sequence, so repeating it is harmless: the broker answers a duplicate with the offset
-of the first copy. What must be kept is the order within a partition: after a failure nothing more goes out for that
-partition until all its requests are back, then the failed batches go out again in their order. Each partition has at
-most one batch in a request (Kafka's rule) and at most five requests under way (the broker remembers five batches of a
-producer and partition). Where partitions must be added to a transaction first, their batches wait for that.
+Used in Spark's Python workers: the driver has opened the transaction and will end it; here batches are sent. A batch
+carries its producer id, epoch and sequence, so a retry is harmless: the broker answers a duplicate with the offset of
+the first copy. The order within a partition must be kept: after a failure nothing more is sent to the partition until
+all its requests are answered, then the failed batches are sent again in order. A request has at most one batch of a
+partition (Kafka's rule), and at most five requests are in flight (the broker remembers five batches of a producer and
+partition). Batches wait until their partition has been added to the transaction, if that is needed.
 
 Threading: everything happens inside ``send`` and ``flush``, on the client's thread.
 """
@@ -46,11 +46,11 @@ _PRODUCER: Final = struct.Struct(">qhi")
 _HEADER_BYTES: Final = 61
 _MAX_IN_FLIGHT: Final = 5
 _MAX_QUEUED_BYTES: Final = 32 * 1024 * 1024
-#: So much gathers before it goes out by itself: what is less may yet share a request with what comes next.
+#: Batches are sent once so much has gathered; smaller amounts may share a request with later batches.
 _GATHERED_BYTES: Final = 64 * 1024
-#: The broker adds the partition to the transaction first; the former one's markers may still be under way.
+#: The broker first adds the partition to the transaction; the previous one's markers may still be in transit.
 _CONCURRENT_BACKOFF_S: Final = 0.005
-#: A broker works on one request of a connection at a time, and the first of a transaction has it ask the coordinator.
+#: A broker handles one request of a connection at a time, and a transaction's first makes it ask the coordinator.
 _LANES: Final = 4
 _FENCED: Final = frozenset(
     {
@@ -60,7 +60,7 @@ _FENCED: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.TRANSACTION_ABORTABLE,
-        # The partition has lost what was written before, as by an unclean election; a new epoch begins at 0.
+        # The partition lost earlier batches, as in an unclean election; a new epoch begins at 0.
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
@@ -69,12 +69,10 @@ _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIS
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Where a partition's batches are now.
+    """The written batches of a partition.
 
-    Attributes:
-        first_offset: offset of the first record sent; -1 if the broker no longer knows (a very late duplicate).
-        last_offset: offset of the last record sent; -1 likewise.
-        records: number of offsets taken, which is the number of records.
+    The offsets of the first and last record are -1 if the broker no longer knows them (a very late duplicate).
+    ``records`` counts the offsets taken.
     """
 
     first_offset: int
@@ -87,9 +85,9 @@ class Flushed:
     """The outcome of everything sent since the last flush.
 
     Attributes:
-        acknowledged: partitions whose every batch is written (acks=all).
-        failed: for each transactional id (None: no transaction) that failed, why. Its transaction must be aborted.
-        blamed: whose batch it was that failed, as its ``sender``; ids of which that is not known are left out.
+        acknowledged: partitions with all batches written (acks=all).
+        failed: error of each failed transactional id (None: no transaction). Its transaction must be aborted.
+        blamed: the ``sender`` of the failed batch, if known, by transactional id.
     """
 
     acknowledged: dict[TopicPartition, Acknowledged]
@@ -110,7 +108,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition's batches: first ``failed`` ones (to repeat), then ``waiting`` ones; ``out`` are under way."""
+    """A partition's batches: in flight (``out``), ``failed`` ones to send again, then ``waiting`` ones."""
 
     backoff: Backoff
     waiting: deque[_Batch] = field(default_factory=deque)
@@ -132,7 +130,7 @@ class _Partition:
 
 
 class _Round:
-    """Everything between two flushes; a new one starts clean, whatever still comes back for the old one."""
+    """Everything between two flushes; a new one starts clean, whatever answers still arrive for the old one."""
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, _Partition] = {}
@@ -141,17 +139,16 @@ class _Round:
         self.in_flight: dict[tuple[int, str], int] = {}
         self.batches = 0
         self.queued_bytes = 0
-        #: Of those, what no request was looked for yet.
+        #: Queued since the last dispatch.
         self.gathered_bytes = 0
         self.metadata: Response | None = None
         self.metadata_at = 0.0
 
 
 class Producer:
-    """Sends encoded record batches under lent producer ids, for any number of transactions at once.
+    """Sends encoded record batches under lent producer ids, for any number of transactions concurrently.
 
-    Args:
-        client: used for all sending, polled inside ``send`` and ``flush``.
+    The client is polled inside ``send`` and ``flush``.
     """
 
     def __init__(self, client: KafkaClient) -> None:
@@ -162,13 +159,13 @@ class Producer:
 
     @property
     def max_request_size(self) -> int:
-        """No batch may be larger, bytes."""
+        """Maximum size of a batch, in bytes."""
         return self._client.config.max_request_size
 
     def begin(self, identity: ProducerIdentity) -> None:
-        """Announce a transaction that is going to be written to, before its first batch of this round.
+        """Announce a transaction before its first batch of this round.
 
-        Only those need it whose partitions must be added (transaction version below 2); others may be announced too.
+        Required if its partitions must be added by request (transaction version below 2), otherwise without effect.
         """
         if identity.joins_by_request:
             self._joins.begin(identity)
@@ -182,18 +179,16 @@ class Producer:
         topic_id: uuid.UUID | None = None,
         sender: object = None,
     ) -> None:
-        """Queue one record batch. The buffer must not change before ``flush`` has returned.
+        """Queue a record batch. The buffer must not change before ``flush`` has returned.
 
-        It goes out with the next ones, at the latest with ``flush``. Blocks, sending, while more
-        than 32 MB are queued.
+        It is sent with the next ones, or by ``flush``. Blocks and sends while more than 32 MB are queued.
 
         Args:
-            tp: where to.
-            batch: exactly one encoded batch (format v2) that carries the lent producer id, epoch and its sequence.
-            transactional_id: whose transaction it is part of; None outside transactions.
-            topic_id: of the topic that is meant, if it must not be another one of that name. Brokers before Kafka 4.1
-                do not look at it.
-            sender: who is to blame if it is refused.
+            tp: the partition.
+            batch: one encoded batch (format v2) with the lent producer id, epoch and its sequence.
+            transactional_id: its transaction; None outside transactions.
+            topic_id: set if a recreated topic must not be written to. Ignored by brokers before Kafka 4.1.
+            sender: whom to blame if it is refused.
 
         Raises:
             RecordTooLargeException: the batch is larger than ``max.request.size``.
@@ -202,10 +197,10 @@ class Producer:
         data = memoryview(batch).cast("B")
         require_sendable(tp, len(data), self.max_request_size)
         if len(data) < _HEADER_BYTES:
-            raise ValueError(f"{len(data)} bytes are no record batch (at least {_HEADER_BYTES}) for {tp}")
+            raise ValueError(f"{len(data)} bytes are not a record batch (at least {_HEADER_BYTES}) for {tp}")
         this = self._round
         if transactional_id in this.failed:
-            return  # flush will say so; the rest of a doomed transaction need not travel
+            return  # flush reports it; the rest of a failed transaction need not be sent
         (delta,) = _LAST_OFFSET_DELTA.unpack_from(data, 23)
         partition = this.partitions.get(tp)
         if partition is None:
@@ -230,10 +225,10 @@ class Producer:
         """Wait until every batch is written.
 
         Raises:
-            ProducerFencedException: the lent epoch is over, so somebody else may own the task.
+            ProducerFencedException: the lent epoch is fenced, so another owner may have the task.
             RecordTooLargeException: the topic refuses the size.
-            TimeoutException: not all was answered within ``timeout`` seconds: some of it may be written.
-            KafkaException: anything else that repeating does not change.
+            TimeoutException: some batches were not acknowledged within ``timeout`` seconds; they may be written.
+            KafkaException: another error that a retry does not change.
         """
         flushed = self.flush_each(timeout)
         for error in flushed.failed.values():
@@ -241,7 +236,7 @@ class Producer:
         return flushed.acknowledged
 
     def flush_each(self, timeout: float) -> Flushed:
-        """Wait until every batch is written or refused, each transaction for itself. Never raises for one of them."""
+        """Wait until every batch is written or refused; the transactions fail independently, without an exception."""
         this = self._round
         deadline = time.monotonic() + timeout
         try:
@@ -251,7 +246,7 @@ class Producer:
                     break
                 self._turn(this, deadline)
         finally:
-            # Also when interrupted: what is still under way must not count for the next transaction.
+            # Also when interrupted: late answers must not count for the next transaction.
             self._round = _Round()
             self._joins.forget()
         acknowledged = {
@@ -266,9 +261,9 @@ class Producer:
         self._client.poll(max(0.0, min(deadline, wake_at) - time.monotonic()))
 
     def _dispatch(self, this: _Round) -> float:
-        """Send what may go out now, and return when there is something to do even if nothing is answered.
+        """Send what may be sent now; return when to continue if nothing is answered until then.
 
-        Round by round, each leader gets for each transaction one request with one batch of each partition.
+        In each pass, a leader gets one request for each transaction, with one batch of each partition.
         """
         this.gathered_bytes = 0
         now = time.monotonic()
@@ -302,30 +297,25 @@ class Producer:
                 break
             for (leader, transactional_id), batches in requests.items():
                 self._send_request(this, leader, transactional_id, batches)
-        if leaderless:
-            self._find_leaders(this, leaderless, now)
         times = [p.retry_at for p in this.partitions.values() if p.waiting and p.retry_at > now]
         times.append(now + min(joins_wait, self._join(this)))
         if leaderless:
+            for tp in leaderless:
+                if code := self._client.metadata.topic_error(tp.topic):
+                    this.partitions[tp].last_error = broker_error(code, f"looking up {tp}", needs="WRITE")
+            self._refresh(this, {tp.topic for tp in leaderless}, now)
             times.append(this.metadata_at)
-        return min(times, default=float("inf"))
+        return min(times)
 
     def _join(self, this: _Round) -> float:
-        """Add to transactions what is wanted; return for how long there is nothing to do about it."""
+        """Add wanted partitions to their transactions; return for how many seconds there is nothing to do."""
         failed, idle_seconds = self._joins.step()
         for transactional_id, error in failed.items():
             self._doom(this, transactional_id, error)
         return idle_seconds
 
-    def _find_leaders(self, this: _Round, leaderless: list[TopicPartition], now: float) -> None:
-        for tp in leaderless:
-            code = self._client.metadata.topic_error(tp.topic)
-            if code:
-                this.partitions[tp].last_error = broker_error(code, f"looking up {tp}", needs="WRITE")
-        self._refresh(this, {tp.topic for tp in leaderless}, now)
-
     def _refresh(self, this: _Round, topics: set[str], now: float) -> None:
-        """Ask for metadata, unless that was done a moment ago."""
+        """Request metadata, unless that was done a moment ago."""
         if (this.metadata is not None and not this.metadata.done) or now < this.metadata_at:
             return
         this.metadata_at = now + self._client.config.retry_backoff_ms / 1000
@@ -339,11 +329,10 @@ class Producer:
             topics.setdefault(name, {})[batch.tp.partition] = batch.data
             if (id_ := batch.topic_id or self._client.metadata.topic_id(name)) is not None:
                 ids[name] = id_
-        timeout_ms = self._client.config.request_timeout_ms
         request = ProduceBatches(
             topics,
             transactional_id=transactional_id,
-            timeout_ms=timeout_ms,
+            timeout_ms=self._client.config.request_timeout_ms,
             ids=ids if len(ids) == len(topics) else None,
             joined=self._joins.has(transactional_id),
         )
@@ -353,7 +342,7 @@ class Producer:
         response.add_done_callback(lambda done: self._answered(this, (leader, lane), batches, names, done))
 
     def _lane(self, transactional_id: str | None) -> str:
-        """Return the connection of a transaction: always the same, or its batches could overtake each other."""
+        """Return the connection of a transaction; on several, batches could overtake each other."""
         lane = self._lanes.get(transactional_id)
         if lane is None:
             lane = self._lanes[transactional_id] = f"produce-{len(self._lanes) % _LANES}"
@@ -382,7 +371,7 @@ class Producer:
             for batch in batches:
                 answer = answers.get((batch.tp.topic, batch.tp.partition))
                 if answer is None:
-                    code, text, offset = ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves the partition out", -1
+                    code, text, offset = ErrorCode.UNKNOWN_SERVER_ERROR, "the answer lacks the partition", -1
                 else:
                     code, text, offset = answer.error_code, answer.error_message or "", answer.base_offset
                 if code == ErrorCode.NONE:
@@ -391,8 +380,11 @@ class Producer:
                     self._written(this, batch, -1)
                 else:
                     self._refused(this, batch, self._error(batch, code, text), code)
-        for batch in batches:
-            self._put_back(this.partitions[batch.tp])
+        for partition in {batch.tp: this.partitions[batch.tp] for batch in batches}.values():
+            if partition.failed and not partition.out:
+                # All its requests are answered: queue the failed batches again, in order.
+                partition.waiting.extendleft(sorted(partition.failed, key=lambda b: b.order, reverse=True))
+                partition.failed.clear()
 
     def _written(self, this: _Round, batch: _Batch, base_offset: int) -> None:
         partition = this.partitions[batch.tp]
@@ -400,7 +392,7 @@ class Producer:
         partition.backoff.reset()
         this.queued_bytes -= len(batch.data)
         partition.records += batch.records
-        # Answers may come out of order: a batch that was written but not acknowledged is answered after later ones.
+        # Answers may arrive out of order: a batch that was written but not acknowledged is answered after later ones.
         if partition.first_order is None or batch.order < partition.first_order:
             partition.first_order, partition.first_offset = batch.order, base_offset
         if batch.order > partition.last_order:
@@ -410,7 +402,7 @@ class Producer:
     def _refused(self, this: _Round, batch: _Batch, error: KafkaException, code: int) -> None:
         partition = this.partitions[batch.tp]
         partition.last_error = error
-        # Behind a batch that must be repeated, the next ones are out of order through no fault of their own.
+        # After a batch that must be sent again, the next ones are out of order through no fault of their own.
         follows = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and bool(
             partition.failed or partition.out[0] is not batch
         )
@@ -418,7 +410,7 @@ class Producer:
         if batch.transactional_id in this.failed:
             this.queued_bytes -= len(batch.data)
             return
-        if (error.retriable or follows) and not self._is_another(batch, code):
+        if (error.retriable or follows) and not self._is_recreated(batch, code):
             partition.failed.append(batch)
             if code in STALE_METADATA:
                 self._refresh(this, {batch.tp.topic}, time.monotonic())
@@ -431,13 +423,13 @@ class Producer:
             this.blamed[batch.transactional_id] = batch.sender
         self._doom(this, batch.transactional_id, error)
 
-    def _is_another(self, batch: _Batch, code: int) -> bool:
-        """Return whether a batch is refused because its topic was deleted and created again."""
+    def _is_recreated(self, batch: _Batch, code: int) -> bool:
+        """Return whether a batch is refused because its topic was deleted and recreated."""
         now = self._client.metadata.topic_id(batch.tp.topic)
         return code == ErrorCode.UNKNOWN_TOPIC_ID and batch.topic_id is not None and now not in {None, batch.topic_id}
 
     def _doom(self, this: _Round, transactional_id: str | None, error: SparkRelayError) -> None:
-        """Give a transaction up: what has not been sent is dropped, what is under way is waited for."""
+        """Fail a transaction: drop what has not been sent, and wait for what is in flight."""
         this.failed.setdefault(transactional_id, error)
         for partition in this.partitions.values():
             for queue in (partition.waiting, partition.failed):
@@ -445,12 +437,6 @@ class Producer:
                 for batch in doomed:
                     queue.remove(batch)
                     this.queued_bytes -= len(batch.data)
-
-    def _put_back(self, partition: _Partition) -> None:
-        """Once nothing of a partition is under way, put what failed back in front, in order."""
-        if partition.failed and not partition.out:
-            partition.waiting.extendleft(sorted(partition.failed, key=lambda b: b.order, reverse=True))
-            partition.failed.clear()
 
     def _time_out(self, this: _Round, timeout: float) -> None:
         for tp, partition in this.partitions.items():
@@ -481,11 +467,7 @@ class Producer:
 
 
 def require_sendable(tp: TopicPartition, size: int, limit: int) -> None:
-    """Refuse a record batch of more bytes than ``max.request.size``.
-
-    Raises:
-        RecordTooLargeException: it is larger.
-    """
+    """Raise RecordTooLargeException for a record batch larger than ``limit`` (``max.request.size``), in bytes."""
     if size > limit:
         raise RecordTooLargeException(
             f"a record batch of {size} bytes for {tp} is larger than max.request.size={limit}; "

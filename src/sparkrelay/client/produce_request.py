@@ -1,9 +1,9 @@
 """A Produce request whose record batches are never copied.
 
-kafka-python would copy each batch twice into one buffer. Here the request is a list: short pieces of protocol between
-the batches as they are, which the connection hands to the kernel in one system call. Version 9 to 13 of Kafka's Produce
-request (flexible). From 12 on a partition joins its producer's transaction by being written to (KIP-890). From 13 on
-topics go by their ids, so that nothing is written to one that was created again (KIP-516).
+kafka-python would copy each batch twice into one buffer. Here the request is a list of buffers, protocol fields between
+the unchanged batches, which the connection passes to the kernel in one system call. Versions 9 to 13 of Kafka's Produce
+(flexible). Since 12 writing adds a partition to the transaction (KIP-890). Since 13 topics go by their ids, so that
+nothing is written to a recreated topic (KIP-516).
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kafka.protocol.api_header import RequestHeader
-
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping
 
-__all__ = ["BY_ID_VERSION", "TRANSACTION_V2_VERSION", "ProduceBatches", "uvarint"]
+__all__ = ["BY_ID_VERSION", "ProduceBatches", "uvarint"]
 
-#: The first version in which producing adds the partition to the transaction.
-TRANSACTION_V2_VERSION: Final = 12
-#: The first version that names topics by their ids (Kafka 4.1).
+#: The first version in which writing adds the partition to the transaction.
+_TRANSACTION_V2_VERSION: Final = 12
+#: The first version with topic ids (Kafka 4.1).
 BY_ID_VERSION: Final = 13
 _HEADER: Final = struct.Struct(">ihhi")
 _INT16: Final = struct.Struct(">h")
@@ -30,14 +28,14 @@ _ACKS_ALL: Final = -1
 
 
 class ProduceBatches:
-    """What ``KafkaClient.send`` takes for a Produce request: ``acks=all``, one record batch for each partition.
+    """A Produce request for ``KafkaClient.send``: ``acks=all``, one record batch for each partition.
 
     Args:
-        topics: for each topic name, for each partition, the encoded batch.
-        transactional_id: whose transaction it is part of, or None.
+        topics: topic name -> partition -> encoded batch.
+        transactional_id: its transaction, or None.
         timeout_ms: how long the broker may wait for its replicas.
-        ids: the ids of the topics; None if one is not known: then the broker goes by their names.
-        joined: the partitions were added to the transaction by request, so that writing must not do it.
+        ids: topic ids; None if one is unknown, so that topics go by name.
+        joined: the partitions have been added to the transaction by request, so that writing must not do it.
     """
 
     API_KEY = 0
@@ -57,40 +55,26 @@ class ProduceBatches:
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self.API_VERSION: int | None = None
-        self.header: Any = None
         implicit = transactional_id is not None and not joined
-        self.min_version = TRANSACTION_V2_VERSION if implicit else 9
-        newest = TRANSACTION_V2_VERSION if ids is None else BY_ID_VERSION
-        self.max_version = TRANSACTION_V2_VERSION - 1 if joined else newest
-        # Where kafka.net looks for bounds of one request.
+        self.min_version = _TRANSACTION_V2_VERSION if implicit else 9
+        newest = _TRANSACTION_V2_VERSION if ids is None else BY_ID_VERSION
+        self.max_version = _TRANSACTION_V2_VERSION - 1 if joined else newest
+        # kafka.net reads the bounds of a request here.
         self._min_version = self.min_version
         self._max_version = self.max_version
 
     def expect_response(self) -> bool:
-        """Return True: with ``acks=all`` there always is one."""
+        """Return True: ``acks=all``."""
         return True
 
-    def with_header(self, correlation_id: int, client_id: str) -> None:
-        """Take what goes into the request's header."""
-        self.header = RequestHeader(
-            request_api_key=self.API_KEY,
-            request_api_version=self.API_VERSION,
-            correlation_id=correlation_id,
-            client_id=client_id,
-        )
-
-    def encode_parts(self) -> list[Any]:
-        """Return the framed request as buffers to be sent one after the other."""
-        client_id = self.header.client_id.encode()
-        out = bytearray(
-            _HEADER.pack(0, self.API_KEY, self.API_VERSION, self.header.correlation_id)
-            + _INT16.pack(len(client_id))
-            + client_id
-            + b"\0"
-        )
+    def encode_parts(self, correlation_id: int, client_id: str) -> list[Any]:
+        """Return the framed request as buffers to send one after the other."""
+        client = client_id.encode()
+        header = _HEADER.pack(0, self.API_KEY, self.API_VERSION, correlation_id)
+        out = bytearray(header + _INT16.pack(len(client)) + client + b"\0")
+        parts: list[Any] = []
         _compact_string(out, self._transactional_id)
         out += _INT16.pack(_ACKS_ALL) + _INT32.pack(self._timeout_ms) + uvarint(len(self._topics) + 1)
-        parts: list[Any] = []
         by_id = self.API_VERSION is not None and self.API_VERSION >= BY_ID_VERSION
         for topic, partitions in self._topics.items():
             if by_id:

@@ -1,7 +1,7 @@
-"""A client of Confluent's schema registry, and of those that speak its REST (Karapace, Apicurio, Redpanda).
+"""A client of Confluent's schema registry and compatible ones (Karapace, Apicurio, Redpanda).
 
-The standard library's HTTP: a few small questions when an instance starts. It belongs to the driver; credentials that
-it is given go nowhere else. Redirects are not followed, as they would take the credentials along.
+It uses the standard library's HTTP for a few small requests at the start of an instance. It belongs to the driver,
+which does not pass its credentials on. Redirects are not followed, because they would take the credentials along.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ __all__ = ["Reference", "RegisteredSchema", "SchemaRegistry", "UnusableSchemaExc
 _LONGEST_ANSWER: Final = 8 << 20
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND: Final = 404
-#: Refusals that say nothing of the question: it came too slowly, or with too many others.
+#: Refusals that concern timing, not the request.
 _PASSING: Final = frozenset({408, 429})
-#: Seconds for one question at most; it stands between an instance and its start.
+#: Bound on a request, in seconds, because the start of an instance waits for it.
 _LONGEST_SECONDS: Final = 15.0
 _PIECE: Final = 1 << 16
-#: Schemas that one may refer to, in all.
+#: Bound on the references of a schema, including indirect ones.
 _MOST_REFERRED: Final = 100
 
 
 class UnusableSchemaException(SchemaRegistryException):
-    """The registry has such a schema, and what that refers to is not there or does not go together."""
+    """The registry has the schema, but its references are missing or contradictory."""
 
 
 class Reference(NamedTuple):
-    """Where the registry has a schema that another one refers to, and by which name."""
+    """A reference of a schema: its name in the schema, and the subject and version it stands for."""
 
     name: str
     subject: str
@@ -56,13 +56,13 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as the registry has it.
+    """A schema of the registry.
 
     Attributes:
         id: its number, which records carry.
-        text: what it says.
+        text: its definition; a serialized file in base64 for ``PROTOBUF``.
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        referred: the schemas that it refers to, and those that they refer to, the last ones first: names and texts.
+        referred: names and texts of its direct and indirect references, dependencies first.
     """
 
     id: int
@@ -72,10 +72,10 @@ class RegisteredSchema:
 
     @property
     def whole(self) -> str:
-        """The schema with all that it refers to; of ``PROTOBUF`` a serialized set of files in base64.
+        """The schema with all its references; for ``PROTOBUF`` a serialized set of files in base64.
 
         Raises:
-            SerializationException: one of them cannot be read.
+            SerializationException: one of them cannot be parsed.
         """
         if not self.referred and self.kind != "PROTOBUF":
             return self.text
@@ -83,10 +83,9 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Asks one registry, at whichever of its addresses answers."""
+    """Requests to one registry, at the first of its addresses that answers."""
 
     def __init__(self, config: StreamsConfig) -> None:
-        """Take an instance's settings; nothing is asked yet."""
         self._urls = [url.strip().rstrip("/") for url in config.schema_registry_url.split(",")]
         self._timeout = min(config.request_timeout_ms / 1000, _LONGEST_SECONDS)
         self._headers = {"Accept": f"{_CONTENT}, application/json", "Content-Type": _CONTENT}
@@ -99,7 +98,7 @@ class SchemaRegistry:
             raise SchemaRegistryException(
                 f"schema.registry.ssl.ca.location={config.schema_registry_ssl_ca_location!r} cannot be read: {error}"
             ) from error
-        #: Subject and version -> its body: versions do not change, and many schemas refer to one.
+        #: Answers by subject and version, which never change and are shared by many schemas.
         self._referred: dict[tuple[str, int], dict[str, Any]] = {}
         self._opener = urllib.request.build_opener(_NoRedirects(), urllib.request.HTTPSHandler(context=context))
 
@@ -107,11 +106,11 @@ class SchemaRegistry:
         return f"<SchemaRegistry at {', '.join(self._urls)}>"
 
     def latest(self, subject: str) -> RegisteredSchema | None:
-        """Return the newest schema of a subject; None if there is no such subject."""
+        """Return the newest schema of a subject, None if the subject does not exist."""
         return self.version(subject, "latest")
 
     def version(self, subject: str, version: int | str, kind: str = "AVRO") -> RegisteredSchema | None:
-        """Return a version's schema; None if there is none. Of ``PROTOBUF`` the text is a serialized file in base64."""
+        """Return a version's schema, None if it does not exist."""
         form = "?format=serialized" if kind == "PROTOBUF" else ""
         answer = self._ask(f"/subjects/{_quoted(subject)}/versions/{version}{form}")
         return None if answer is None else self._schema(answer, None, f"{subject} version {version}")
@@ -125,19 +124,18 @@ class SchemaRegistry:
         return [schema for schema in found if schema is not None]
 
     def by_id(self, id_: int) -> RegisteredSchema | None:
-        """Return the schema of a number; None if there is none."""
+        """Return the schema with a number, None if it does not exist."""
         if id_ > INT32_MAX:
-            # Any four bytes can be in front of a record, and some registries refuse what is no INT of theirs.
-            return None
+            return None  # any four bytes can precede a record, and some registries reject larger numbers as malformed
         answer = self._ask(f"/schemas/ids/{id_}")
         return None if answer is None else self._schema(answer, id_, f"number {id_}")
 
     def lookup(self, subject: str, text: str, kind: str, references: Sequence[Reference] = ()) -> int | None:
-        """Return the number of a schema under a subject; None if it is not registered there."""
+        """Return the number of a schema under a subject, None if it is not registered there."""
         return _number(self._ask(f"/subjects/{_quoted(subject)}", _body(text, kind, references)), subject)
 
     def version_of(self, subject: str, text: str, kind: str, references: Sequence[Reference] = ()) -> int | None:
-        """Return which version of a subject a schema is; None if it is not registered there."""
+        """Return the version of a schema under a subject, None if it is not registered there."""
         return _number(self._ask(f"/subjects/{_quoted(subject)}", _body(text, kind, references)), subject, "version")
 
     def register(self, subject: str, text: str, kind: str, references: Sequence[Reference] = ()) -> int:
@@ -145,7 +143,7 @@ class SchemaRegistry:
         answer = self._ask(f"/subjects/{_quoted(subject)}/versions", _body(text, kind, references))
         number = _number(answer, subject)
         if number is None:
-            raise SchemaRegistryException(f"the schema registry does not take a schema for {subject!r}: not found")
+            raise SchemaRegistryException(f"the schema registry cannot register a schema for {subject!r}: not found")
         return number
 
     def _schema(self, answer: Any, id_: int | None, what: str) -> RegisteredSchema:
@@ -161,10 +159,10 @@ class SchemaRegistry:
     def _refer(
         self, body: dict[str, Any], kind: str, found: dict[str, tuple[tuple[str, int], str]], path: list[str]
     ) -> None:
-        """Add the schemas that a schema refers to, those behind them first.
+        """Add the references of a schema to ``found``, dependencies first.
 
         Raises:
-            UnusableSchemaException: one is missing, refers to itself, or is meant in two versions.
+            UnusableSchemaException: one is missing, circular, or used in two versions.
         """
         for one in body.get("references") or ():
             place, name = _reference(one, path[0])
@@ -195,10 +193,10 @@ class SchemaRegistry:
             found[name] = place, its["schema"]
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the answer to a question; None where it is that there is no such thing.
+        """Return the answer to a request, None for "not found".
 
         Raises:
-            SchemaRegistryException: no address answers, or the answer is another error.
+            SchemaRegistryException: no address answers, or the answer is an error.
         """
         reasons = []
         for url in self._urls:
@@ -213,7 +211,7 @@ class SchemaRegistry:
                     raise SchemaRegistryException(f"the schema registry refuses {reason}") from None
                 reasons.append(reason)
             except http.client.HTTPException as error:
-                reasons.append(f"{url}{path}: what answers there speaks no HTTP: {printable(repr(error))}")
+                reasons.append(f"{url}{path}: the answer is not HTTP: {printable(repr(error))}")
             except RecursionError:
                 reasons.append(f"{url}{path}: the answer is nested too deeply")
             except (OSError, ValueError) as error:
@@ -223,7 +221,7 @@ class SchemaRegistry:
     def _asked(self, url: str, body: dict[str, Any] | None) -> Any:
         deadline = time.monotonic() + self._timeout
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, self._headers)  # noqa: S310 - the setting takes http and https
+        request = urllib.request.Request(url, data, self._headers)  # noqa: S310 - the setting allows http and https
         answer = bytearray()
         with self._opener.open(request, timeout=self._timeout) as response:
             while piece := response.read1(_PIECE):
@@ -241,7 +239,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _beginning(error: urllib.error.HTTPError) -> str:
-    """Return how the text of a refusal begins; nothing if it does not come whole."""
+    """Return the beginning of an error's text, empty if it cannot be read."""
     try:
         return printable(error.read(500).decode("utf-8", "replace"))
     except (OSError, ValueError, http.client.HTTPException):
@@ -253,7 +251,7 @@ def _quoted(subject: str) -> str:
 
 
 def _body(text: str, kind: str, references: Sequence[Reference]) -> dict[str, Any]:
-    # Older registries know no other kind, and not the fields.
+    # Older registries know neither other kinds nor these fields.
     body: dict[str, Any] = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
     return body | {"references": [one._asdict() for one in references]} if references else body
 
@@ -262,13 +260,13 @@ def _number(answer: Any, subject: str, which: str = "id") -> int | None:
     if answer is None:
         return None
     if not isinstance(answer, dict) or not isinstance(answer.get(which), int):
-        raise SchemaRegistryException(f"the schema registry does not say the schema's {which} of {subject!r}")
+        raise SchemaRegistryException(f"the schema registry's answer about {subject!r} lacks the schema's {which}")
     return int(answer[which])
 
 
 def _reference(one: Any, what: str) -> tuple[tuple[str, int], str]:
-    """Return subject and version of what a schema refers to, and by which name."""
+    """Return the subject and version of a reference, and its name."""
     name, subject, version = (one.get(key) if isinstance(one, dict) else None for key in ("name", "subject", "version"))
     if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
-        raise UnusableSchemaException(f"the schema registry's answer has a reference without a place: {what}")
+        raise UnusableSchemaException(f"the schema registry's answer has an incomplete reference: {what}")
     return (subject, version), name

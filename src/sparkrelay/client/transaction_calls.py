@@ -1,17 +1,18 @@
-"""The requests of Kafka's transaction protocol, each as an exchange that finds its coordinator and repeats what passes.
+"""The requests of Kafka's transaction protocol, as exchanges with the coordinators, and the identity that they carry.
 
-Which requests make up a transaction is decided elsewhere (``transactions`` for the driver, ``joining`` for workers);
-here is what they have in common, and the identity under which all of them are sent.
+Which requests make up a transaction is decided by ``transactions`` for the driver and ``joining`` for workers.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, fenced_reason, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
 from sparkrelay.client.exchanges import Pause
+from sparkrelay.client.group_requests import by_topic
 from sparkrelay.client.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -22,23 +23,20 @@ from sparkrelay.client.messages import (
 from sparkrelay.errors import CommitFailedException, ProducerFencedException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
-    from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 
 __all__ = ["GroupMember", "ProducerIdentity", "TransactionCalls", "offsets_by_request"]
 
-#: From this version of a cluster's transactions on, writing adds to a transaction and ending it renews the epoch.
+#: The first ``transaction.version`` in which writing adds to a transaction and ending it renews the epoch.
 _IMPLICIT: Final = 2
-#: The former transaction's markers are still being written: a matter of milliseconds, so do not wait for 100, and look
-#: often also where it takes longer.
+#: The previous transaction's markers are still being written, which takes milliseconds: retry soon and often.
 _CONCURRENT_FIRST_S: Final = 0.005
 _CONCURRENT_LONGEST_S: Final = 0.05
-#: What a transaction takes on what is protected.
+#: The ACL operations that a transaction needs.
 _NEEDS: Final[dict[int, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE",
@@ -52,14 +50,14 @@ _NOT_A_MEMBER: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """The right to write one transaction: who (transactional id), and which opening of it (producer id and epoch).
+    """The right to write one transaction of a task.
 
     Attributes:
         transactional_id: of the task.
-        producer_id: as the broker gave it out.
-        epoch: a smaller one than the coordinator's is refused everywhere.
-        version: the cluster's ``transaction.version`` when it was opened.
-        timeout_ms: its ``transaction.timeout.ms``, which lasts as long as it is renewed.
+        producer_id: given out by the broker.
+        epoch: refused by all brokers once the coordinator's is higher.
+        version: the cluster's ``transaction.version`` when the id was opened.
+        timeout_ms: its ``transaction.timeout.ms``, kept at renewals.
     """
 
     transactional_id: str
@@ -70,27 +68,27 @@ class ProducerIdentity:
 
     @property
     def joins_by_request(self) -> bool:
-        """True if partitions and groups must be added to the transaction before they are written to."""
+        """Whether partitions and groups must be added to the transaction before they are written to."""
         return self.version < _IMPLICIT
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """Membership under which offsets are committed; the default is nobody's, which classic groups accept."""
+    """The member that commits offsets; the default is nobody, which classic groups without members accept."""
 
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
 
 
-#: What an offset takes beside its topic's name and its note, about; and all of a request. Kafka's own topic for them
-#: takes batches of 1 MiB.
+#: Approximate size of an offset besides its topic's name and its metadata, and the maximum size of a request. Kafka's
+#: own topic for them takes batches of 1 MiB.
 _OFFSET_BYTES: Final = 100
 _REQUEST_BYTES: Final = 500_000
 
 
 class TransactionCalls:
-    """Sends to coordinators. Belongs to the thread of its client."""
+    """Requests to coordinators. Belongs to the thread of its client."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -109,14 +107,14 @@ class TransactionCalls:
         version: int,
         expected: tuple[int, int] = (-1, -1),
     ) -> Exchange[ProducerIdentity]:
-        """Get a new epoch; what is open is aborted first, with markers that carry a newer epoch than the writers'.
+        """Get a new epoch. An open transaction is aborted first, with markers of a newer epoch than its writers'.
 
         Args:
             transactional_id: of the task.
-            transaction_timeout_ms: for the transactions to come.
+            transaction_timeout_ms: for the following transactions.
             lane: which connection.
             version: the cluster's transaction version.
-            expected: producer id and epoch that must be the newest (KIP-360); the default takes over from anybody.
+            expected: producer id and epoch that must be the newest (KIP-360); the default takes over from any owner.
         """
         what = f"opening transactional.id {transactional_id}"
         if expected[0] >= 0:
@@ -140,38 +138,25 @@ class TransactionCalls:
     def add_partitions(
         self, identity: ProducerIdentity, partitions: Collection[TopicPartition], lane: str
     ) -> Exchange[None]:
-        """Add partitions to the transaction; those that are in it already may be named again."""
-        key = identity.transactional_id
-        backoff = self._client.config.retry_backoff()
-        topics: dict[str, list[int]] = {}
-        for tp in partitions:
-            topics.setdefault(tp.topic, []).append(tp.partition)
-        while True:
-            one = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-            request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=key,
+        """Add partitions to the transaction; it may contain some of them."""
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        yield from self._until_done(
+            identity.transactional_id,
+            lambda: AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=identity.transactional_id,
                 v3_and_below_producer_id=identity.producer_id,
                 v3_and_below_producer_epoch=identity.epoch,
-                v3_and_below_topics=[one(name=name, partitions=numbers) for name, numbers in topics.items()],
-                # From 4 on it is spoken between brokers.
-                max_version=3,
-            )
-            answer = yield from self._coordinators.ask(
-                CoordinatorKind.TRANSACTION, key, request, lane=lane, backoff=backoff
-            )
-            codes = {
-                (topic.name, part.partition_index): part.partition_error_code
+                v3_and_below_topics=[topic(name=n, partitions=numbers) for n, numbers in by_topic(partitions).items()],
+                max_version=3,  # newer ones are for brokers
+            ),
+            lane,
+            f"adding partitions to the transaction of {identity.transactional_id} (epoch {identity.epoch})",
+            codes=lambda answer: (
+                (part.partition_error_code, f", {topic.name}-{part.partition_index}")
                 for topic in answer.results_by_topic_v3_and_below
                 for part in topic.results_by_partition
-                if part.partition_error_code
-            }
-            # Of one bad partition all others say that they were not tried.
-            codes = {k: c for k, c in codes.items() if c != ErrorCode.OPERATION_NOT_ATTEMPTED} or codes
-            if not codes:
-                return
-            (topic, partition), code = _worst(codes)
-            what = f"adding {topic}-{partition} to the transaction of {key} (epoch {identity.epoch})"
-            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, code, backoff)
+            ),
+        )
 
     def add_offsets(self, identity: ProducerIdentity, group_id: str, lane: str) -> Exchange[None]:
         """Add a group's offsets to the transaction."""
@@ -198,51 +183,59 @@ class TransactionCalls:
         notes: Mapping[TopicPartition, str],
         lane: str,
     ) -> Exchange[None]:
-        """Make offsets part of the transaction, with what is noted of their partitions."""
-        for some in offsets_by_request(offsets, notes):
-            yield from self._commit_some(identity, some, group_id, member=member, notes=notes, lane=lane)
+        """Add offsets, with their ``notes`` as metadata, to the transaction.
 
-    def _commit_some(
-        self,
-        identity: ProducerIdentity,
-        offsets: Mapping[TopicPartition, int],
-        group_id: str,
-        *,
-        member: GroupMember,
-        notes: Mapping[TopicPartition, str],
-        lane: str,
-    ) -> Exchange[None]:
-        backoff = self._client.config.retry_backoff()
+        Raises:
+            CommitFailedException: ``member`` is no longer in the group; abort the transaction.
+        """
         what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
-        while True:
-            request = _offsets_request(identity, offsets, group_id, member, notes)
-            answer = yield from self._coordinators.ask(
-                CoordinatorKind.GROUP, group_id, request, lane=lane, backoff=backoff
-            )
-            codes = {
-                (topic.name, part.partition_index): part.error_code
-                for topic in answer.topics
-                for part in topic.partitions
-                if part.error_code
-            }
-            if not codes:
-                return
-            (topic, partition), code = _worst(codes)
-            if code in _NOT_A_MEMBER:
-                raise CommitFailedException(
-                    f"{what}: group generation {member.generation} of member {member.member_id!r} is over "
-                    f"({ErrorCode(code).name}); abort the transaction"
+
+        def codes(answer: Any) -> Iterator[tuple[int, str]]:
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    if part.error_code in _NOT_A_MEMBER:
+                        raise CommitFailedException(
+                            f"{what}: group generation {member.generation} of member {member.member_id!r} has ended "
+                            f"({ErrorCode(part.error_code).name}); abort the transaction"
+                        )
+                    yield part.error_code, f", {topic.name}-{part.partition_index}"
+
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        # 3 introduced the membership; since 5 it adds the group to the transaction.
+        bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
+
+        def request(some: Mapping[TopicPartition, int]) -> object:
+            topics: dict[str, list[object]] = {}
+            for tp, offset in some.items():
+                topics.setdefault(tp.topic, []).append(
+                    topic.TxnOffsetCommitRequestPartition(
+                        partition_index=tp.partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=notes.get(tp, ""),
+                    )
                 )
-            what = f"{what}, {topic}-{partition}"
-            yield from self._retry_or_raise(
-                CoordinatorKind.GROUP, group_id, what, code, backoff, transactional_id=identity.transactional_id
+            return TxnOffsetCommitRequest(
+                transactional_id=identity.transactional_id,
+                group_id=group_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                generation_id=member.generation,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                topics=[topic(name=name, partitions=parts) for name, parts in topics.items()],
+                **bounds,
             )
+
+        for some in offsets_by_request(offsets, notes):
+            make = functools.partial(request, some)
+            yield from self._until_done(identity.transactional_id, make, lane, what, codes=codes, group=group_id)
 
     def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Exchange[ProducerIdentity]:
-        """Commit or abort; return what the next transaction is written under, as far as the broker renews it.
+        """Commit or abort; return the next transaction's identity, as far as the broker renews it.
 
-        Repeating it after a lost connection is safe: the coordinator knows the epoch it has just ended and gives the
-        same answer again (KIP-890; before that, an epoch that has nothing open may be ended again the same way).
+        A retry after a lost connection is safe: the coordinator knows the epoch that it has just ended and repeats its
+        answer (KIP-890; before that, an epoch without an open transaction may be ended again).
         """
         verb = "committing" if committed else "aborting"
         what = f"{verb} the transaction of {identity.transactional_id} (epoch {identity.epoch})"
@@ -264,56 +257,53 @@ class TransactionCalls:
             return identity
         return replace(identity, producer_id=answer.producer_id, epoch=answer.producer_epoch)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _until_done(self, key: str, make: Callable[[], object], lane: str, what: str) -> Exchange[Any]:
-        """Ask the transaction coordinator, with a new request each time, until it answers without an error."""
-        backoff = self._client.config.retry_backoff()
-        while True:
-            answer = yield from self._coordinators.ask(
-                CoordinatorKind.TRANSACTION, key, make(), lane=lane, backoff=backoff
-            )
-            if not answer.error_code:
-                return answer
-            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
-
-    def _retry_or_raise(
+    def _until_done(
         self,
-        kind: CoordinatorKind,
-        key: str,
+        transactional_id: str,
+        make: Callable[[], object],
+        lane: str,
         what: str,
-        code: int,
-        backoff: Backoff,
         *,
-        transactional_id: str | None = None,
-    ) -> Exchange[None]:
-        """Pause before the next attempt, or raise.
+        codes: Callable[[Any], Iterable[tuple[int, str]]] = lambda answer: ((answer.error_code, ""),),
+        group: str | None = None,
+    ) -> Exchange[Any]:
+        """Send a request to a coordinator, made anew for each attempt, until it is answered without an error.
 
         Args:
-            kind: the coordinator that was asked.
-            key: what it coordinates: a transactional id, or a group.
-            what: what was asked of it, for messages.
-            code: its answer.
-            backoff: of the attempts so far.
-            transactional_id: the one that was written under, where ``key`` is a group.
+            transactional_id: of the transaction.
+            make: returns the request.
+            lane: which connection.
+            what: names the exchange in errors.
+            codes: returns the error codes of an answer, and their subjects to append to ``what``.
+            group: whose coordinator to ask; None for the transaction's.
         """
-        error: KafkaException = broker_error(code, what, needs=_NEEDS.get(code, ""))
-        if code in _FENCED:
-            raise ProducerFencedException(f"{error}: {fenced_reason(transactional_id or key)}")
-        if is_moved(code):
-            self._coordinators.forget(kind, key)
-        elif not is_retriable(code):
-            raise error
-        if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            yield Pause(backoff.next(first=_CONCURRENT_FIRST_S, longest=_CONCURRENT_LONGEST_S), error)
-        else:
-            yield Pause(backoff.next(), error)
+        kind, key = (CoordinatorKind.TRANSACTION, transactional_id) if group is None else (CoordinatorKind.GROUP, group)
+        backoff = self._client.config.retry_backoff()
+        while True:
+            answer = yield from self._coordinators.ask(kind, key, make(), lane=lane, backoff=backoff)
+            refused = [one for one in codes(answer) if one[0]]
+            if not refused:
+                return answer
+            # A fatal code counts before a retriable one, and both before those of partitions that were not tried.
+            code, subject = min(
+                refused, key=lambda one: (one[0] == ErrorCode.OPERATION_NOT_ATTEMPTED, is_retriable(one[0]))
+            )
+            error = broker_error(code, f"{what}{subject}", needs=_NEEDS.get(code, ""))
+            if code in _FENCED:
+                raise ProducerFencedException(f"{error}: {fenced_reason(transactional_id)}")
+            if is_moved(code):
+                self._coordinators.forget(kind, key)
+            elif not error.retriable:
+                raise error
+            concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
+            first, longest = (_CONCURRENT_FIRST_S, _CONCURRENT_LONGEST_S) if concurrent else (None, None)
+            yield Pause(backoff.next(first=first, longest=longest), error)
 
 
 def offsets_by_request(
     offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]
 ) -> Iterator[Mapping[TopicPartition, int]]:
-    """Yield offsets by the request that they fit into: a broker writes those of one together, as one batch."""
+    """Split offsets into requests: a broker writes the offsets of one request as one batch."""
     some: dict[TopicPartition, int] = {}
     size = 0
     for partition, offset in offsets.items():
@@ -325,43 +315,3 @@ def offsets_by_request(
         size += takes
     if some:
         yield some
-
-
-def _worst(codes: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int], int]:
-    """Return a fatal code before a retriable one, behind which it must not hide."""
-    return min(codes.items(), key=lambda item: is_retriable(item[1]))
-
-
-def _offsets_request(
-    identity: ProducerIdentity,
-    offsets: Mapping[TopicPartition, int],
-    group_id: str,
-    member: GroupMember,
-    notes: Mapping[TopicPartition, str],
-) -> object:
-    topics: dict[str, list[object]] = {}
-    for tp, offset in offsets.items():
-        topics.setdefault(tp.topic, []).append(
-            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
-                partition_index=tp.partition,
-                committed_offset=offset,
-                committed_leader_epoch=-1,
-                committed_metadata=notes.get(tp, ""),
-            )
-        )
-    # 3 brought the membership; from 5 on it adds the group to the transaction.
-    bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
-    return TxnOffsetCommitRequest(
-        transactional_id=identity.transactional_id,
-        group_id=group_id,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        topics=[
-            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts)
-            for name, parts in topics.items()
-        ],
-        **bounds,
-    )

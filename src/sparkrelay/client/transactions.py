@@ -1,18 +1,17 @@
-"""The driver's side of the tasks' transactions: open them, commit offsets into them, end them; all tasks at once.
+"""The driver's side of the tasks' transactions, for all tasks concurrently: open, commit offsets, end.
 
-A task's producer id and epoch are lent to whichever worker writes for the task. An old epoch can never write into a
-newer transaction, which is what makes lending safe. Two protocols give that:
+A task's producer id and epoch are lent to the worker that writes for the task. An old epoch can never write into a
+newer transaction, which makes lending safe. Two protocols guarantee that:
 
-- Transaction version 2 (Kafka 4.0, KIP-890): partitions and groups join a transaction by being written to, and ending
-  it hands back the next epoch, under which sequences start at 0 again.
-- Versions 0 and 1: workers add partitions (``joining``), the driver adds the group, and the epoch is renewed by
-  InitProducerId, after a commit as well. Kafka's own producer keeps it and lets sequences go on. Then a copy of an
-  EndTxn whose answer was lost, still in some connection's buffer, could end a later transaction; and whoever writes
-  next must know every sequence that the last ones used. One round trip a batch buys the same rule for all versions:
-  an epoch lasts one transaction.
+- Transaction version 2 (Kafka 4.0, KIP-890): writing adds partitions and groups to a transaction, and ending it returns
+  the next epoch, in which sequences start at 0 again.
+- Versions 0 and 1: workers add partitions (``joining``), the driver adds the group, and InitProducerId renews the
+  epoch, after a commit as well. Kafka's own producer keeps the epoch and continues its sequences. Then a delayed copy
+  of an EndTxn, still in some connection's buffer, could end a later transaction; and the next writer would have to know
+  all earlier sequences. One round trip a batch buys the same rule for all versions: an epoch lasts one transaction.
 
-Which one a cluster speaks is asked whenever an id is opened, and stays with what was opened: brokers of a cluster
-whose version is raised go on taking the older requests.
+The cluster's version is requested whenever an id is opened and is kept until it is opened again: brokers of a cluster
+whose version is raised still accept the older requests.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupMember", "ProducerIdentity", "TransactionCoordinator"]
 
-#: A broker works on one request of a connection at a time, and each of ours waits for its log: a few connections.
+#: A broker handles one request of a connection at a time, and each of ours waits for its log: use a few connections.
 _LANES: Final = 4
 _NO_NOTES: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
 
@@ -45,11 +44,8 @@ Outcome: TypeAlias = "ProducerIdentity | SparkRelayError"
 class TransactionCoordinator:
     """Opens and ends transactions of many transactional ids over one client.
 
-    Every method blocks until all is done or ``timeout`` is over. Belongs to the thread of its client.
-
-    Args:
-        client: must be bootstrapped.
-        timeout: seconds that one call may take in all.
+    Every method blocks until all are done, or for ``timeout`` seconds. Belongs to the thread of its client, which must
+    be bootstrapped.
     """
 
     def __init__(self, client: KafkaClient, *, timeout: float = 60.0) -> None:
@@ -58,12 +54,12 @@ class TransactionCoordinator:
         self._calls = TransactionCalls(client)
 
     def init(self, transactional_ids: Collection[str], *, transaction_timeout_ms: int) -> dict[str, ProducerIdentity]:
-        """Open transactional ids: fence whoever held them, abort what they left, get new epochs.
+        """Open transactional ids: fence their former owners, abort open transactions, get new epochs.
 
-        Waits until what the former holder left is decided, so that ends listed afterwards are final.
+        Returns once the aborted transactions have ended, so that offsets listed afterwards are final.
 
         Raises:
-            SparkRelayError: the first failure; those that were opened may simply be opened again.
+            SparkRelayError: the first failure; ids that were opened may be opened again.
         """
         ids = tuple(dict.fromkeys(transactional_ids))
         if not ids:
@@ -87,34 +83,46 @@ class TransactionCoordinator:
     ) -> dict[str, Outcome]:
         """Commit each transaction together with its input offsets.
 
-        A transaction into which nothing was written, not even offsets, cannot be committed: Kafka refuses that as
-        INVALID_TXN_STATE. Leave it out, or abort it.
+        Kafka refuses to commit a transaction without any writes or offsets (INVALID_TXN_STATE): leave it out or abort
+        it.
 
         Args:
             offsets: for each transaction the next offset to read of each input partition.
             group_id: whose offsets they are.
             member: fences by group generation; None relies on the transactional id's epoch alone.
-            notes: what is kept with the offset of a partition, of at most ``offset.metadata.max.bytes``.
+            notes: metadata to store with the offset of a partition, at most ``offset.metadata.max.bytes``.
 
         Returns:
-            For each transactional id the identity of its next transaction, or what went wrong. After
-            CommitFailedException nothing was ended: abort it. After ProducerFencedException the id is somebody else's.
-            After TimeoutException the outcome is unknown: open it again and look.
+            For each transactional id the identity of its next transaction, or its error. After CommitFailedException
+            nothing was ended: abort it. After ProducerFencedException another owner has the id. After TimeoutException
+            the outcome is unknown: open the id again and look.
         """
+        committer = member or GroupMember()
+
+        def commit_one(
+            identity: ProducerIdentity, positions: Mapping[TopicPartition, int], lane: str
+        ) -> Exchange[ProducerIdentity]:
+            if positions:
+                if identity.joins_by_request:
+                    yield from self._calls.add_offsets(identity, group_id, lane)
+                yield from self._calls.commit_offsets(
+                    identity, positions, group_id, member=committer, notes=notes, lane=lane
+                )
+            following = yield from self._calls.end(identity, lane, committed=True)
+            if identity.joins_by_request:
+                following = yield from self._renew(identity, identity.epoch, lane)
+            return following
+
         exchanges = {
-            identity.transactional_id: self._commit_one(
-                identity, positions, group_id, member=member or GroupMember(), notes=notes, lane=lane
-            )
+            identity.transactional_id: commit_one(identity, positions, lane)
             for (identity, positions), lane in zip(offsets.items(), _lanes(), strict=False)
         }
         return dict(run_exchanges(self._client, exchanges, self._timeout))
 
     def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, Outcome]:
-        """Abort each transaction; results as for ``commit``. One into which nothing was written may be aborted too.
+        """Abort each transaction (one without writes too); the result is like ``commit``'s.
 
-        Args:
-            identities: what to abort.
-            group_id: whose offsets would have been committed.
+        ``group_id`` is the group whose offsets would have been committed.
         """
         exchanges = {
             identity.transactional_id: self._abort_one(identity, group_id, lane)
@@ -129,38 +137,19 @@ class TransactionCoordinator:
         features = yield from finalized_features(self._client)
         return features.get(TRANSACTION_VERSION, 0)
 
-    def _commit_one(
-        self,
-        identity: ProducerIdentity,
-        offsets: Mapping[TopicPartition, int],
-        group_id: str,
-        *,
-        member: GroupMember,
-        notes: Mapping[TopicPartition, str],
-        lane: str,
-    ) -> Exchange[ProducerIdentity]:
-        if offsets:
-            if identity.joins_by_request:
-                yield from self._calls.add_offsets(identity, group_id, lane)
-            yield from self._calls.commit_offsets(identity, offsets, group_id, member=member, notes=notes, lane=lane)
-        following = yield from self._calls.end(identity, lane, committed=True)
-        if identity.joins_by_request:
-            following = yield from self._renew(identity, identity.epoch, lane)
-        return following
-
     def _abort_one(self, identity: ProducerIdentity, group_id: str, lane: str) -> Exchange[ProducerIdentity]:
         if not identity.joins_by_request:
             return (yield from self._calls.end(identity, lane, committed=False))
-        # Some worker of the failed try may still write, so EndTxn will not do: its markers carry the very epoch that is
-        # to be shut out. InitProducerId's carry the next one, but it aborts a new owner's transaction too, before it
-        # looks at the epoch. So the group is added first: who is fenced learns it from that, and whose transaction is
-        # open afterwards has its epoch fenced by the next one, which is then ours to give up for the one after it,
-        # however often the request must be repeated.
+        # Some worker of the failed attempt may still write, so EndTxn is not enough: its markers carry the very epoch
+        # that must be fenced. Those of InitProducerId carry the next one, but it also aborts a new owner's transaction
+        # before it checks the epoch. Adding the group first reports a fenced epoch. After that the open transaction is
+        # ours, its epoch is fenced by the next one, and that one is ours to give up for the one after it, however often
+        # the request must be repeated.
         yield from self._calls.add_offsets(identity, group_id, lane)
         return (yield from self._renew(identity, identity.epoch + 1, lane))
 
     def _renew(self, identity: ProducerIdentity, newest: int, lane: str) -> Exchange[ProducerIdentity]:
-        """Get a new epoch, unless there is a newer one than ``newest``."""
+        """Get a new epoch, unless there is one newer than ``newest``."""
         return (
             yield from self._calls.init(
                 identity.transactional_id,

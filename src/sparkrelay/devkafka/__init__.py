@@ -1,7 +1,4 @@
-"""A real Kafka as a child process, for demos and tests.
-
-See ``docs/internals/devkafka.md`` for why it is built this way.
-"""
+"""A real Kafka as a child process, for demos and tests; ``docs/internals/devkafka.md`` explains the design."""
 
 from __future__ import annotations
 

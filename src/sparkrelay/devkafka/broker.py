@@ -25,7 +25,6 @@ from sparkrelay.own_files import open_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from sparkrelay.devkafka.settings import Listener
 
@@ -42,14 +41,14 @@ _PORT_ATTEMPTS = 3
 _LARGEST_HEAP_MB = 768
 _DATA = "kraft"
 _FORMAT = ("kafka.tools.StorageTool", "format")
-# KIP-890's transactions: every EndTxn hands back the next epoch. Since Kafka 4.0.
+# Transactions of KIP-890: every EndTxn returns the next epoch. Since Kafka 4.0.
 _FEATURES = {"transaction.version": 2}
 
 _PORT_TAKEN = "Address already in use"
 _FOLDER_TAKEN = "Another broker uses this data folder: stop it, or name another folder."
-# What the log says, and what to do about it.
+# Signs in the log, and what to do about them.
 _CAUSES = {
-    _PORT_TAKEN: "The port is taken: name another one with port=N, or none for a free one.",
+    _PORT_TAKEN: "The port is taken: choose another with port=N, or omit it for a free one.",
     "Failed to acquire lock on file": _FOLDER_TAKEN,
     "OutOfMemoryError": "The heap is too small: raise heap_mb.",
     "No space left on device": "The disk is full.",
@@ -63,20 +62,20 @@ class DevKafka:
         with DevKafka() as kafka:
             KafkaStreams(topology, {"bootstrap.servers": kafka.bootstrap_servers, ...}, spark=spark)
 
-    The broker ends with this process, however this process ends, unless ``detached``. Not for production: one copy
-    of the data, no security unless ``listeners`` and ``server_properties`` say so, a small heap.
+    The broker ends with this process, however this process ends, unless it is ``detached``. Not for production: one
+    copy of the data, a small heap, and no security unless ``listeners`` and ``server_properties`` configure it.
 
     Args:
         port: Port of the listener; None for a free one, kept over restarts.
         data_dir: Folder for the data, kept at the end; None for a temporary one, removed by ``close()``.
         log_dir: Folder for ``broker.log``; None for the data folder.
-        heap_mb: Heap of the broker's JVM in megabytes, at most 768: with what a JVM needs beside it that is 1 GB.
+        heap_mb: Heap of the broker's JVM in megabytes, at most 768 (1 GB with the JVM's other memory).
         server_properties: Broker settings that override ours, by Kafka's names.
-        listeners: More doors than the plain one: with TLS or a login, or behind a proxy.
-        version: Version of Apache Kafka, such as ``3.9.1``; another than ours is fetched when first used.
-        features: Levels of features that new data is formatted with, such as ``{"transaction.version": 0}`` for a
-            cluster that was not upgraded all the way; they override ours. Kafka 3 takes none.
-        detached: Leave the broker running when this process ends.
+        listeners: Further listeners: with TLS or a login, or behind a proxy.
+        version: Version of Apache Kafka, such as ``3.9.1``; others than ours are downloaded at first use.
+        features: Feature levels for formatting new data that override ours, such as ``{"transaction.version": 0}`` for
+            a cluster that was not fully upgraded. Not for Kafka 3.
+        detached: Keep the broker running when this process ends.
     """
 
     def __init__(
@@ -95,10 +94,10 @@ class DevKafka:
         if not 128 <= heap_mb <= _LARGEST_HEAP_MB:
             raise DevKafkaException(f"heap_mb={heap_mb} is out of range: give 128 to {_LARGEST_HEAP_MB} megabytes.")
         if port is not None and not 1 <= port <= 65535:
-            raise DevKafkaException(f"port={port} is no port: give 1 to 65535, or none for a free one.")
+            raise DevKafkaException(f"port={port} is not a port: give 1 to 65535, or omit it for a free one.")
         self._wanted_port = port
         self._port: int | None = None
-        #: Nobody else gets the port while the broker is down, until ``close()``.
+        #: Reserves the port while the broker is down, until ``close()``.
         self._held: HeldPort | None = None
         self._heap_mb = heap_mb
         self._overrides = dict(server_properties or {})
@@ -118,28 +117,26 @@ class DevKafka:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def bootstrap_servers(self) -> str:
-        """The broker's address, as ``bootstrap.servers`` wants it; the same over restarts."""
+        """The broker's ``bootstrap.servers``; the same over restarts."""
         if self._port is None:
             raise DevKafkaException("The broker has no address yet: call start() first.")
         return f"{LOOPBACK}:{self._port}"
 
     @property
     def data_dir(self) -> Path:
-        """The folder of the broker's data, settings and (unless asked otherwise) log."""
+        """The folder of the broker's data, settings and (by default) log."""
         if self._data_dir is None:
             raise DevKafkaException("The broker has no folder yet: call start() first.")
         return self._data_dir
 
     @property
     def log_path(self) -> Path:
-        """The broker's log; restarts append to it."""
+        """The broker's log, to which restarts append."""
         return (self._log_dir or self.data_dir) / LOG_NAME
 
     @property
@@ -151,15 +148,15 @@ class DevKafka:
 
     @property
     def running(self) -> bool:
-        """True if the broker's process is there (a paused one is)."""
+        """Whether the broker's process exists, even if paused."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start the broker and return when it answers requests; a running one is left as it is.
+        """Start the broker, unless it runs, and return once it answers requests.
 
         Raises:
             JavaException: Java is missing or too old.
-            DevKafkaException: The jars cannot be resolved, or the broker ended or did not answer; the message has
+            DevKafkaException: The jars cannot be resolved, or the broker ended or did not answer; the message includes
                 the end of its log.
         """
         if self.running:
@@ -170,13 +167,13 @@ class DevKafka:
         try:
             self._start(command, attempts=_PORT_ATTEMPTS if fresh and self._wanted_port is None else 1)
         except BaseException:
-            if fresh and self._temporary:  # the log stays, for the reader of the message
+            if fresh and self._temporary:  # the log stays, because the message names it
                 shutil.rmtree(self.data_dir / _DATA, ignore_errors=True)
             raise
         return self
 
     def stop(self) -> None:
-        """Stop the broker in an orderly way (SIGTERM; SIGKILL after 20 s); a stopped one is left as it is."""
+        """Stop the broker, if it runs, with SIGTERM, and with SIGKILL after 20 s."""
         if not self.running:
             return
         self.resume()  # a stopped process does not see SIGTERM
@@ -184,13 +181,13 @@ class DevKafka:
         self._reap(_STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End the broker with SIGKILL, as a crash would."""
+        """Kill the broker (SIGKILL), like a crash."""
         if self.running:
             self._signal(signal.SIGKILL)
             self._reap(_STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        """Freeze the broker (SIGSTOP): connections stay open and nothing answers once this returns."""
+        """Freeze the broker (SIGSTOP). When this returns, connections are open and nothing answers."""
         process = self._signal(signal.SIGSTOP)
         if not wait_until_stopped(process.pid, _STOP_TIMEOUT_S):
             raise DevKafkaException(
@@ -198,18 +195,18 @@ class DevKafka:
             )
 
     def resume(self) -> None:
-        """Let a paused broker go on (SIGCONT)."""
+        """Continue a paused broker (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def restart(self) -> Self:
-        """Stop the broker in an orderly way and start it again, same port, same data."""
+        """Stop the broker and start it again with the same port and data."""
         self.stop()
         return self.start()
 
     def close(self) -> None:
-        """Stop the broker; remove its folder if it is a temporary one."""
+        """Stop the broker and remove its folder if it is temporary."""
         if self._temporary:
-            self.kill()  # nobody will read the data again
+            self.kill()  # nobody will read the data
         else:
             self.stop()
         self._release_port()
@@ -219,8 +216,8 @@ class DevKafka:
 
     def _start(self, command: list[str], *, attempts: int) -> None:
         self._check_folder_is_ours()
-        # A held port can be taken nevertheless, by a server for which somebody chose that very port. A port that was
-        # given, or that clients already know, is never replaced by another one.
+        # Even a reserved port can be taken, by a server that somebody configured with it. A port that was given, or
+        # that clients already know, is never replaced.
         for attempt in range(1, attempts + 1):
             try:
                 self._start_once(command)
@@ -244,7 +241,7 @@ class DevKafka:
             f"-Xmx{self._heap_mb}m",
             f"-Xms{min(self._heap_mb, 256)}m",
             "-XX:MaxDirectMemorySize=128m",
-            # Two cores, a small heap, many short lives: the serial collector starts fastest and costs least.
+            # With two cores, a small heap and short lives, the serial collector starts fastest and costs least.
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
@@ -254,7 +251,7 @@ class DevKafka:
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
             "-Dorg.slf4j.simpleLogger.levelInBrackets=true",
             "-Dorg.slf4j.simpleLogger.log.org.reflections=error",
-            # Log4j's API is on the class path without a configuration, and says so.
+            # Log4j's API is on the class path without a configuration, and complains about it.
             "-Dlog4j2.StatusLogger.level=OFF",
         ]
 
@@ -266,16 +263,16 @@ class DevKafka:
         except OSError as error:
             raise DevKafkaException(f"The broker's folder cannot be made: {error}. Name a writable one.") from error
         for folder in (self._data_dir, self.log_path.parent):
-            make_own(folder, "Name a folder that only this user may write to, or one that is to be made.")
+            make_own(folder, "Name a folder that only this user may write to, or one that does not exist.")
 
     def _check_folder_is_ours(self) -> None:
-        # Kafka looks too, but spoils the other broker's server.properties first and takes 20 s to give up.
+        # Kafka checks too, but first overwrites the other broker's server.properties, and takes 20 s to give up.
         lock = self.data_dir / _DATA / ".lock"
         if not lock.exists():
             return
         with lock.open("r+b") as held:
             try:
-                fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind of lock that Java takes
+                fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Java's kind of lock
             except OSError as error:
                 raise DevKafkaException(f"{self.data_dir} is in use. {_FOLDER_TAKEN}") from error
 
@@ -288,7 +285,7 @@ class DevKafka:
         assert self._port is not None
         if not is_free(self._port):
             raise DevKafkaException(
-                f"Port {self._port} is taken ({_PORT_TAKEN}): name another one, or none for a free one."
+                f"Port {self._port} is taken ({_PORT_TAKEN}): choose another, or omit it for a free one."
             )
 
     def _release_port(self) -> None:
@@ -310,7 +307,7 @@ class DevKafka:
         return path
 
     def _format(self, command: list[str], settings: Path) -> None:
-        # A leading dash would look like an option.
+        # A leading dash would be taken for an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         levels = [word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")]
         run = subprocess.run(
@@ -340,27 +337,26 @@ class DevKafka:
             while not answers(LOOPBACK, self._port, timeout_s=_PROBE_TIMEOUT_S):
                 code = self._process.poll()
                 if code is not None:
-                    raise DevKafkaException(self._story(f"The broker ended with exit code {code}.", begins))
+                    raise DevKafkaException(self._failure(f"The broker ended with exit code {code}.", begins))
                 if time.monotonic() > deadline:
-                    raise DevKafkaException(
-                        self._story(f"The broker did not answer within {_START_TIMEOUT_S:.0f} s.", begins)
-                    )
+                    what = f"The broker did not answer within {_START_TIMEOUT_S:.0f} s."
+                    raise DevKafkaException(self._failure(what, begins))
                 time.sleep(_POLL_S)
         except BaseException:
             self.kill()  # also after Ctrl-C
             raise
 
-    def _story(self, what: str, begins: int) -> str:
+    def _failure(self, what: str, begins: int) -> str:
+        """Return a message with likely causes, the first errors and the end of the log."""
         with self.log_path.open("rb") as log:
             log.seek(begins)
-            said = log.read().decode(errors="replace")
-        causes = [f"{sign}. {remedy}" for sign, remedy in _CAUSES.items() if sign in said]
-        lines = said.strip().splitlines()
-        # What went wrong stands before the hundred lines of an orderly shutdown.
+            text = log.read().decode(errors="replace")
+        causes = [f"{sign}. {remedy}" for sign, remedy in _CAUSES.items() if sign in text]
+        lines = text.strip().splitlines()
+        # The cause precedes the hundred lines of an orderly shutdown.
         first = next((number for number, line in enumerate(lines) if "[ERROR]" in line), len(lines))
         causes += [line.strip() for line in lines[first : first + _ERROR_LINES]]
-        lines = lines[-_TAIL_LINES:]
-        tail = "\n".join(lines) if lines else "(the log is empty)"
+        tail = "\n".join(lines[-_TAIL_LINES:]) or "(the log is empty)"
         return " ".join([what, *causes, f"End of its log, {self.log_path}:"]) + "\n" + tail
 
     def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
@@ -377,11 +373,13 @@ class DevKafka:
             self._process.kill()
             self._process.wait()
         if self._process.stdin is not None:
-            self._process.stdin.close()  # lets the watcher go, see launch.py
+            self._process.stdin.close()  # releases the watcher, see launch.py
 
 
 def _major(version: str) -> int:
     number = version.partition(".")[0]
     if not number.isdigit():
-        raise DevKafkaException(f"version={version!r} is no version of Apache Kafka: give one such as {KAFKA_VERSION}.")
+        raise DevKafkaException(
+            f"version={version!r} is not a version of Apache Kafka: give one such as {KAFKA_VERSION}."
+        )
     return int(number)

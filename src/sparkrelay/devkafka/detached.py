@@ -1,9 +1,8 @@
-"""Development brokers of a user, told apart by name, which outlive the command that started them.
+"""A user's development brokers, which outlive the command that started them and are distinguished by name.
 
-``broker.json`` in a broker's folder says which process it is: pid and start time, because a pid alone may belong to
-somebody else by now. A file lock makes two ``start`` at once one start. The log lies beside it, so that it is still
-there when a temporary data folder has gone. What the record names is killed and removed by ``stop``, so it is not
-believed where others may write to the folder.
+``broker.json`` in a broker's folder identifies its process by pid and start time, because the pid alone may be reused.
+A file lock serializes concurrent starts. The log is beside it, so that it survives a temporary data folder. ``stop``
+kills and removes what the record names, so the record is not trusted where others may write to the folder.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_NAME", "DetachedBroker", "Started", "broker_command", "find_broker", "start_broker", "stop_broker"]
 
-#: The broker that is meant where none is named.
+#: The broker if none is named.
 DEFAULT_NAME = "default"
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -46,15 +45,9 @@ _PROBE_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetachedBroker:
-    """What is known of the broker that ``sparkrelay broker start`` left running.
+    """The broker that ``sparkrelay broker start`` left running; ``started`` is the opaque start time of its process.
 
-    Attributes:
-        pid: Process id of its JVM.
-        started: Opaque start time of that process.
-        port: Its port on the loopback interface.
-        data_dir: Folder of its data.
-        temporary: True if the folder goes when the broker is stopped.
-        log_path: Its log.
+    ``temporary`` means that the data folder is removed when the broker is stopped.
     """
 
     pid: int
@@ -66,28 +59,22 @@ class DetachedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Its address, as ``bootstrap.servers`` wants it."""
+        """Its ``bootstrap.servers``."""
         return f"{LOOPBACK}:{self.port}"
 
     @property
     def alive(self) -> bool:
-        """True if its process is there."""
+        """Whether its process exists."""
         return process_start(self.pid) == self.started
 
     def answers(self) -> bool:
-        """Return whether it serves requests."""
+        """Return whether it answers requests."""
         return answers(LOOPBACK, self.port, timeout_s=_PROBE_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """Outcome of ``start_broker``.
-
-    Attributes:
-        broker: The broker that runs now.
-        was_running: True if it ran before.
-        lost: A broker that had been started earlier and was found dead, if any.
-    """
+    """The running broker; whether it was running before; and one found dead that had been started earlier, if any."""
 
     broker: DetachedBroker
     was_running: bool = False
@@ -95,15 +82,15 @@ class Started:
 
 
 def broker_command(verb: str, name: str) -> str:
-    """Return what to type for a broker of that name."""
+    """Return the command line for a broker of that name."""
     return f"sparkrelay broker {verb}" + ("" if name == DEFAULT_NAME else f" --name {name}")
 
 
 def find_broker(name: str = DEFAULT_NAME) -> DetachedBroker | None:
-    """Return the broker that was started last under that name and not stopped, whether or not it is still alive.
+    """Return the broker of that name that was started and not stopped, dead or alive.
 
     Raises:
-        DevKafkaException: The record may be somebody else's, or the name cannot be one.
+        DevKafkaException: The name is invalid, or others may have written the record.
     """
     folder = _folder(name)
     if not folder.is_dir():
@@ -115,23 +102,27 @@ def find_broker(name: str = DEFAULT_NAME) -> DetachedBroker | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        # Half a record cannot be (it is renamed into place); another version's may be.
-        return None
+        return None  # of another version; it cannot be truncated, because it is renamed into place
 
 
 def start_broker(
     *, port: int | None = None, data_dir: str | os.PathLike[str] | None = None, name: str = DEFAULT_NAME
 ) -> Started:
-    """Start the development broker of that name, or find it running, and return when it answers.
+    """Start the development broker of that name, unless it runs, and return once it answers.
 
     Raises:
-        DevKafkaException: It cannot start, or it runs with another port or data folder than asked for.
+        DevKafkaException: It cannot start, or runs with another port or data folder than requested.
     """
     with _locked(name) as folder:
         found = find_broker(name)
         if found is not None and found.alive:
             _check_same(found, port, data_dir, name)
-            _wait_for_answer(found, name)
+            if not found.answers():
+                raise DevKafkaException(
+                    f"A development broker (pid {found.pid}) is there but does not answer on {found.bootstrap_servers} "
+                    f"within {_PROBE_TIMEOUT_S:.0f} s. Look at {found.log_path}, or run "
+                    f"'{broker_command('stop', name)}'."
+                )
             return Started(broker=found, was_running=True)
         if found is not None:
             _forget(found, folder)
@@ -158,10 +149,7 @@ def start_broker(
 
 
 def stop_broker(name: str = DEFAULT_NAME) -> DetachedBroker | None:
-    """Stop the development broker of that name; return what was known of it, or None if none had been started.
-
-    One that is found dead is only forgotten; ``alive`` of the returned value is False in either case.
-    """
+    """Stop the development broker of that name, unless it is dead; return its record, None if none had been started."""
     with _locked(name) as folder:
         broker = find_broker(name)
         if broker is not None:
@@ -180,14 +168,6 @@ def _check_same(found: DetachedBroker, port: int | None, data_dir: str | os.Path
         raise DevKafkaException(
             f"A development broker (pid {found.pid}) runs already, {' and '.join(differs)}. "
             f"Run '{broker_command('stop', name)}' first, or start another one beside it with --name."
-        )
-
-
-def _wait_for_answer(broker: DetachedBroker, name: str) -> None:
-    if not broker.answers():
-        raise DevKafkaException(
-            f"A development broker (pid {broker.pid}) is there but does not answer on {broker.bootstrap_servers} "
-            f"within {_PROBE_TIMEOUT_S:.0f} s. Look at {broker.log_path}, or run '{broker_command('stop', name)}'."
         )
 
 
@@ -213,14 +193,14 @@ def _folder(name: str) -> Path:
     """Return the folder of a broker's record and log."""
     if not _NAME.fullmatch(name):
         raise DevKafkaException(
-            f"{name!r} cannot be the name of a broker: give 1 to 64 letters, digits, '_', '-' or '.', which it may not "
-            "begin with."
+            f"{name!r} cannot be the name of a broker: give 1 to 64 letters, digits, '_', '-' or '.', not beginning "
+            "with '.'."
         )
     return state_folder() if name == DEFAULT_NAME else state_folder() / f"broker-{name}"
 
 
 def _own_folders(folder: Path) -> tuple[Path, ...]:
-    """Return what must be ours, from the top: the folder, and the one that holds it if that is ours too."""
+    """Return the folders that must be ours, outermost first."""
     return (folder,) if folder == state_folder() else (folder.parent, folder)
 
 

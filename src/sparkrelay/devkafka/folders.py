@@ -1,7 +1,7 @@
-"""Temporary folders of brokers, and the sweeping of those that nobody could remove.
+"""Temporary folders of brokers, and the removal of abandoned ones.
 
-A test run that is killed with SIGKILL takes its broker along but leaves the folder, which may hold gigabytes. Each
-folder names the processes that need it; the next broker to start removes the folders whose processes are all gone.
+A test run killed with SIGKILL takes its broker along but leaves the folder, which may hold gigabytes. Each folder names
+the processes that need it; the next broker to start removes the folders whose processes have all ended.
 """
 
 from __future__ import annotations
@@ -23,15 +23,10 @@ _USERS = "processes"
 
 
 def make_own(folder: Path, remedy: str, *, by_root: bool = False) -> None:
-    """Make a folder, unless it is there, that nobody but this user may write to.
-
-    Args:
-        folder: which one.
-        remedy: what to do if that cannot be.
-        by_root: root may have made it.
+    """Make a folder, if missing, that only this user (or root, with ``by_root``) may have made and may write to.
 
     Raises:
-        DevKafkaException: It cannot be made or is not this user's alone; the message ends with the remedy.
+        DevKafkaException: It cannot be made, or others may write to it; the message ends with the remedy.
     """
     try:
         make_directory(folder)
@@ -41,30 +36,26 @@ def make_own(folder: Path, remedy: str, *, by_root: bool = False) -> None:
 
 
 def require_own(folder: Path, remedy: str, *, by_root: bool = False) -> None:
-    """Make sure that others have not written to a folder that is there.
-
-    Raises:
-        DevKafkaException: They may have; the message ends with the remedy.
-    """
+    """Raise DevKafkaException, with the remedy, if others may have written to an existing folder."""
     if said := distrust(folder, by_root=by_root):
         raise DevKafkaException(f"The folder {said}. {remedy}")
 
 
 def make_temporary() -> Path:
-    """Make a folder that this process needs."""
+    """Make a folder for this process."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     add_user(folder, os.getpid())
     return folder
 
 
 def add_user(folder: Path, pid: int) -> None:
-    """Note that the process needs the folder too."""
+    """Record that a process needs the folder."""
     with os.fdopen(open_file(folder / _USERS, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as users:
         users.write(f"{_where()} {pid} {process_start(pid)}\n")
 
 
 def _where() -> str:
-    """Return the name of the place in which a pid means something: a temporary folder may be shared with others."""
+    """Return the scope of pids, because a temporary folder may be shared with other hosts or containers."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -73,17 +64,17 @@ def _where() -> str:
 
 
 def sweep() -> None:
-    """Remove temporary folders that no living process needs; leave what is not ours or not clear."""
+    """Remove temporary folders that no living process needs, except other users' and unclear ones."""
     here = _where()
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             if distrust(folder):
-                continue  # another user's
+                continue
             users = [line.split(" ", 2) for line in read_file(folder / _USERS).decode().splitlines()]
             needed = not users or any(
                 where != here or process_start(int(pid)) == started for where, pid, started in users
             )
         except (OSError, ValueError):
-            continue  # just being made, or already going
+            continue  # being made or removed
         if not needed:
             shutil.rmtree(folder, ignore_errors=True)

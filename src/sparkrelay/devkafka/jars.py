@@ -1,12 +1,12 @@
-"""The jars of Apache Kafka.
+"""The jars of Apache Kafka, resolved by Apache Ivy.
 
-Spark needs Java anyway, and PySpark ships Apache Ivy, so a real Kafka costs the user nothing to install: Ivy
-resolves the broker from the repositories it is set up for, once, into a cache outside any project. Refused: a
-Docker image (not everybody may run one), a tarball fetched by hand (a host name in our code, no checksums), and
-importing PySpark to find its jars (two seconds, and it is forbidden below the runtime).
+Spark needs Java anyway, and PySpark ships Ivy, so a real Kafka costs the user no installation: Ivy resolves the broker
+once from its configured repositories into a cache outside any project. Refused: a Docker image (not everybody may run
+one), a tarball (a host name in our code, no checksums), and importing PySpark to find its jars (two seconds, and
+forbidden below the runtime).
 
-Set ``SPARKRELAY_IVY_SETTINGS`` to an Ivy settings file to resolve from a mirror; ``JAVA_TOOL_OPTIONS`` carries
-proxies, as for every JVM.
+``SPARKRELAY_IVY_SETTINGS`` names an Ivy settings file, such as one with a mirror; ``JAVA_TOOL_OPTIONS`` sets proxies,
+as for every JVM.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-__all__ = ["KAFKA_VERSION", "classpath_of", "kafka_classpath"]
+__all__ = ["KAFKA_VERSION", "kafka_classpath"]
 
-#: The version that is run unless another is asked for.
+#: The default version.
 KAFKA_VERSION = "4.3.1"
 _SCALA_VERSION = "2.13"
-# The broker logs through slf4j 1.7 and its Maven module brings no back end: without one its log is empty.
+# The broker logs through slf4j 1.7, but its Maven module has no back end, and without one the log is empty.
 _SLF4J_VERSION = "1.7.36"
 _RESOLVE_TIMEOUT_S = 600
 _REMEDY = "Check the network, or set SPARKRELAY_IVY_SETTINGS to an Ivy settings file that names a mirror you can reach."
@@ -54,28 +54,16 @@ _IVY_MODULE = """<ivy-module version="2.0">
 """
 
 
-def kafka_classpath(version: str = KAFKA_VERSION) -> str:
-    """Return the class path of the broker (45 MB); else as :func:`classpath_of`, of any version."""
-    return _classpath(_BROKER, version, f"kafka-{version}")
+def kafka_classpath(version: str = KAFKA_VERSION, artifact: str = _BROKER) -> str:
+    """Return the class path of the broker or another module of Kafka, such as ``kafka-tools``.
 
-
-def classpath_of(artifact: str) -> str:
-    """Return the class path of one of Kafka's modules, resolving its jars the first time (about half a minute).
-
-    Safe to call from several processes at once: one resolves, the others wait for it. A process that dies while
-    resolving leaves nothing that looks finished.
-
-    Args:
-        artifact: such as ``kafka-tools``.
+    Its jars (the broker's: 45 MB) are resolved at first use, which takes about half a minute. Safe in concurrent
+    processes: one resolves, the others wait, and one that dies leaves nothing that looks finished.
 
     Raises:
-        DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
+        DevKafkaException: The jars cannot be resolved; the message ends with Ivy's output.
     """
-    return _classpath(artifact, KAFKA_VERSION, f"{artifact}-{KAFKA_VERSION}")
-
-
-def _classpath(artifact: str, version: str, name: str) -> str:
-    libs = cache_folder() / name
+    libs = cache_folder() / f"{'kafka' if artifact == _BROKER else artifact}-{version}"
     make_own(libs.parent, _OTHER_CACHE, by_root=True)
     if not libs.is_dir():
         with _locked(libs.with_name(f"{libs.name}.lock")):
@@ -95,10 +83,8 @@ def _locked(path: Path) -> Iterator[None]:
 def _resolve(artifact: str, version: str, libs: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{libs.name}-", dir=libs.parent) as folder:
         work = Path(folder)
-        module = _IVY_MODULE.format(artifact=artifact, kafka=version, slf4j=_SLF4J_VERSION)
         try:
-            run = _run_ivy(work, module, ("jar", "bundle"))
-            said = run.stdout + run.stderr
+            run = _run_ivy(work, _IVY_MODULE.format(artifact=artifact, kafka=version, slf4j=_SLF4J_VERSION))
         except subprocess.TimeoutExpired as error:
             raise DevKafkaException(
                 f"Resolving Apache Kafka {version} with Ivy took more than {_RESOLVE_TIMEOUT_S} s. {_REMEDY}"
@@ -106,28 +92,18 @@ def _resolve(artifact: str, version: str, libs: Path) -> None:
         if run.returncode or not list(work.glob(f"libs/{artifact}-*.jar")):
             raise DevKafkaException(
                 f"Apache Kafka {version} ({artifact}) could not be resolved by Ivy (exit {run.returncode}). "
-                f"{_REMEDY} Ivy said:\n{said[-2000:].strip()}"
+                f"{_REMEDY} Ivy said:\n{(run.stdout + run.stderr)[-2000:].strip()}"
             )
-        (work / "libs").rename(libs)  # atomic: the folder is there whole or not at all
+        (work / "libs").rename(libs)  # atomic: the folder is complete or missing
 
 
-def _run_ivy(work: Path, module: str, types: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Have Ivy put what a module needs into ``libs`` of a folder.
-
-    Args:
-        work: the folder, which is ours alone.
-        module: Ivy's description of the module.
-        types: of artifacts.
-
-    Raises:
-        DevKafkaException: there is no Ivy, or no Java.
-        subprocess.TimeoutExpired: it took too long.
-    """
+def _run_ivy(work: Path, module: str) -> subprocess.CompletedProcess[str]:
+    """Have Ivy retrieve a module's dependencies into ``libs`` of a folder."""
     (work / "ivy.xml").write_text(module)
     settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
     command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
     command += ["-settings", settings] if settings else []
-    command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-types", *types]
+    command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-types", "jar", "bundle"]
     command += ["-cache", str(work / "cache")]
     command += ["-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")]
     return subprocess.run(

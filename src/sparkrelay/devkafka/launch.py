@@ -1,13 +1,14 @@
 """Become a child that does not outlive its parent: ``python -I -S launch.py PARENT COMMAND...``.
 
-A test run that is killed with SIGKILL cannot clean up, and a forgotten broker holds a gigabyte. On Linux the kernel
-sends the child SIGKILL when the thread that started it ends (PR_SET_PDEATHSIG), which survives ``exec``. Elsewhere a
-small watcher, forked here, waits for the end of standard input, a pipe whose other end only the parent holds (PARENT
-is then ``-``). In both cases this very process becomes the command, so that its pid is the command's pid.
+A test run killed with SIGKILL cannot clean up, and a forgotten broker holds a gigabyte. On Linux the kernel sends the
+child SIGKILL when the thread that started it ends (PR_SET_PDEATHSIG), which survives ``exec``. Elsewhere (PARENT is
+``-``) a small forked watcher waits for the end of standard input, a pipe whose other end only the parent holds. In both
+cases this process becomes the command, so its pid is the command's.
 
-Refused: ``preexec_fn`` (runs Python between fork and exec, in a process with threads), and a wrapper that stays
-(its pid is not the broker's, and it can be killed in its turn). This file imports nothing of ours: it runs in an
-isolated Python, where it costs 20 ms.
+Refused: ``preexec_fn`` (runs Python between fork and exec, in a process with threads), and a wrapper that stays (its
+    pid
+is not the broker's, and it can be killed too). This file has no imports of ours: it runs in an isolated Python in 20
+ms.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ def bind_to_parent_thread(parent: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:  # the parent died before the kernel was asked
+    if os.getppid() != parent:  # it ended before the request
         sys.exit(1)
 
 
 def watch_standard_input() -> None:
-    """Fork a watcher that kills this process at the end of standard input; give this process an empty one."""
+    """Fork a watcher that kills this process at the end of standard input; replace this process's by an empty one."""
     command = os.getpid()
     if os.fork() == 0:
         os.setsid()
         while os.read(0, 1):
             pass
-        # Its parent is the command; once that has ended, the command's pid may be somebody else's.
+        # Its parent is the command; once that has ended, the pid may be reused.
         if os.getppid() == command:
             os.kill(command, signal.SIGKILL)
         os._exit(0)

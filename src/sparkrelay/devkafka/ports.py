@@ -1,13 +1,13 @@
-"""Ports on the loopback interface that are bound before a server is started for them.
+"""Loopback ports that are reserved before a server starts.
 
-A port that is only looked at can be taken by another process before the server binds it. So :class:`HeldPort` binds it
-and does not listen. The kernel then gives it to no other process that asks for a port of its own, and another
-``HeldPort`` cannot bind it. A server can, because both sockets have SO_REUSEADDR, which Java and Python set for every
-listening socket. We set ours only after the bind: with the option, two holders could bind the same port.
+A port that is only checked can be taken by another process before the server binds it. :class:`HeldPort` binds it
+without listening: then the kernel assigns it to no other process, and another ``HeldPort`` cannot bind it. The server
+can, because both sockets have SO_REUSEADDR, which Java and Python set for every listening socket. Ours is set after the
+bind, because with it two holders could bind the same port.
 
-Ports are chosen below the range of outgoing connections (32768 and up on Linux). Refused: any port that the kernel
-chooses, which is from that range. While the broker is down nobody listens at its port, and elsewhere than on Linux it
-is not held then: an outgoing connection may take it.
+Ports are chosen below the range of outgoing connections (32768 and up on Linux). Refused: a port chosen by the kernel,
+which is from that range. While the broker is down nobody listens at its port, and outside Linux it is not reserved
+either: an outgoing connection may take it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import random
 import socket
 import sys
 import weakref
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from sparkrelay.errors import DevKafkaException
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = ["LOOPBACK", "HeldPort", "is_free"]
 
@@ -42,16 +39,10 @@ def is_free(port: int) -> bool:
 
 
 class HeldPort:
-    """A random free loopback port, held until ``release()``, the end of the context or of this process.
+    """A random free loopback port ``number``, reserved until ``release()``, the end of the context or of this process.
 
-    Servers of any process can listen on it, one at a time. Elsewhere than on Linux a bound port cannot be listened on,
-    so it is only chosen there, not held.
-
-    Args:
-        but_not: a port that is not chosen.
-
-    Attributes:
-        number: the port.
+    Servers of any process can listen on it, one at a time. Outside Linux a bound port cannot be listened on, so there
+    it is only chosen, not reserved. ``but_not`` is never chosen.
 
     Raises:
         DevKafkaException: no free port was found.
@@ -65,7 +56,7 @@ class HeldPort:
         else:
             raise DevKafkaException(f"No free port found between {_FIRST} and {_LAST}. Name one with port=N.")
         self.number = port
-        #: Closes the socket once; also if this object is only forgotten.
+        #: Closes the socket, also when this object is garbage-collected.
         self.release = weakref.finalize(self, holder.close)
         if sys.platform != "linux":
             self.release()
@@ -73,14 +64,12 @@ class HeldPort:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
 def _bound(port: int) -> socket.socket | None:
-    """Return a socket that is bound to the port; None if another socket is."""
+    """Return a socket bound to the port, None if another one is."""
     holder = socket.socket()
     try:
         holder.bind((LOOPBACK, port))

@@ -1,13 +1,12 @@
-"""Ask a broker whether it serves, with one Metadata request.
+"""A probe of whether a broker serves requests: one Metadata request.
 
-A port that accepts connections proves little: a starting broker accepts and lets you wait, a paused one too, and
-somebody else's server may hold the port. A Metadata answer that lists a broker means that requests are served.
-The twenty bytes are written here by hand because this package may not import kafka-python (only the client may)
-and because a probe must have a bound on every step.
+An accepted connection proves little: a starting broker and a paused one accept too, and another server may use the
+port. A Metadata answer that lists a broker proves that requests are served. It is encoded by hand, because this package
+may not import kafka-python (only the client may) and because a probe needs a bound on every step.
 
-Request (big endian): int32 length, int16 api key 3, int16 version 1, int32 correlation id, string client id,
-int32 count of topics 0. Answer: int32 length, int32 correlation id, array of brokers (int32 id, string host,
-int32 port, nullable string rack), int32 controller id, array of topics.
+Request (big endian): int32 length, int16 api key 3, int16 version 1, int32 correlation id, string client id, int32
+number of topics 0. Answer: int32 length, int32 correlation id, array of brokers (int32 id, string host, int32 port,
+nullable string rack), int32 controller id, array of topics.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LARGEST_ANSWER = 1 << 20
 
 
 def answers(host: str, port: int, *, timeout_s: float) -> bool:
-    """Return whether a Kafka broker at the address serves requests; each network step takes at most ``timeout_s``."""
+    """Return whether a Kafka broker serves requests at an address; each network step takes at most ``timeout_s``."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(_REQUEST)

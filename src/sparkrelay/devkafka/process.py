@@ -1,7 +1,8 @@
-"""Child processes: started bound to us, or left alone."""
+"""Child processes: bound to our lifetime, or detached."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -14,43 +15,37 @@ from typing import TYPE_CHECKING, BinaryIO
 from sparkrelay.devkafka import launch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-
-_KERNEL_WATCHES = sys.platform == "linux"
 
 __all__ = ["OWN_FILES", "spawn_bound", "spawn_detached", "wait_until_stopped"]
 
-#: The umask of programs whose files are for this user alone.
+_KERNEL_WATCHES = sys.platform == "linux"
+#: The umask of programs whose files are private to this user.
 OWN_FILES = 0o077
 
 
 def spawn_detached(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
-    """Start a process that stays when we end."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        cwd=cwd,
-        umask=OWN_FILES,
-        start_new_session=True,
-    )
+    """Start a process that keeps running when we end."""
+    return _spawn(command, subprocess.DEVNULL, log, cwd)
 
 
 def spawn_bound(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
     """Start a process that the system kills when we end, however we end.
 
-    It gets a session of its own, so that Ctrl-C reaches only us and we decide in which order to stop.
+    It has a session of its own, so that Ctrl-C reaches only us and we decide in which order to stop.
     """
-    return _keeper().spawn(command, log=log, cwd=cwd)
+    # Where the kernel does not watch us, the write end of a pipe does, which exists as long as we live.
+    parent, stdin = (str(os.getpid()), subprocess.DEVNULL) if _KERNEL_WATCHES else (launch.BY_PIPE, subprocess.PIPE)
+    launched = [sys.executable, "-I", "-S", launch.__file__, parent, *command]
+    return _keeper(os.getpid()).call(lambda: _spawn(launched, stdin, log, cwd))
 
 
 def wait_until_stopped(pid: int, timeout_s: float) -> bool:
-    """Wait until a child that was sent SIGSTOP runs no more; return whether it does not.
+    """Wait until a child that was sent SIGSTOP has stopped; return whether it has.
 
-    SIGSTOP does not act at once: one thread takes it and stops the others, which run on until it gets a core. macOS
-    cannot say so without reaping the child; there nothing is waited for.
+    One of its threads takes the signal and stops the others, which continue until they get a core. macOS cannot report
+    that without reaping the child, so there nothing is waited for.
     """
     if sys.platform == "darwin":
         return True
@@ -65,34 +60,39 @@ def wait_until_stopped(pid: int, timeout_s: float) -> bool:
 class _Keeper:
     """A thread that lives as long as the process and starts all bound children.
 
-    The kernel's "parent has died" means the *thread* that forked. A broker started by a pool's worker thread would
-    otherwise die with that worker.
+    To the kernel the parent is the *thread* that forked: a broker started by a pool's thread would die with that
+    thread.
     """
 
     def __init__(self) -> None:
-        self.process = os.getpid()
-        self._orders: SimpleQueue[tuple[list[str], BinaryIO, Path, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
+        self._calls = SimpleQueue()
         threading.Thread(target=self._run, name="devkafka-keeper", daemon=True).start()
 
-    def spawn(self, command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
+    def call(self, spawn: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
         done: Future[subprocess.Popen[bytes]] = Future()
-        self._orders.put((list(command), log, cwd, done))
+        self._calls.put((spawn, done))
         return done.result()
 
     def _run(self) -> None:
         while True:
-            command, log, cwd, done = self._orders.get()
+            spawn, done = self._calls.get()
             try:
-                done.set_result(_start(command, log, cwd))
-            except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+                done.set_result(spawn())
+            except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
                 done.set_exception(error)
 
 
-def _start(command: list[str], log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
-    # Where the kernel does not watch us, the write end of a pipe does it: only we hold it, for as long as we live.
-    parent, stdin = (str(os.getpid()), subprocess.DEVNULL) if _KERNEL_WATCHES else (launch.BY_PIPE, subprocess.PIPE)
+@functools.lru_cache(maxsize=1)
+def _keeper(process: int) -> _Keeper:
+    """Return this process's keeper: a forked child has our memory but not our threads."""
+    del process
+    return _Keeper()
+
+
+def _spawn(command: Sequence[str], stdin: int, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", launch.__file__, parent, *command],
+        command,
         stdin=stdin,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -100,16 +100,3 @@ def _start(command: list[str], log: BinaryIO, cwd: Path) -> subprocess.Popen[byt
         umask=OWN_FILES,
         start_new_session=True,
     )
-
-
-_the_keeper: _Keeper | None = None
-_lock = threading.Lock()
-
-
-def _keeper() -> _Keeper:
-    global _the_keeper  # noqa: PLW0603 - one thread for the whole process, made on first use
-    with _lock:
-        # A forked child has our memory but not our threads.
-        if _the_keeper is None or _the_keeper.process != os.getpid():
-            _the_keeper = _Keeper()
-        return _the_keeper

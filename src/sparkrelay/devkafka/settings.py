@@ -1,4 +1,4 @@
-"""The broker's settings: one node, loopback only, quick to start and to forget."""
+"""The broker's settings: one node, loopback only, quick to start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["NODE_ID", "Listener", "render", "server_settings"]
 
 NODE_ID = 1
 
-# One node cannot replicate; few internal partitions make the first group and the first transaction quick.
+# One node cannot replicate; with few internal partitions the first group and the first transaction are quick.
 _SINGLE_NODE = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
@@ -29,12 +29,12 @@ _SINGLE_NODE = {
     "min.insync.replicas": "1",
 }
 _QUICK = {
-    # The first member of a group need not wait three seconds for others.
+    # The first member of a group does not wait three seconds for others.
     "group.initial.rebalance.delay.ms": "0",
     # Tests of expiry ask for short timeouts.
     "group.min.session.timeout.ms": "1000",
-    # After a SIGKILL the controller refuses the new incarnation until the old one's session has run out: 9 s by
-    # default. Much less, and a busy machine fences a living broker.
+    # After a SIGKILL the controller refuses the new incarnation until the old session has expired: 9 s by default. With
+    # much less, a busy machine fences a living broker.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "log.segment.delete.delay.ms": "1000",
@@ -57,14 +57,14 @@ _STRICT = {
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One more door of the broker, on the loopback interface, beside the plain one that it always has.
+    """A further listener of the broker on the loopback interface.
 
     Attributes:
-        name: in capital letters; ``server_properties`` may set ``listener.name.<name in small letters>.*``.
+        name: in capital letters; ``server_properties`` may have ``listener.name.<lower-case name>.*``.
         port: where it listens.
         protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
-        host: the name that clients are to connect to.
-        advertised_port: the port that clients are to connect to, such as that of a proxy; None for ``port``.
+        host: the advertised host name.
+        advertised_port: the advertised port, such as a proxy's; None for ``port``.
     """
 
     name: str
@@ -82,7 +82,7 @@ def server_settings(
     overrides: Mapping[str, str],
     listeners: Sequence[Listener] = (),
 ) -> dict[str, str]:
-    """Return the broker's whole configuration; ``overrides`` win."""
+    """Return the broker's complete configuration; ``overrides`` win."""
     more = "".join(f",{one.name}://{LOOPBACK}:{one.port}" for one in listeners)
     others = "".join(f",{one.name}://{one.host}:{one.advertised_port or one.port}" for one in listeners)
     protocols = "".join(f",{one.name}:{one.protocol}" for one in listeners)
@@ -94,7 +94,7 @@ def server_settings(
         "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        # A static quorum keeps no port on disk, so the same data may be served on another one.
+        # A static quorum stores no port on disk, so the data may be served on another one.
         "controller.quorum.voters": f"{NODE_ID}@{LOOPBACK}:{controller_port}",
         "log.dirs": str(log_dirs),
         **_SINGLE_NODE,

@@ -1,7 +1,7 @@
-"""Topics for demos and tests, one call each: connect, do it, disconnect.
+"""Topics for demos and tests, one connection for each call.
 
-A long-lived program uses ``sparkrelay.client.Admin``, which these functions wrap. This module is not imported by the
-package itself, so that starting a broker does not need the client.
+Long-running programs use ``sparkrelay.client.Admin``. The package does not import this module, so that starting a
+broker does not need the client.
 """
 
 from __future__ import annotations
@@ -29,17 +29,14 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     exist_ok: bool = False,
 ) -> bool:
-    """Make a topic and wait until each partition has a leader.
+    """Create a topic and wait until its partitions have leaders; return whether this call created it.
 
     Args:
         bootstrap_servers: ``host:port`` of the broker.
         name: The topic's name.
         partitions: Number of partitions.
         config: The topic's settings, such as ``{"cleanup.policy": "compact"}``.
-        exist_ok: Leave a topic of that name as it is instead of raising.
-
-    Returns:
-        True if this call made it.
+        exist_ok: Leave an existing topic unchanged instead of raising.
 
     Raises:
         BrokerResponseException: The broker refused, for example because the topic exists.
@@ -49,21 +46,13 @@ def create_topic(
 
 
 def delete_topic(bootstrap_servers: str, name: str, *, missing_ok: bool = False) -> None:
-    """Delete a topic.
-
-    Raises:
-        UnknownTopicException: There is none of that name, and ``missing_ok`` is false.
-    """
+    """Delete a topic; raises UnknownTopicException if it does not exist, unless ``missing_ok``."""
     with _admin(bootstrap_servers) as admin:
         admin.delete_topics([name], missing_ok=missing_ok)
 
 
 def describe_topic(bootstrap_servers: str, name: str) -> TopicDescription:
-    """Return a topic's partitions and settings.
-
-    Raises:
-        UnknownTopicException: There is none of that name.
-    """
+    """Return a topic's partitions and settings; raises UnknownTopicException if it does not exist."""
     with _admin(bootstrap_servers) as admin:
         return admin.describe_topics([name])[name]
 

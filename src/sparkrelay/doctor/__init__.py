@@ -1,4 +1,4 @@
-"""What ``sparkrelay doctor`` looks at before an instance is started: this machine, its state directory, the brokers.
+"""The checks of ``sparkrelay doctor`` before an instance is started: machine, state directory, brokers.
 
-Each check is a function of what was found, which returns findings; what finds it stands beside, and waits with a bound.
+Each check is a function from facts to findings. What gathers the facts is beside it, with a bound on its time.
 """

@@ -1,7 +1,7 @@
-"""The permissions (ACLs) that an instance needs, and no more: by resource, name and operation.
+"""The exact permissions (ACLs) that an instance needs, by resource, name and operation.
 
-A test runs an instance on a broker with Kafka's authorizer and exactly these, and without any one of them. READ, WRITE,
-DELETE and ALTER imply DESCRIBE.
+A test runs an instance on a broker with Kafka's authorizer and exactly these, and without each one of them. READ,
+WRITE, DELETE and ALTER imply DESCRIBE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "needed_access", "permitted"]
 
-#: Kafka's numbers of the operations, as brokers answer them in bit fields (AclOperation).
+#: Kafka's numbers of the operations in bit fields (AclOperation).
 _OPERATIONS = {
     "READ": 3,
     "WRITE": 4,
@@ -31,12 +31,12 @@ _OPERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Operations on one resource, or on all whose names begin so.
+    """Operations on a resource, or on all whose names have a prefix.
 
     Attributes:
-        kind: ``topic``, ``group`` or ``transactional-id``, as ``kafka-acls.sh`` spells its options.
-        name: the resource's, or how the names begin.
-        prefixed: True for all names that begin so.
+        kind: ``topic``, ``group`` or ``transactional-id``, like the options of ``kafka-acls.sh``.
+        name: the resource's name, or the prefix.
+        prefixed: whether it is a prefix.
         operations: Kafka's names.
     """
 
@@ -46,7 +46,7 @@ class Access:
     operations: tuple[str, ...]
 
     def command(self, principal: str, bootstrap_servers: str) -> str:
-        """Return the command that grants it."""
+        """Return the command that grants this access."""
         granted = " ".join(f"--operation {operation}" for operation in self.operations)
         pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
         return (
@@ -56,10 +56,9 @@ class Access:
 
 
 def permitted(answered: object) -> frozenset[str] | None:
-    """Return the names of the operations that a broker says are permitted; None if it does not say.
+    """Return the names of the permitted operations; None if the broker does not report them.
 
-    Args:
-        answered: ``authorized_operations`` of a response, which the protocol's library reads as a set of numbers.
+    ``answered`` is ``authorized_operations`` of a response, which kafka-python parses as a set of numbers.
     """
     if not isinstance(answered, set | frozenset):
         return None
@@ -73,20 +72,13 @@ def needed_access(
     sinks: Collection[str] = (),
     dead_letters: str | None = None,
 ) -> list[Access]:
-    """Return what an instance needs.
-
-    Args:
-        application_id: the group, and how the names of its own topics and transactional ids begin.
-        sources: topics that it reads.
-        sinks: topics that it writes.
-        dead_letters: ``errors.dead.letter.queue.topic.name``.
-    """
+    """Return what an instance with these topics needs; ``dead_letters`` is its dead letter topic."""
     own = f"{application_id}-"
     written = sorted({*sinks, *(() if dead_letters is None else (dead_letters,))})
     return [
         Access("group", application_id, prefixed=False, operations=("READ",)),
         Access("transactional-id", own, prefixed=True, operations=("WRITE",)),
-        # Changelogs are also cut, which deletes records.
+        # Records of changelogs are also deleted.
         Access("topic", own, prefixed=True, operations=("CREATE", "READ", "WRITE", "DELETE")),
         *(Access("topic", name, prefixed=False, operations=("READ",)) for name in sorted(sources)),
         *(Access("topic", name, prefixed=False, operations=("WRITE",)) for name in written),

@@ -1,22 +1,21 @@
-"""The cluster: every address it is reached at, what its brokers know, the group, and what this user may do.
+"""Checks of the cluster: every address, the brokers' versions and features, the group, and this user's permissions.
 
-Nothing is written. Whether something is permitted is asked in ways that cannot succeed: with a topic that is not there,
-a producer id that nobody has, or ``validate_only``; brokers look at permissions first.
+Nothing is written. Permissions are probed by requests that cannot succeed, with a topic or producer id that does not
+exist, or ``validate_only``; brokers check permissions first.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind
 from sparkrelay.client.exchanges import run_exchange
-from sparkrelay.client.features import TRANSACTION_VERSION
+from sparkrelay.client.features import TRANSACTION_VERSION, versions_request
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.client.messages import ApiVersionsRequest, DescribeGroupsRequest, FindCoordinatorRequest
+from sparkrelay.client.messages import DescribeGroupsRequest, FindCoordinatorRequest
 from sparkrelay.doctor.access import needed_access, permitted
 from sparkrelay.doctor.findings import fail, ok, skip, warn
 from sparkrelay.doctor.probes import permitted_on_own_names
@@ -24,56 +23,34 @@ from sparkrelay.doctor.topics import look_at_topics
 from sparkrelay.errors import AuthenticationException, AuthorizationException, SparkRelayError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from sparkrelay.client.transport.response import Response
     from sparkrelay.doctor.findings import Finding
+    from sparkrelay.doctor.topics import Question
 
-__all__ = ["Question", "check_features", "check_versions", "look_at_brokers"]
+__all__ = ["check_features", "check_versions", "look_at_brokers"]
 
-#: API key -> least version, of what came last of all that an instance sends: with Kafka 3.0.
+#: API key -> lowest version, of the newest requests that an instance sends: Kafka 3.0.
 _LEAST: Final = {FindCoordinatorRequest.API_KEY: 4, 9: 8}
 _REFUSED_SECONDS: Final = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is to be looked at.
-
-    Attributes:
-        application_id: the application, None for the cluster alone.
-        sources: topics that it reads.
-        sinks: topics that it writes.
-        dead_letters: ``errors.dead.letter.queue.topic.name``.
-        timeout: seconds that one step may take.
-    """
-
-    application_id: str | None = None
-    sources: tuple[str, ...] = ()
-    sinks: tuple[str, ...] = ()
-    dead_letters: str | None = None
-    timeout: float = 15.0
-
-
 def look_at_brokers(settings: Mapping[str, Any], question: Question) -> Iterator[Finding]:
-    """Check a cluster.
-
-    Args:
-        settings: of a client.
-        question: what to look at.
+    """Check a cluster; ``settings`` are a client's.
 
     Raises:
-        ConfigException: a setting cannot be.
+        ConfigException: a setting is invalid.
     """
     config = ClientConfig.from_dict(settings)
     with KafkaClient(config) as client:
         try:
             client.bootstrap(question.timeout, refused_timeout=_REFUSED_SECONDS)
         except AuthenticationException as error:
-            yield fail("brokers", str(error), "Mend the login: security.protocol, sasl.*, ssl.* in --command-config")
+            yield fail("brokers", str(error), "Fix the login: security.protocol, sasl.*, ssl.* in --command-config")
             return
         except SparkRelayError as error:
-            yield fail("brokers", str(error), "Start the broker, or mend --bootstrap-servers and security.protocol")
+            yield fail("brokers", str(error), "Start the broker, or fix --bootstrap-servers and security.protocol")
             return
         answers: dict[int, Any] = {}
         yield from _addresses(client, question, answers)
@@ -83,19 +60,19 @@ def look_at_brokers(settings: Mapping[str, Any], question: Question) -> Iterator
         if answers:
             newest = max(answers.values(), key=lambda answer: answer.finalized_features_epoch or -1)
             yield check_features({f.name: f.max_version_level for f in newest.finalized_features or ()})
-        yield skip("clocks of brokers", "brokers do not say what time they have", "Have NTP keep them as well")
+        yield skip("clocks of brokers", "brokers do not report their time", "Have NTP keep them in time as well")
         yield from _application(client, question, config.bootstrap_servers)
 
 
 def check_versions(broker: str, versions: Mapping[int, int]) -> Finding | None:
-    """Look whether a broker is new enough; ``versions`` has the newest version of each API key that it takes."""
+    """Check whether a broker is new enough; ``versions`` has its newest version of each API key."""
     if all(versions.get(key, -1) >= least for key, least in _LEAST.items()):
         return None
     return fail(broker, "older than Kafka 3.0", "Upgrade it to Kafka 3.9 or newer, which SparkRelay is tested with")
 
 
 def check_features(levels: Mapping[str, int]) -> Finding:
-    """Look at the features that the cluster has switched on (KIP-584)."""
+    """Check the finalized features of the cluster (KIP-584)."""
     shown = ", ".join(f"{name} {level}" for name, level in sorted(levels.items())) or "none"
     if levels.get(TRANSACTION_VERSION, 0) < 2:
         return warn(
@@ -108,18 +85,13 @@ def check_features(levels: Mapping[str, int]) -> Finding:
 
 
 def _addresses(client: KafkaClient, question: Question, answers: dict[int, Any]) -> Iterator[Finding]:
-    """Ask at each address that was given, and at each that the brokers advertise; fill ``answers`` in, by node."""
+    """Connect to each bootstrap address and each advertised one; add the brokers' answers to ``answers``, by node."""
     given = {-1 - number: f"{host}:{port}" for number, (host, port) in enumerate(client.config.servers())}
     advertised = {node: f"{broker.host}:{broker.port}" for node, broker in client.metadata.brokers.items()}
     waiting: dict[int, Response] = {
-        node: client.send(
-            ApiVersionsRequest(client_software_name="sparkrelay", client_software_version="0"),
-            node=node,
-            timeout=question.timeout,
-        )
-        for node in (*given, *advertised)
+        node: client.send(versions_request(), node=node, timeout=question.timeout) for node in (*given, *advertised)
     }
-    with contextlib.suppress(SparkRelayError):  # each that is missing is named below
+    with contextlib.suppress(SparkRelayError):  # missing answers are reported below
         client.wait(list(waiting.values()), question.timeout)
     for node, response in waiting.items():
         name = f"address {given[node]}" if node < 0 else f"broker {node} at {advertised[node]}"
@@ -134,8 +106,8 @@ def _addresses(client: KafkaClient, question: Question, answers: dict[int, Any])
             yield fail(
                 name,
                 why,
-                "That is the address which this broker gives its clients (advertised.listeners of the listener that "
-                "you use): let this machine resolve and reach it, or have the broker advertise another one",
+                "This is the address that the broker advertises to its clients (advertised.listeners of the listener "
+                "that you use): let this machine resolve and reach it, or have the broker advertise another one",
             )
 
 
@@ -149,31 +121,21 @@ def _application(client: KafkaClient, question: Question, servers: str) -> Itera
         commands = {(access.kind, access.name): access.command("User:NAME", servers) for access in needed_access(id_)}
         yield from _guarded("group", lambda: _group(client, id_, question.timeout, commands["group", id_]))
         yield from _guarded("permissions", lambda: _own_names(client, id_, question.timeout, commands))
-    yield from _guarded(
-        "topics",
-        lambda: look_at_topics(
-            client,
-            id_,
-            sources=question.sources,
-            sinks=question.sinks,
-            dead_letters=question.dead_letters,
-            timeout=question.timeout,
-        ),
-    )
+    yield from _guarded("topics", lambda: look_at_topics(client, question))
 
 
-def _guarded(check: str, look: Any) -> Iterator[Finding]:
-    """Yield what a look finds; what it raises is a finding as well."""
+def _guarded(check: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield the findings of a check; an exception is a finding as well."""
     try:
         yield from look()
     except SparkRelayError as error:
-        yield fail(check, str(error), "Look whether the brokers are well, and try again with a longer --timeout")
+        yield fail(check, str(error), "Check whether the brokers are well, and try again with a longer --timeout")
 
 
 def _group(client: KafkaClient, group: str, timeout: float, command: str) -> Iterator[Finding]:
     coordinators = CoordinatorCache(client)
     check = f"group {group}"
-    # The last version that says what is permitted on a group that nobody has made yet.
+    # The last version that reports permissions on a group that does not exist yet.
     request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True, max_version=5)
     what = f"describing group {group}"
     try:
@@ -187,10 +149,10 @@ def _group(client: KafkaClient, group: str, timeout: float, command: str) -> Ite
         yield fail(check, "this user may not READ it", command)
         return
     if found.protocol_type not in {"", "consumer"}:
-        yield fail(check, f"it is a group of another kind, {found.protocol_type!r}", "Take another application.id")
+        yield fail(check, f"it is a group of another type, {found.protocol_type!r}", "Choose another application.id")
         return
     members = len(found.members)
-    # What the broker calls dead is a group that it does not know.
+    # Brokers call an unknown group dead.
     state = "not there yet" if found.group_state == "Dead" else found.group_state
     no_reset = operations is not None and "DELETE" not in operations
     lacking = ", DELETE is not (only sparkrelay reset needs it)" if no_reset else ""
@@ -200,7 +162,7 @@ def _group(client: KafkaClient, group: str, timeout: float, command: str) -> Ite
 def _own_names(
     client: KafkaClient, id_: str, timeout: float, commands: Mapping[tuple[str, str], str]
 ) -> Iterator[Finding]:
-    """Look at what is permitted on the names that begin with the application's."""
+    """Check the permissions on names with the application's prefix."""
     own = f"{id_}-"
     coordinators = CoordinatorCache(client)
     check = f"transactional ids {own}*"
@@ -220,7 +182,7 @@ def _own_names(
     lacking = [op for op, code in codes.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     if lacking:
         yield fail(
-            check, f"of what changelogs and repartition topics take, this user lacks {', '.join(lacking)}",
+            check, f"of what changelogs and repartition topics need, this user lacks {', '.join(lacking)}",
             commands["topic", own],
         )  # fmt: skip
         return
@@ -228,8 +190,8 @@ def _own_names(
     if other:
         yield fail(
             check,
-            f"none can be made: {error_name(other)}",
-            str(broker_error(other, "Set replication.factor to what the cluster can have")),
+            f"none can be created: {error_name(other)}",
+            str(broker_error(other, "Set replication.factor to a value that the cluster supports")),
         )
         return
     yield ok(check, f"{', '.join(codes)} are permitted")

@@ -1,4 +1,4 @@
-"""What a check has found: a verdict, what is there, and what to do about it."""
+"""The outcome of a check: a verdict, what was found, and a remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INDENT = " " * 8
 
 
 class Verdict(enum.StrEnum):
-    """How a check ended; ``SKIP`` says that it could not be made, and why."""
+    """The outcome of a check; ``SKIP`` means that it was not possible."""
 
     OK = "ok"
     WARN = "warn"
@@ -25,14 +25,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
-
-    Attributes:
-        verdict: how it ended.
-        check: what was looked at, such as ``java`` or ``topic orders``.
-        found: what is there.
-        remedy: what to do; empty if there is nothing to do.
-    """
+    """A line of the report: what was checked (such as ``java`` or ``topic orders``), what was found, what to do."""
 
     verdict: Verdict
     check: str
@@ -41,27 +34,27 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """Return a finding that is as it should be."""
+    """Return a finding without a problem."""
     return Finding(Verdict.OK, check, found)
 
 
 def warn(check: str, found: str, remedy: str) -> Finding:
-    """Return one with which an instance runs, but not well, or not for long."""
+    """Return a problem with which an instance runs, but badly or not for long."""
     return Finding(Verdict.WARN, check, found, remedy)
 
 
 def fail(check: str, found: str, remedy: str) -> Finding:
-    """Return one with which an instance does not run."""
+    """Return a problem with which an instance does not run."""
     return Finding(Verdict.FAIL, check, found, remedy)
 
 
 def skip(check: str, why: str, remedy: str = "") -> Finding:
-    """Return a check that could not be made."""
+    """Return a check that was not possible."""
     return Finding(Verdict.SKIP, check, f"not checked: {why}", remedy)
 
 
 def as_lines(findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield the report as text: a line for each finding, and one below it that says what to do."""
+    """Yield the report as text: a line for each finding, followed by its remedy."""
     count = dict.fromkeys(Verdict, 0)
     for finding in findings:
         count[finding.verdict] += 1
@@ -72,6 +65,6 @@ def as_lines(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def as_json(findings: Iterable[Finding]) -> dict[str, Any]:
-    """Return the report as JSON has it: ``{"ok": bool, "findings": [...]}``; ok is false if any has failed."""
+    """Return the report as ``{"ok": bool, "findings": [...]}``; ok is false if a check has failed."""
     shown = [asdict(finding) for finding in findings]
     return {"ok": all(one["verdict"] != Verdict.FAIL for one in shown), "findings": shown}

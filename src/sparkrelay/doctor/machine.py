@@ -1,4 +1,4 @@
-"""This machine: Python, packages, Java, cores, memory, open files, the clock."""
+"""Checks of this machine: Python, packages, Java, cores, memory, open files, the clock."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ __all__ = [
 ]
 
 _LEAST_PYTHON: Final = (3, 11)
-#: docs/deploying.md: what a container with local[2] is to have.
+#: For a container with local[2], as in docs/deploying.md.
 _ADVISED_MB: Final = 4_000
 _LEAST_MB: Final = 2_000
 _ADVISED_FILES: Final = 4_096
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(;.*)?")
 _BOUND: Final = re.compile(r"(>=|<|==|>|<=)\s*([0-9][0-9.]*)")
 _MB: Final = 1 << 20
-#: adjtimex(2): nobody keeps this clock.
+#: adjtimex(2): the clock is not synchronised.
 _TIME_ERROR: Final = 5
 _UNLIMITED: Final = 1 << 60
 
 
 def check_python(version: tuple[int, ...], executable: str) -> Finding:
-    """Look at the Python that runs this, with which workers are started as well."""
+    """Check the Python that runs this, and the workers."""
     shown = f"{'.'.join(map(str, version))}, {executable}"
     if version[:2] < _LEAST_PYTHON:
         return fail("python", shown, "Run it with Python 3.11 or newer")
@@ -61,10 +61,10 @@ def check_python(version: tuple[int, ...], executable: str) -> Finding:
 
 
 def check_packages(requirements: Iterable[str], version_of: Callable[[str], str | None]) -> Iterator[Finding]:
-    """Look whether each package that SparkRelay needs is there in a version that it works with.
+    """Check whether each required package is installed in a compatible version.
 
     Args:
-        requirements: as ``importlib.metadata.requires`` has them; those of extras do not count.
+        requirements: from ``importlib.metadata.requires``; those of extras do not count.
         version_of: returns a package's version, None if it is not installed.
     """
     fine = []
@@ -85,7 +85,7 @@ def check_packages(requirements: Iterable[str], version_of: Callable[[str], str 
 
 
 def check_java(find: Callable[[], str]) -> Finding:
-    """Look for a Java that Spark runs on; ``find`` returns its path, or raises JavaException."""
+    """Check for a Java that Spark supports; ``find`` returns its path or raises JavaException."""
     try:
         return ok("java", find())
     except JavaException as error:
@@ -95,17 +95,12 @@ def check_java(find: Callable[[], str]) -> Finding:
 
 
 def check_spark_home(home: Path | None, pyspark: str | None) -> Finding | None:
-    """Look whether the Spark that the session would start is the one that PySpark is of; None without SPARK_HOME.
-
-    Args:
-        home: ``SPARK_HOME``.
-        pyspark: the version of the installed package.
-    """
+    """Check that ``SPARK_HOME`` is of the installed PySpark's version; None without SPARK_HOME."""
     if home is None:
         return None
     found = [jar.stem.rpartition("-")[2] for jar in home.glob("jars/spark-core_*.jar")]
     if not found:
-        return fail("SPARK_HOME", f"{home} holds no Spark", "Unset it: PySpark brings a Spark of its own")
+        return fail("SPARK_HOME", f"{home} contains no Spark", "Unset it: PySpark brings its own Spark")
     if pyspark not in found:
         return fail(
             "SPARK_HOME",
@@ -116,7 +111,7 @@ def check_spark_home(home: Path | None, pyspark: str | None) -> Finding | None:
 
 
 def check_kernels(*, compiled: bool) -> Finding:
-    """Look whether the record codecs of this release were compiled on this machine."""
+    """Check whether this release's record codecs were compiled on this machine."""
     if compiled:
         return ok("record codecs", "compiled")
     return warn(
@@ -127,62 +122,62 @@ def check_kernels(*, compiled: bool) -> Finding:
 
 
 def check_cores(cores: float) -> Finding:
-    """Look at how many cores this process may use, by affinity and by its container's quota."""
+    """Check the number of cores that this process may use, by affinity and its container's quota."""
     if cores < 2:
         return warn("cores", f"{cores:g}", "Give it two: the JVM, its Python workers and the driver share them")
     return ok("cores", f"{cores:g}")
 
 
 def check_memory(megabytes: int) -> Finding:
-    """Look at how much memory is to be had, by the machine and by the container's limit."""
-    shown = f"{megabytes:,} MB to be had"
+    """Check the available memory, by the machine and its container's limit."""
+    shown = f"{megabytes:,} MB available"
     if megabytes < _LEAST_MB:
         return fail("memory", shown, f"An instance with local[2] takes 2 to 3 GB: give it {_ADVISED_MB:,} MB")
     if megabytes < _ADVISED_MB:
-        return warn("memory", shown, f"Give an instance with local[2] {_ADVISED_MB:,} MB to begin with")
+        return warn("memory", shown, f"Start with {_ADVISED_MB:,} MB for an instance with local[2]")
     return ok("memory", shown)
 
 
 def check_open_files(soft: int, hard: int) -> Finding:
-    """Look at how many files a process may open: a store, a connection and a Spark file are one each, or two."""
+    """Check the limit of open files: a store, a connection and a Spark file take one or two each."""
     if 0 <= soft < _ADVISED_FILES:
         shown = "any number" if hard < 0 else str(hard)
         return warn(
             "open files",
             f"at most {soft}",
-            f"With many tasks that is soon not enough: ulimit -n {_ADVISED_FILES} before the start (up to {shown}), or "
+            f"Not enough with many tasks: ulimit -n {_ADVISED_FILES} before the start (up to {shown}), or "
             f"LimitNOFILE={_ADVISED_FILES} in the systemd unit",
         )
     return ok("open files", "not limited" if soft < 0 else f"at most {soft}")
 
 
 def check_port(port: int) -> Finding:
-    """Look whether an instance could listen at a port."""
+    """Check whether an instance could listen at a port."""
     with socket.socket() as listener:
-        # As a server does, whose former run has just ended.
+        # Like a server whose previous run has just ended.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
         except OSError as error:
-            return fail(f"port {port}", f"{error.strerror}", "Stop who uses it (ss -ltnp shows it), or take another")
+            return fail(f"port {port}", f"{error.strerror}", "Stop who uses it (ss -ltnp shows it), or choose another")
     return ok(f"port {port}", "free")
 
 
 def check_clock(synchronised: bool | None) -> Finding:
-    """Look whether something keeps this machine's clock: dead peers and event times are judged by it."""
+    """Check whether this machine's clock is synchronised: dead peers and event times are judged by it."""
     if synchronised is None:
-        return skip("clock", "this system does not say whether its clock is kept")
+        return skip("clock", "this system does not report whether its clock is synchronised")
     if not synchronised:
         return warn(
             "clock",
-            "nothing keeps it in time (NTP), as far as the kernel knows",
+            "not synchronised (NTP), as far as the kernel knows",
             "Run chrony or systemd-timesyncd on the host: watermarks and processing time go by it",
         )
-    return ok("clock", "kept in time (NTP)")
+    return ok("clock", "synchronised (NTP)")
 
 
 def installed_requirements() -> list[str]:
-    """Return what the installed SparkRelay needs, as its metadata says."""
+    """Return the requirements in SparkRelay's installed metadata."""
     try:
         return metadata.requires("sparkrelay") or []
     except metadata.PackageNotFoundError:
@@ -243,7 +238,7 @@ def _memory() -> int | None:
     found = [int(match[1]) * 1024] if match else []
     limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
     if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED:
-        # What is page cache can be given back; without its size the whole of what is used counts.
+        # The page cache can be reclaimed; if its size is unknown, all used memory counts.
         cached = re.search(r"^inactive_file (\d+)$", _read("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
         found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
     return min(found) // _MB if found else None

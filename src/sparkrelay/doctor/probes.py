@@ -1,4 +1,4 @@
-"""Requests that a broker refuses in any case, so that its reason says whether they were permitted."""
+"""Requests that every broker refuses; the reason shows whether they were permitted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from sparkrelay.client.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sparkrelay.client.coordinators import CoordinatorCache
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
@@ -27,34 +25,32 @@ __all__ = ["permitted_on_own_names"]
 def permitted_on_own_names(
     client: KafkaClient, coordinators: CoordinatorCache, name: str, timeout: float
 ) -> dict[str, int]:
-    """Ask what is permitted on a name that neither a topic nor a producer has; return the broker's error codes.
+    """Probe the permissions on a name that no topic and no producer has.
 
     Args:
         client: bootstrapped.
-        coordinators: which know the transactional id's.
+        coordinators: knows the transactional id's coordinator.
         name: of a topic, and a transactional id.
         timeout: seconds.
 
     Returns:
-        ``transactional id``, and CREATE, READ, WRITE and DELETE of topics -> error code.
+        Error codes of ``transactional id``, and of CREATE, READ, WRITE and DELETE of topics.
     """
-    backoff = client.config.retry_backoff
-
-    def anywhere(make: Callable[[], Any]) -> Exchange[Any]:
-        return ask(client, make, node=lambda: None, backoff=backoff())
+    timeout_ms = client.config.request_timeout_ms
 
     def coordinator(request: Any) -> Exchange[Any]:
-        return coordinators.ask(CoordinatorKind.TRANSACTION, name, request, backoff=backoff())
+        backoff = client.config.retry_backoff()
+        return coordinators.ask(CoordinatorKind.TRANSACTION, name, request, backoff=backoff)
 
     found = results(
         run_exchanges(
             client,
             {
                 "transactional id": coordinator(_end(name)),
-                "CREATE": anywhere(lambda: _create(name, client.config.request_timeout_ms)),
-                "READ": anywhere(lambda: _fetch(name)),
+                "CREATE": ask(client, lambda: _create(name, timeout_ms)),
+                "READ": ask(client, lambda: _fetch(name)),
                 "WRITE": coordinator(_join(name)),
-                "DELETE": anywhere(lambda: _delete(name, client.config.request_timeout_ms)),
+                "DELETE": ask(client, lambda: _delete(name, timeout_ms)),
             },
             timeout,
         )
@@ -69,7 +65,7 @@ def permitted_on_own_names(
 
 
 def _end(name: str) -> Any:
-    # Nobody has opened it: there is nothing to end.
+    # No producer has opened it, so there is nothing to end.
     return EndTxnRequest(transactional_id=name, producer_id=0, producer_epoch=0, committed=False, max_version=4)
 
 
@@ -101,7 +97,7 @@ def _fetch(name: str) -> Any:
         topics=[topic(topic=name, partitions=[part])],
         forgotten_topics_data=[],
         rack_id="",
-        # The last that names topics by name.
+        # The last version with topic names.
         max_version=12,
     )
 

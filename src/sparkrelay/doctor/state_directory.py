@@ -1,4 +1,4 @@
-"""``state.dir``: whose it is, whether it can be written to, how much room it has, and on what kind of file system."""
+"""Checks of ``state.dir``: ownership, permissions, free space, kind of file system."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _CHECK: Final = "state.dir"
 _LEAST_FREE: Final = 1 << 30
 _LEAST_SHARE: Final = 0.05
 _GB: Final = 1 << 30
-#: Gone with a reboot.
+#: Lost at a reboot.
 _MEMORY: Final = frozenset({"tmpfs", "ramfs"})
-#: Stores are memory-mapped, and locked by flock.
+#: Stores are memory-mapped and locked with flock.
 _REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "afs", "fuse.sshfs"})
 
 
 def look_at_state_directory(state_dir: Path | None, application_id: str | None) -> Iterator[Finding]:
-    """Check the directory; nothing is made or changed.
+    """Check the directory without changing anything.
 
     Args:
         state_dir: ``state.dir``; None for the default.
-        application_id: whose part of it is looked at too, if there is one.
+        application_id: the application whose subdirectory is checked too, if any.
     """
     try:
         root = state_dir or state_folder()
@@ -49,30 +49,30 @@ def look_at_state_directory(state_dir: Path | None, application_id: str | None) 
         usage = shutil.disk_usage(there)
     except OSError as error:
         yield fail(
-            _CHECK, f"{root} cannot be looked at ({error.strerror}: {error.filename})", _own_directory(os.geteuid())
+            _CHECK, f"{root} cannot be examined ({error.strerror}: {error.filename})", _own_directory(os.geteuid())
         )
         return
     yield check_space(root, usage.free, usage.total)
 
 
 def check_space(root: Path, free: int, total: int) -> Finding:
-    """Look at the room that is left, in bytes."""
+    """Check the free space, in bytes."""
     shown = f"{free / _GB:,.1f} GB of {total / _GB:,.1f} GB free at {root}"
     if free < min(_LEAST_FREE, total):
         return warn("disk", shown, "A full disk ends the instance: free some space, or move state.dir")
     if free < total * _LEAST_SHARE:
-        return warn("disk", shown, "Look how large the application's changelogs are: a copy of them has to fit here")
+        return warn("disk", shown, "Check the size of the application's changelogs: a copy of them must fit here")
     return ok("disk", shown)
 
 
 def check_file_system(root: Path, kind: str) -> Finding:
-    """Look at the kind of file system that holds it."""
+    """Check the kind of file system."""
     if kind in _MEMORY:
         return warn(
             "file system",
             f"{root} is on {kind}, in memory",
-            "State is gone with a reboot, and is restored from changelogs then; it also takes memory. Set state.dir to "
-            "a directory on a disk",
+            "State is lost at a reboot and must be restored from changelogs; it also takes memory. Set state.dir to a "
+            "directory on a disk",
         )
     if kind in _REMOTE:
         return warn(
@@ -85,17 +85,15 @@ def check_file_system(root: Path, kind: str) -> Finding:
         return warn(
             "file system",
             f"{root} is in a container's own layer",
-            "It is gone with the container, and state is restored from changelogs then. Mount a volume there",
+            "It is removed with the container, and state must be restored from changelogs. Mount a volume there",
         )
-    return ok("file system", f"{kind or 'of an unknown kind'} at {root}")
+    return ok("file system", f"{kind or 'of unknown kind'} at {root}")
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """Return the kind of file system that holds a path, such as ``ext4``; empty if it is not known.
+    """Return the kind of file system that contains an existing path, such as ``ext4``; empty if unknown.
 
-    Args:
-        path: absolute, or it is resolved; it exists.
-        mounts: the text of ``/proc/self/mountinfo``.
+    ``mounts`` is the text of ``/proc/self/mountinfo``.
     """
     path = path.resolve()
     best, kind = -1, ""
@@ -105,7 +103,7 @@ def file_system_of(path: Path, mounts: str) -> str:
         if len(parts) < 5 or not behind:
             continue
         point = Path(parts[4].replace("\\040", " "))
-        # Of two mounts at one place the later one hides the other.
+        # A later mount at the same point hides an earlier one.
         if (path == point or point in path.parents) and len(point.parts) >= best:
             best, kind = len(point.parts), behind.split(" ")[0]
     return kind
@@ -114,13 +112,13 @@ def file_system_of(path: Path, mounts: str) -> str:
 def _owner(root: Path, there: Path, application_id: str | None) -> Iterator[Finding]:
     me = os.geteuid()
     if not there.is_dir():
-        yield fail(_CHECK, f"{there} is no directory", _own_directory(me))
+        yield fail(_CHECK, f"{there} is not a directory", _own_directory(me))
         return
     if not os.access(there, os.W_OK | os.X_OK):
         yield fail(_CHECK, f"{user_name(me)} may not write to {there}", _own_directory(me))
         return
     if there != root:
-        yield ok(_CHECK, f"{root} is not there yet; the first start makes it")
+        yield ok(_CHECK, f"{root} does not exist yet; the first start creates it")
         return
     group = volume_group(root)
     said = distrust(root, group=group, by_root=True)

@@ -1,8 +1,8 @@
-"""Topics: whether they are there, whole, permitted, and set so that nothing an application needs is deleted."""
+"""Checks of topics: existence, health, permissions, and settings that would delete needed records."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.admin import Admin
@@ -14,14 +14,14 @@ from sparkrelay.doctor.findings import fail, ok, warn
 from sparkrelay.errors import KafkaException
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.doctor.findings import Finding
 
-__all__ = ["TopicFacts", "check_topic", "look_at_topics"]
+__all__ = ["Question", "TopicFacts", "check_topic", "look_at_topics"]
 
-#: What a topic is to the application -> the operations that it needs on it.
+#: Role of a topic -> the operations that the application needs on it.
 _NEEDS: Final = {
     "source": ("READ",),
     "sink": ("WRITE",),
@@ -33,18 +33,32 @@ _DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What to check of a cluster; ``timeout`` is in seconds for each step.
+
+    Without an ``application_id`` it is the cluster and the named topics alone.
+    """
+
+    application_id: str | None = None
+    sources: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    dead_letters: str | None = None
+    timeout: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the brokers say of a topic.
+    """What the brokers report of a topic.
 
     Attributes:
         name: its name.
         role: ``source``, ``sink``, ``dead letters``, ``changelog`` or ``repartition``.
-        error: error code instead of all else.
-        replicas: replicas of each partition.
-        leaderless: partitions without a leader now.
+        error: error code, instead of all else.
+        replicas: number of replicas of each partition.
+        leaderless: partitions without a leader.
         behind: partitions with a replica that is not in sync.
-        operations: names of what this user may do; None if the broker does not say.
-        configs: settings in force; None if they are not known.
+        operations: names of the permitted operations; None if not reported.
+        configs: effective settings; None if unknown.
     """
 
     name: str
@@ -58,13 +72,7 @@ class TopicFacts:
 
 
 def check_topic(topic: TopicFacts, *, brokers: int, servers: str) -> Iterator[Finding]:
-    """Look at one topic.
-
-    Args:
-        topic: what is known of it.
-        brokers: how many there are.
-        servers: ``bootstrap.servers``, for the commands that are proposed.
-    """
+    """Check one topic, on a cluster of ``brokers`` brokers; ``servers`` is for the proposed commands."""
     check = f"{topic.role} {topic.name}"
     needs = _NEEDS[topic.role]
     grant = Access("topic", topic.name, prefixed=False, operations=needs).command("User:NAME", servers)
@@ -85,25 +93,25 @@ def check_topic(topic: TopicFacts, *, brokers: int, servers: str) -> Iterator[Fi
         yield fail(
             check,
             f"partitions {_numbers(topic.leaderless)} have no leader",
-            "Start the brokers that have their replicas: tasks of these partitions stand still",
+            "Start the brokers with their replicas: the tasks of these partitions make no progress",
         )
     elif topic.behind:
         yield warn(
             check,
             f"partitions {_numbers(topic.behind)} have replicas that are not in sync",
-            "Look whether all brokers run",
+            "Check whether all brokers run",
         )
     copies = min(topic.replicas, default=0)
     if copies == 1 and brokers > 1:
         yield warn(
             check,
             f"one copy, on a cluster of {brokers} brokers",
-            "Its records are gone with that broker: give it 3 replicas, and the application replication.factor=3",
+            "Its records are lost with that broker: use 3 replicas, and replication.factor=3 for the application",
         )
     known = f"{len(topic.replicas)} partitions, {copies} replicas"
     if topic.configs is None:
-        # An instance does without.
-        yield ok(check, f"{known}; its settings are not known, DESCRIBE_CONFIGS is not permitted")
+        # An instance does not need them.
+        yield ok(check, f"{known}; its settings are unknown, DESCRIBE_CONFIGS is not permitted")
         return
     in_sync = int(topic.configs.get("min.insync.replicas") or 1)
     if in_sync > copies:
@@ -128,7 +136,7 @@ def _deletion(check: str, topic: TopicFacts, configs: Mapping[str, str | None], 
         if "compact" not in policy:
             yield fail(
                 check,
-                f"cleanup.policy={','.join(sorted(policy))}: a restore finds no rows that were not written lately",
+                f"cleanup.policy={','.join(sorted(policy))}: rows that were not written lately are lost for a restore",
                 _set(topic.name, "cleanup.policy=compact", servers),
             )
         elif bounded:
@@ -140,7 +148,7 @@ def _deletion(check: str, topic: TopicFacts, configs: Mapping[str, str | None], 
             yield fail(check, "it is compacted: rows are lost before they are read", remedy)
         elif bounded:
             remedy = _set(topic.name, "retention.ms=-1,retention.bytes=-1", servers)
-            yield fail(check, f"{bounds}: rows are deleted that nobody has read yet", remedy)
+            yield fail(check, f"{bounds}: rows are deleted before they are read", remedy)
     elif topic.role in {"sink", "dead letters"} and bounded and 0 <= kept < _DAY_MS:
         remedy = f"If older rows are written: {_set(topic.name, 'retention.ms=-1', servers)}"
         yield warn(
@@ -148,31 +156,16 @@ def _deletion(check: str, topic: TopicFacts, configs: Mapping[str, str | None], 
         )
 
 
-def look_at_topics(
-    client: KafkaClient,
-    application_id: str | None,
-    *,
-    sources: Collection[str],
-    sinks: Collection[str],
-    dead_letters: str | None,
-    timeout: float,
-) -> Iterator[Finding]:
-    """Check the topics that were named, and those that the application has made for itself.
-
-    Args:
-        client: bootstrapped.
-        application_id: whose own topics are looked at as well.
-        sources: topics that it reads.
-        sinks: topics that it writes.
-        dead_letters: its topic of dead letters.
-        timeout: seconds for each question.
+def look_at_topics(client: KafkaClient, question: Question) -> Iterator[Finding]:
+    """Check the named topics, and those that the application has created.
 
     Raises:
         KafkaException: the brokers do not answer.
     """
-    roles = dict.fromkeys(sources, "source") | dict.fromkeys(sinks, "sink")
-    if dead_letters is not None:
-        roles[dead_letters] = "dead letters"
+    application_id, timeout = question.application_id, question.timeout
+    roles = dict.fromkeys(question.sources, "source") | dict.fromkeys(question.sinks, "sink")
+    if question.dead_letters is not None:
+        roles[question.dead_letters] = "dead letters"
     admin = Admin(client, timeout=timeout)
     if application_id is not None:
         for name in sorted(admin.list_topics()):
@@ -192,10 +185,7 @@ def look_at_topics(
             raise
         configs = {}
     for one in facts:
-        whole = TopicFacts(
-            one.name, one.role, one.error, one.replicas, one.leaderless, one.behind, one.operations,
-            configs.get(one.name),
-        )  # fmt: skip
+        whole = replace(one, configs=configs.get(one.name))
         yield from check_topic(whole, brokers=len(client.metadata.brokers), servers=client.config.bootstrap_servers)
 
 
@@ -208,8 +198,7 @@ def _described(client: KafkaClient, names: list[str], timeout: float) -> list[An
             include_topic_authorized_operations=True,
         )
 
-    exchange = ask(client, request, node=lambda: None, backoff=client.config.retry_backoff())
-    return list(run_exchange(client, "describing topics", exchange, timeout).topics)
+    return list(run_exchange(client, "describing topics", ask(client, request), timeout).topics)
 
 
 def _facts(topic: Any, role: str) -> TopicFacts:
@@ -228,7 +217,7 @@ def _facts(topic: Any, role: str) -> TopicFacts:
 def _kept(configs: Mapping[str, str | None]) -> str:
     kept = int(configs.get("retention.ms") or -1)
     if "delete" not in (configs.get("cleanup.policy") or "delete") or kept < 0:
-        return "kept for ever"
+        return "kept forever"
     return f"kept for {kept / _DAY_MS:g} days"
 
 

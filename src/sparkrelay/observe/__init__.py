@@ -1,1 +1,1 @@
-"""What is to be seen of an application from outside: of one instance over HTTP, of the whole group by its broker."""
+"""An application as seen from outside: one instance over HTTP, the whole group through its broker."""

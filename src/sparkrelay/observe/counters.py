@@ -1,14 +1,10 @@
-"""What an instance counts from its start to its end: batches, records, rebalances, errors.
-
-Plain numbers behind a lock. Whoever publishes them, in whatever format, reads a copy.
-"""
+"""Counters of an instance's lifetime: batches, records, rebalances, errors. Publishers read an immutable copy."""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -23,13 +19,13 @@ _BOUNDS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long something took, many times.
+    """A histogram of durations.
 
     Attributes:
-        bounds_s: upper bounds of the buckets, in seconds, ascending; what took longer is only in ``count``.
-        counts: for each bound, how many took as long or less.
-        count: how many there were.
-        total_s: seconds of all of them.
+        bounds_s: ascending upper bounds of the buckets, in seconds; longer durations are in ``count`` only.
+        counts: for each bound, the number of durations up to it.
+        count: number of durations.
+        total_s: their sum, in seconds.
     """
 
     bounds_s: tuple[float, ...] = _BOUNDS_S
@@ -38,59 +34,55 @@ class Durations:
     total_s: float = 0.0
 
     def with_one(self, seconds: float) -> Durations:
-        """Return these and one more."""
+        """Return a histogram with one more duration."""
         first = bisect_left(self.bounds_s, seconds)
         counts = tuple(count + (index >= first) for index, count in enumerate(self.counts))
         return Durations(self.bounds_s, counts, self.count + 1, self.total_s + seconds)
 
 
+_NONE: Final = Durations()
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A copy of the counters.
+    """The counters at one moment.
 
     Attributes:
-        batches: micro-batches, by how long they took, from listing the inputs to the last commit.
-        commits: the commits at the end of micro-batches, by how long they took.
-        rebalances: finished rebalances, by how long they took: from joining until every task was in service.
+        batches: duration of micro-batches, from listing the inputs to the last commit.
+        commits: duration of the commits at the end of micro-batches.
+        rebalances: duration of finished rebalances, from joining until every task was in service.
         records: offsets of each input topic that committed batches passed.
-        rows_written: rows written to sink and repartition topics by batches that went well.
-        skipped: records of each input topic that were left out by an exception handler.
-        lost: offsets of each input topic whose records were deleted before anybody had read them.
+        rows_written: rows that successful batches wrote to sink and repartition topics.
+        skipped: records of each input topic that an exception handler left out.
+        lost: offsets of each input topic whose records were deleted unread.
         late: rows that each store's step dropped because they arrived after the watermark or the table's history.
-        restored: changelog records that restores and standbys have applied.
+        restored: changelog records applied by restores and standbys.
         reopened: times a task was initialized again because a batch left it in doubt.
-        errors: what went wrong, by where: ``batch`` (it runs again), ``broker`` (it is asked again), ``state`` (a
-            task's was set aside), ``thread`` (the instance ends).
-        last_batch_at: when the last micro-batch ended, in seconds since the epoch; None before the first.
+        errors: by place: ``batch`` (repeated), ``broker`` (asked again), ``state`` (a task's was set aside), ``thread``
+            (the instance ends).
+        last_batch_at: end of the last micro-batch, in seconds since the epoch; None before the first.
     """
 
-    batches: Durations
-    commits: Durations
-    rebalances: Durations
-    records: Mapping[str, int]
-    rows_written: int
-    skipped: Mapping[str, int]
-    lost: Mapping[str, int]
-    late: Mapping[str, int]
-    restored: int
-    reopened: int
-    errors: Mapping[str, int]
-    last_batch_at: float | None
+    batches: Durations = _NONE
+    commits: Durations = _NONE
+    rebalances: Durations = _NONE
+    records: Mapping[str, int] = field(default_factory=dict)
+    rows_written: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)
+    restored: int = 0
+    reopened: int = 0
+    errors: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(("batch", "broker", "state", "thread"), 0))
+    last_batch_at: float | None = None
 
 
 class Counters:
-    """Any thread may call it."""
+    """The counters of an instance. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._batches = self._commits = self._rebalances = Durations()
-        self._records: Counter[str] = Counter()
-        self._skipped: Counter[str] = Counter()
-        self._lost: Counter[str] = Counter()
-        self._late: Counter[str] = Counter()
-        self._rows_written = self._restored = self._reopened = 0
-        self._errors: Counter[str] = Counter({"batch": 0, "broker": 0, "state": 0, "thread": 0})
-        self._last_batch_at: float | None = None
+        self._totals = Totals()
 
     def batch(
         self,
@@ -105,53 +97,46 @@ class Counters:
         skipped: Mapping[str, int] = MappingProxyType({}),
         late: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Count a micro-batch; ``commit_seconds`` is None if it came to no commit."""
+        """Count a micro-batch; ``commit_seconds`` is None if it had no commit."""
         with self._lock:
-            self._batches = self._batches.with_one(seconds)
-            if commit_seconds is not None:
-                self._commits = self._commits.with_one(commit_seconds)
-            self._records.update(records)
-            self._rows_written += rows_written
-            self._skipped.update(skipped)
-            self._late.update(late)
-            self._reopened += reopened
-            self._errors["batch"] += failed
-            self._last_batch_at = at
+            so_far = self._totals
+            self._totals = replace(
+                so_far,
+                batches=so_far.batches.with_one(seconds),
+                commits=so_far.commits if commit_seconds is None else so_far.commits.with_one(commit_seconds),
+                records=_sum(so_far.records, records),
+                rows_written=so_far.rows_written + rows_written,
+                skipped=_sum(so_far.skipped, skipped),
+                late=_sum(so_far.late, late),
+                reopened=so_far.reopened + reopened,
+                errors=_sum(so_far.errors, {"batch": int(failed)}),
+                last_batch_at=at,
+            )
 
     def lost(self, records: Mapping[str, int]) -> None:
         """Count offsets of input topics whose records were deleted unread."""
         with self._lock:
-            self._lost.update(records)
+            self._totals = replace(self._totals, lost=_sum(self._totals.lost, records))
 
     def rebalance(self, seconds: float) -> None:
         """Count a finished rebalance."""
         with self._lock:
-            self._rebalances = self._rebalances.with_one(seconds)
+            self._totals = replace(self._totals, rebalances=self._totals.rebalances.with_one(seconds))
 
     def restored(self, records: int) -> None:
         """Count changelog records."""
         with self._lock:
-            self._restored += records
+            self._totals = replace(self._totals, restored=self._totals.restored + records)
 
     def error(self, where: str) -> None:
         """Count an error; see :class:`Totals` for the places."""
         with self._lock:
-            self._errors[where] += 1
+            self._totals = replace(self._totals, errors=_sum(self._totals.errors, {where: 1}))
 
     def totals(self) -> Totals:
-        """Return a copy."""
-        with self._lock:
-            return Totals(
-                batches=self._batches,
-                commits=self._commits,
-                rebalances=self._rebalances,
-                records=MappingProxyType(dict(self._records)),
-                rows_written=self._rows_written,
-                skipped=MappingProxyType(dict(self._skipped)),
-                lost=MappingProxyType(dict(self._lost)),
-                late=MappingProxyType(dict(self._late)),
-                restored=self._restored,
-                reopened=self._reopened,
-                errors=MappingProxyType(dict(self._errors)),
-                last_batch_at=self._last_batch_at,
-            )
+        """Return the counters."""
+        return self._totals
+
+
+def _sum(counts: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
+    return MappingProxyType({**counts, **{key: counts.get(key, 0) + number for key, number in more.items()}})

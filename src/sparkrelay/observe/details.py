@@ -1,4 +1,4 @@
-"""What the live page shows of an instance beside its snapshot: settings, topology, rebalances, who else is there."""
+"""What the live page shows of an instance besides its snapshot: settings, topology, rebalances, other members."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["InstanceDetails"]
 
 @dataclass(frozen=True, slots=True)
 class InstanceDetails:
-    """Copies, as :class:`~sparkrelay.observe.snapshot.InstanceSnapshot` has them.
+    """Copies, like :class:`~sparkrelay.observe.snapshot.InstanceSnapshot`.
 
     Attributes:
-        config: each setting's key -> its value as text; a secret's is ``[hidden]``.
+        config: setting's key -> value as text; ``[hidden]`` for secrets.
         graph: the topology: ``nodes``, each with ``id``, ``kind``, ``label``, ``notes``, ``box``, and ``edges``, pairs
             of ids.
-        plan: the names of all tasks of the application, as far as they are known.
+        plan: names of all known tasks of the application.
         members: each process of the group, by the first eight characters of its id -> ``host:port`` of its
             instance's page; empty if it has none.
-        warming: process id -> the tasks that are to move there once its copy is warm.
+        warming: process id -> tasks that will move there once its copy is warm.
         state_bytes: process id and task -> bytes of its local state on disk, as of its last batch or restore.
         watermarks: task and store -> milliseconds since 1970.
         reports: the newest progress reports, oldest first.
-        rebalances: the entries of :class:`~sparkrelay.observe.rebalance_stories.RebalanceStories`.
+        rebalances: entries of :class:`~sparkrelay.observe.rebalance_stories.RebalanceStories`.
     """
 
     config: Mapping[str, str] = field(default_factory=dict)

@@ -1,9 +1,7 @@
-"""The HTTP endpoint of an instance.
+"""The HTTP endpoint of an instance, on ``http_server``.
 
-``/metrics`` is for Prometheus, ``/health`` for whoever must decide about a restart, ``/ready`` for a rollout, ``/``
+``/metrics`` is for Prometheus, ``/health`` for decisions about a restart, ``/ready`` for a rollout, ``/``
 (``live_page``) for people.
-
-``http_server`` has the server under it.
 """
 
 from __future__ import annotations
@@ -42,16 +40,16 @@ def serve(
     host: str = "127.0.0.1",
     details: Callable[[], InstanceDetails] = InstanceDetails,
 ) -> HttpServer:
-    """Open an endpoint for an instance, such as ``serve(streams.snapshot, port=9404)``; it serves until it is closed.
+    """Open an endpoint for an instance, such as ``serve(streams.snapshot, port=9404)``, until it is closed.
 
     Args:
-        read: gives the instance as it is now; called for each question, on threads of the endpoint.
+        read: returns the current state of the instance; called for each request, on threads of the endpoint.
         port: where to listen; 0 for any free port.
         host: address to listen at.
-        details: gives what the live page shows beside that, such as ``streams.details``.
+        details: returns what else the live page shows, such as ``streams.details``.
 
     Raises:
-        ConfigException: nobody can listen there.
+        ConfigException: the address cannot be used.
     """
     try:
         addresses = [at[4][0] for at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
@@ -70,7 +68,7 @@ def serve(
         page.close()
         raise ConfigException(
             f"setting 'metrics.port' has the value {port}, but {host}:{port} cannot be listened at: "
-            f"{error.strerror or error}. Each instance of a machine needs a port of its own: choose another, stop what "
+            f"{error.strerror or error}. Each instance on a machine needs its own port: choose another, stop what "
             "uses it (an instance that failed does until stop() is called), or set metrics.port to 0 for none"
         ) from error
 
@@ -88,15 +86,15 @@ def _answering(read: Callable[[], InstanceSnapshot], page: LivePage) -> Callable
             return [f"{path} is only read: {' or '.join(_METHODS)}\n".encode()]
         match path:
             case "/metrics":
-                # The server leaves out the body of an answer to HEAD.
+                # The server omits the body of an answer to HEAD.
                 answered: Iterable[bytes] = metrics({**environ, "REQUEST_METHOD": "GET"}, start_response)
                 return answered
             case "/health" | "/ready":
                 try:
                     instance = read()
                 except Exception as error:
-                    log.warning("the instance cannot be asked how it is", exc_info=True)
-                    return _say(f"it cannot be asked how it is: {type(error).__name__}", start_response, well=False)
+                    log.warning("the state of the instance cannot be read", exc_info=True)
+                    return _say(f"the state cannot be read: {type(error).__name__}", start_response, well=False)
                 text = instance.state if instance.trouble is None else f"{instance.state}: {instance.trouble}"
                 return _say(text, start_response, well=instance.alive if path == "/health" else instance.ready)
         shown = page.answer(environ, start_response)
@@ -109,22 +107,22 @@ def _answering(read: Callable[[], InstanceSnapshot], page: LivePage) -> Callable
 
 
 def _for_this_machine(answer: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-    """Refuse requests that name another host: a web page whose name was made to lead here could read the answers.
+    """Refuse requests for another host: a web page could lead its name here and read the answers.
 
-    Browsers always name one, so who names none is no browser.
+    Browsers always name a host, so a request without one is from no browser.
     """
 
     def checked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if not _names_this_machine(environ.get("HTTP_HOST", "localhost")):
             start_response("403 Forbidden", [_PLAIN])
-            return [b"metrics.host is of this machine only: ask for localhost, or an address in digits\n"]
+            return [b"metrics.host is of this machine only: use localhost, or an address in digits\n"]
         return answer(environ, start_response)
 
     return checked
 
 
 def _names_this_machine(host: str) -> bool:
-    """Return whether a Host header has digits or localhost: no name that somebody else decides upon."""
+    """Return whether a Host header is an address or localhost: not a name that others can control."""
     name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
     if name.lower() == "localhost" or name.lower().endswith(".localhost"):
         return True

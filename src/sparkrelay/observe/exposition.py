@@ -1,6 +1,6 @@
-"""An instance's numbers as Prometheus knows them: one family a metric, units in the names, seconds and offsets.
+"""An instance's numbers as Prometheus metrics: units in the names, seconds and offsets.
 
-docs/watching.md lists them for people; a test compares the two.
+docs/watching.md lists them; a test compares the two.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
 
-    from sparkrelay.observe.counters import Durations, Totals
+    from sparkrelay.observe.counters import Totals
     from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata
 
 __all__ = ["InstanceCollector", "families"]
 
 _STATES: Final = ("CREATED", "REBALANCING", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "PENDING_ERROR", "ERROR")
 _TASK_STATES: Final = ("created", "restoring", "running", "standby")
+_TASK: Final = ("process", "task")
 
 
 class InstanceCollector(Collector):
-    """Gives a registry the numbers of an instance, as they are when somebody asks."""
+    """Gives a registry the current numbers of an instance."""
 
     def __init__(self, read: Callable[[], InstanceSnapshot]) -> None:
         self._read = read
@@ -39,12 +40,10 @@ def families(instance: InstanceSnapshot) -> Iterator[Metric]:
     """Return every metric of a snapshot."""
     ids = {"application_id": instance.application_id}
     yield InfoMetricFamily("sparkrelay_instance", "Which application this is.", ids)
-    state = GaugeMetricFamily("sparkrelay_state", "1 for the state that the instance is in, else 0.", labels=["state"])
-    for name in _STATES:
-        state.add_metric([name], float(name == instance.state))
-    yield state
-    # An instance may have several processes, and two of them may hold copies of one task. Within a process a task that
-    # changes threads may be seen twice for a moment, but no series may come twice.
+    in_state = [([name], float(name == instance.state)) for name in _STATES]
+    yield _gauge("state", "1 for the state that the instance is in, else 0.", ["state"], in_state)
+    # An instance may have several processes, two of which may hold copies of a task. A task that changes threads may be
+    # seen twice in its process for a moment, but no series may be emitted twice.
     active = {(thread.process_id, task.task_id): task for thread in instance.threads for task in thread.active_tasks}
     standby = {(thread.process_id, task.task_id): task for thread in instance.threads for task in thread.standby_tasks}
     yield from _of_tasks(active, standby)
@@ -54,111 +53,64 @@ def families(instance: InstanceSnapshot) -> Iterator[Metric]:
 def _of_tasks(
     active: Mapping[tuple[str, str], TaskMetadata], standby: Mapping[tuple[str, str], TaskMetadata]
 ) -> Iterator[Metric]:
-    tasks = GaugeMetricFamily("sparkrelay_tasks", "Tasks of the instance, by what they do.", labels=["state"])
     states = [task.state for task in (*active.values(), *standby.values())]
-    for state in _TASK_STATES:
-        tasks.add_metric([state], states.count(state))
-    yield tasks
-    lag = GaugeMetricFamily(
-        "sparkrelay_task_lag",
-        "Records of input that a running task has not processed yet, in offsets.",
-        labels=["process", "task", "topic", "partition"],
-    )
-    for (process, name), task in active.items():
-        for partition, end in sorted(task.end_offsets.items()):
-            labels = [process, name, partition.topic, str(partition.partition)]
-            lag.add_metric(labels, max(0, end - task.committed_offsets[partition]))
-    yield lag
-    remaining = GaugeMetricFamily(
-        "sparkrelay_restore_remaining",
-        "Changelog offsets that a task still has to read before it runs.",
-        labels=["process", "task"],
-    )
-    began = GaugeMetricFamily(
-        "sparkrelay_restore_start_timestamp_seconds",
-        "When the restore of a task began, in seconds since the epoch.",
-        labels=["process", "task"],
-    )
-    for (process, name), task in active.items():
-        if task.state == "restoring" and task.changelog_lag is not None:
-            remaining.add_metric([process, name], task.changelog_lag)
-        if task.replay_began is not None:
-            began.add_metric([process, name], task.replay_began.timestamp())
-    yield remaining
-    yield began
-    behind = GaugeMetricFamily(
-        "sparkrelay_standby_lag", "Changelog offsets that a standby's copy is behind.", labels=["process", "task"]
-    )
-    for (process, name), task in standby.items():
-        if task.changelog_lag is not None:
-            behind.add_metric([process, name], task.changelog_lag)
-    yield behind
+    in_state = [([state], states.count(state)) for state in _TASK_STATES]
+    yield _gauge("tasks", "Tasks of the instance, by what they do.", ["state"], in_state)
+    lags = [
+        ((*key, at.topic, str(at.partition)), max(0, end - task.committed_offsets[at]))
+        for key, task in active.items()
+        for at, end in sorted(task.end_offsets.items())
+    ]
+    meaning = "Records of input that a running task has not processed yet, in offsets."
+    yield _gauge("task_lag", meaning, [*_TASK, "topic", "partition"], lags)
+    lacking = [(key, task.changelog_lag) for key, task in active.items() if task.state == "restoring"]
+    yield _gauge("restore_remaining", "Changelog offsets that a task still has to read before it runs.", _TASK, lacking)
+    began = [(k, t.replay_began.timestamp()) for k, t in active.items() if t.replay_began is not None]
+    meaning = "When the restore of a task began, in seconds since the epoch."
+    yield _gauge("restore_start_timestamp_seconds", meaning, _TASK, began)
+    behind = [(key, task.changelog_lag) for key, task in standby.items()]
+    yield _gauge("standby_lag", "Changelog offsets that a standby's copy is behind.", _TASK, behind)
 
 
 def _of_totals(totals: Totals) -> Iterator[Metric]:
-    yield CounterMetricFamily("sparkrelay_batches", "Micro-batches, failed ones too.", value=totals.batches.count)
-    yield _histogram(
-        "sparkrelay_batch_seconds",
-        "Time of a micro-batch, from looking at the inputs to the last commit.",
-        totals.batches,
-    )
-    yield _histogram(
-        "sparkrelay_commit_seconds", "Time to commit a micro-batch: offsets and transactions.", totals.commits
-    )
+    for name, meaning, durations in (
+        ("batch", "Time of a micro-batch, from looking at the inputs to the last commit.", totals.batches),
+        ("commit", "Time to commit a micro-batch: offsets and transactions.", totals.commits),
+        ("rebalance", "Time of a rebalance, from joining until every task is in service.", totals.rebalances),
+    ):
+        buckets = [(str(bound), float(n)) for bound, n in zip(durations.bounds_s, durations.counts, strict=True)]
+        buckets.append(("+Inf", float(durations.count)))
+        yield HistogramMetricFamily(f"sparkrelay_{name}_seconds", meaning, buckets, durations.total_s)
     if totals.last_batch_at is not None:
-        yield GaugeMetricFamily(
-            "sparkrelay_last_batch_timestamp_seconds",
-            "When the last micro-batch ended, in seconds since the epoch.",
-            value=totals.last_batch_at,
-        )
-    yield _counter(
-        "sparkrelay_records", "Input processed and committed, in offsets of the topic.", "topic", totals.records
-    )
-    yield _counter(
-        "sparkrelay_dropped_records", "Input records left out by an exception handler.", "topic", totals.skipped
-    )
-    yield _counter(
-        "sparkrelay_lost_records",
-        "Offsets whose records were deleted before they were read (on.data.loss=continue).",
-        "topic",
-        totals.lost,
-    )
-    yield _counter(
-        "sparkrelay_late_rows",
-        "Rows dropped because they arrived after the watermark, or after the table's history.",
-        "store",
-        totals.late,
-    )
-    yield CounterMetricFamily(
-        "sparkrelay_rows_written", "Rows written to sink and repartition topics and committed.", totals.rows_written
-    )
-    yield CounterMetricFamily(
-        "sparkrelay_replayed_records", "Changelog records applied by restores and standbys.", totals.restored
-    )
-    yield CounterMetricFamily(
-        "sparkrelay_rebalances", "Rebalances that ended with every task in service.", totals.rebalances.count
-    )
-    yield _histogram(
-        "sparkrelay_rebalance_seconds",
-        "Time of a rebalance, from joining until every task is in service.",
-        totals.rebalances,
-    )
-    yield CounterMetricFamily(
-        "sparkrelay_task_reopens",
-        "Times a task was initialized again because a batch left it in doubt.",
-        totals.reopened,
-    )
-    yield _counter("sparkrelay_errors", "What went wrong, by where.", "where", totals.errors)
+        meaning = "When the last micro-batch ended, in seconds since the epoch."
+        yield GaugeMetricFamily("sparkrelay_last_batch_timestamp_seconds", meaning, totals.last_batch_at)
+    for name, meaning, label, counts in (
+        ("records", "Input processed and committed, in offsets of the topic.", "topic", totals.records),
+        ("dropped_records", "Input records left out by an exception handler.", "topic", totals.skipped),
+        ("lost_records", "Offsets deleted before they were read (on.data.loss=continue).", "topic", totals.lost),
+        ("late_rows", "Rows that arrived after the watermark, or after the table's history.", "store", totals.late),
+        ("errors", "What went wrong, by where.", "where", totals.errors),
+    ):
+        family = CounterMetricFamily(f"sparkrelay_{name}", meaning, labels=[label])
+        for value, count in sorted(counts.items()):
+            family.add_metric([value], count)
+        yield family
+    for name, meaning, number in (
+        ("batches", "Micro-batches, failed ones too.", totals.batches.count),
+        ("rows_written", "Rows written to sink and repartition topics and committed.", totals.rows_written),
+        ("replayed_records", "Changelog records applied by restores and standbys.", totals.restored),
+        ("rebalances", "Rebalances that ended with every task in service.", totals.rebalances.count),
+        ("task_reopens", "Times a task was initialized again because a batch left it in doubt.", totals.reopened),
+    ):
+        yield CounterMetricFamily(f"sparkrelay_{name}", meaning, number)
 
 
-def _counter(name: str, meaning: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
-    """Return a counter with a sample for each value of its label."""
-    found = CounterMetricFamily(name, meaning, labels=[label])
-    for value, count in sorted(counts.items()):
-        found.add_metric([value], count)
-    return found
-
-
-def _histogram(name: str, meaning: str, durations: Durations) -> HistogramMetricFamily:
-    buckets = [(str(bound), float(count)) for bound, count in zip(durations.bounds_s, durations.counts, strict=True)]
-    return HistogramMetricFamily(name, meaning, [*buckets, ("+Inf", float(durations.count))], durations.total_s)
+def _gauge(
+    name: str, meaning: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float | None]]
+) -> GaugeMetricFamily:
+    """Return a gauge with a sample for each combination of label values, except those that are None."""
+    family = GaugeMetricFamily(f"sparkrelay_{name}", meaning, labels=labels)
+    for values, number in samples:
+        if number is not None:
+            family.add_metric(values, number)
+    return family

@@ -1,7 +1,7 @@
-"""The whole group as one of its instances sees it: its own view, and what the others answer.
+"""The group as seen by one of its instances: its own view, and the answers of the others.
 
-Nobody waits for one that does not answer: each is asked on a thread of its own, once at a time, and what it said last
-is shown with its age. Who the others are, and where, is what the leader sent with the newest assignment.
+A silent instance delays nobody: each is asked on its own thread, by one request at a time, and its last answer is shown
+with its age. The leader sends the other members and their addresses with each assignment.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupWatch"]
 
-#: How old an answer may be that is given again.
+#: Maximum age of an answer that is given again.
 _FRESH_S: Final = 1.5
-#: How long an instance may take to answer, and how long the first look at the group waits for that.
+#: Time limit of an instance's answer, and how long the first view of the group waits for answers.
 _ANSWER_S: Final = 3.0
 _FIRST_ANSWERS_S: Final = 1.0
 _MOST_PEERS: Final = 200
 _MOST_ASKED_AT_A_TIME: Final = 24
-#: Whoever is in one of these runs nothing any more, whatever tasks it still names.
+#: States in which an instance runs nothing, whatever tasks it still reports.
 _ENDED: Final = frozenset({"NOT_RUNNING", "PENDING_ERROR", "ERROR"})
 _NO_PAGE: Final = "it has no page: set its metrics.port"
 _ANOTHER: Final = (
@@ -38,15 +38,15 @@ _NOT_ASKED: Final = "not asked yet"
 
 @dataclass(slots=True)
 class _Peer:
-    """What is known of another instance.
+    """What is known about another instance.
 
     Attributes:
-        processes: of the group, by the beginnings of their ids, that are found at this address.
-        view: what it said last; None if it never did.
-        answered: when that was (monotonic seconds).
-        problem: why its last answer does not count; None if it does.
-        asking: True while it is asked.
-        asked: when that began last.
+        processes: of the group at this address, by the beginnings of their ids.
+        view: its last answer, None if there is none.
+        answered: when it answered (monotonic seconds).
+        problem: why it has no current answer, None if it has.
+        asking: whether a request is under way.
+        asked: when the last request began.
     """
 
     processes: list[str] = field(default_factory=list)
@@ -58,11 +58,11 @@ class _Peer:
 
 
 class GroupWatch:
-    """One instance's. Any thread may ask it.
+    """One instance's view of the group. Thread-safe.
 
     Args:
-        own: gives this instance's own view.
-        ask: asks another one, by address and within seconds.
+        own: returns this instance's own view.
+        ask: asks another one, by address, with a time limit in seconds.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GroupWatch:
         self._made = float("-inf")
 
     def text(self) -> bytes:
-        """Return :meth:`view` as JSON; made anew at most every one and a half seconds, however many ask."""
+        """Return :meth:`view` as JSON, at most one and a half seconds old."""
         with self._turn:
             if time.monotonic() - self._made >= _FRESH_S:
                 self._text = json.dumps(self.view(), allow_nan=False, separators=(",", ":")).encode()
@@ -87,9 +87,9 @@ class GroupWatch:
     def view(self) -> dict[str, Any]:
         """Return the group: ``instances``, this one first, and the tasks that none of them reports.
 
-        These tasks are ``missing`` if every instance has a page; else ``unknown``, for one without a page may run them.
-        Each instance has ``address``, ``processes``, ``own``, ``view`` (None if it never answered), ``age`` (seconds
-        since it answered) and ``problem`` (None if it answered just now).
+        These tasks are ``missing`` if every instance has a page, otherwise ``unknown``: one without a page may run
+        them. Each instance has ``address``, ``processes``, ``own``, ``view`` (None if it never answered), ``age``
+        (seconds since it answered) and ``problem`` (None if it has just answered).
         """
         own = self._own()
         ours = {process["id"][:8] for process in own["processes"]}
@@ -122,7 +122,7 @@ class GroupWatch:
         }
 
     def _know(self, others: Mapping[str, str]) -> None:
-        """Take who is in the group now; whoever left it is forgotten."""
+        """Update the members of the group; former ones are dropped."""
         found: dict[str, list[str]] = {}
         for name, page in sorted(others.items()):
             if page and (page in found or len(found) < _MOST_PEERS):
@@ -131,7 +131,7 @@ class GroupWatch:
         for page, names in found.items():
             peer = self._peers[page]
             if not set(names) & set(peer.processes):
-                # Another one has the address now: what the last one said is not its.
+                # Another instance has the address now, so the previous answer is not its own.
                 self._peers[page] = peer = _Peer()
             peer.processes = names
 
@@ -143,7 +143,7 @@ class GroupWatch:
             name = f"sparkrelay-metrics-asks-{address}"
             try:
                 threading.Thread(target=self._ask_one, args=(address, peer), name=name, daemon=True).start()
-            except RuntimeError as error:  # this computer has no thread left
+            except RuntimeError as error:  # no more threads on this computer
                 peer.asking, peer.problem = False, f"it cannot be asked: {error}"
 
     def _ask_one(self, address: str, peer: _Peer) -> None:
@@ -155,7 +155,7 @@ class GroupWatch:
         except OSError as error:
             reason = getattr(error, "strerror", None) or error or type(error).__name__
             problem = f"it does not answer: {reason}"
-        except Exception as error:  # noqa: BLE001 - a page that looks at others must not fail by them
+        except Exception as error:  # noqa: BLE001 - the page must survive what others answer
             problem = f"it cannot be asked: {type(error).__name__}"
         with self._changed:
             if view is not None and not {one["id"][:8] for one in view["processes"]} & set(peer.processes):
@@ -178,7 +178,7 @@ def _shown(address: str, peer: _Peer, now: float) -> dict[str, Any]:
 
 
 def _missing(plan: list[str], instances: list[dict[str, Any]]) -> list[str]:
-    """Return the tasks that none of the instances which answered runs, or is about to run."""
+    """Return the tasks that no answering instance runs or is about to run."""
     owned = {
         task["task"]
         for instance in instances

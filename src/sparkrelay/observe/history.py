@@ -1,4 +1,4 @@
-"""An instance's lag and throughput over the last minutes: a sample every few seconds, so many and no more."""
+"""An instance's lag and throughput over the last minutes, by a bounded number of samples."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ _KEPT: Final = 120
 
 
 class History:
-    """One instance's, with a thread of its own until it is closed.
+    """Samples of one instance, by a thread that runs until ``close``.
 
-    Args:
-        read: gives the instance as it is now.
-        interval: seconds between two samples.
+    ``read`` returns the current state of the instance; ``interval`` is in seconds.
     """
 
     def __init__(self, read: Callable[[], InstanceSnapshot], *, interval: float = _INTERVAL_S) -> None:
@@ -37,7 +35,7 @@ class History:
 
     @property
     def samples(self) -> list[tuple[float, int, int, int]]:
-        """Oldest first: seconds since 1970, lag, records so far, rows written so far."""
+        """Oldest first: seconds since 1970, lag, total records, total rows written."""
         return list(self._samples)
 
     def close(self) -> None:
@@ -48,7 +46,7 @@ class History:
         while not self._closed.is_set():
             try:
                 now = self._read()
-            except Exception:  # noqa: BLE001 - whoever asks the endpoint gets the error; here the next sample may do
+            except Exception:  # noqa: BLE001 - the endpoint reports the error; the next sample may succeed
                 now = None
             if now is not None:
                 named = named_metrics(now)

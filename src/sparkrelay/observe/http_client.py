@@ -1,7 +1,7 @@
-"""A connection to another instance's HTTP server, for question after question. httptools reads the answers.
+"""A reusable connection to another instance's HTTP server. httptools parses the answers.
 
-Refused: the standard library's client, which reads headers with the parser of e-mails, and takes most of the processor
-time of a small answer for that.
+Refused: the standard library's client, which parses headers as e-mail, and spends most of the processor time of a small
+answer on that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["HttpAnswer", "HttpConnection"]
 
 _LONGEST_HEAD: Final = 262_144
 _PIECE: Final = 65_536
-#: Below it, a status says that the answer is still to come.
+#: Lower statuses announce that the answer is still to come.
 _FINAL: Final = 200
 
 
@@ -29,9 +29,9 @@ class HttpAnswer:
 
     Attributes:
         status: such as 200.
-        headers: by their names in lower case.
-        body: of no more than a byte over what was allowed.
-        stays: whether the connection may be asked again.
+        headers: by lower-case name.
+        body: cut one byte after the maximum length.
+        stays: whether the connection may be used again.
     """
 
     status: int = 0
@@ -41,10 +41,9 @@ class HttpAnswer:
 
 
 class HttpConnection:
-    """Asks one server; one thread at a time. A wait for bytes ends after ``timeout_s``, a whole answer's does not.
+    """A connection for requests of one thread at a time; ``sock`` is set while it is connected.
 
-    Attributes:
-        sock: while it is connected.
+    ``timeout_s`` bounds each wait for bytes, not a whole answer.
     """
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
@@ -53,23 +52,23 @@ class HttpConnection:
         self.sock: socket.socket | None = None
 
     def connect(self) -> None:
-        """Connect; raises OSError where nobody listens."""
+        """Connect; raises OSError."""
         self.sock = socket.create_connection(self._address, self._timeout_s)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
-        """Close; it may be connected again."""
+        """Close the connection; it may be connected again."""
         connection, self.sock = self.sock, None
         if connection is not None:
             connection.close()
 
     def get(self, path: str, headers: Mapping[str, str], *, longest: int) -> HttpAnswer:
-        """Ask, and return the answer; what is longer than ``longest`` bytes is not read further.
+        """Send a request and return the answer, reading at most a little more than ``longest`` bytes.
 
         Raises:
-            ConnectionError: the other side has closed the connection before it has answered.
-            OSError: it says nothing in time.
-            ValueError: it speaks no HTTP, or a header of the question has a line break.
+            ConnectionError: the connection was closed before the answer was complete.
+            OSError: no answer in time.
+            ValueError: the answer is not HTTP, or a header of the request has a line break.
         """
         if self.sock is None:
             self.connect()
@@ -78,7 +77,7 @@ class HttpConnection:
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"GET {path} HTTP/1.1", f"Host: {named}", *(f"{name}: {value}" for name, value in headers.items())]
         if any("\r" in line or "\n" in line for line in lines):
-            raise ValueError("a header of a question has a line break")
+            raise ValueError("a header of a request has a line break")
         self.sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         reading = _Reading(longest)
         while not reading.whole:
@@ -91,7 +90,7 @@ class HttpConnection:
 
 
 class _Reading:
-    """One answer as it comes. The parser calls the methods that begin with ``on_``."""
+    """An answer that is being received. The parser calls the methods ``on_*``."""
 
     def __init__(self, longest: int) -> None:
         self.answer = HttpAnswer()
@@ -108,8 +107,8 @@ class _Reading:
             self._parser.feed_data(piece)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.whole:
-                raise ValueError(f"it speaks no HTTP: {error}") from error
-            # What comes behind the answer belongs to no question.
+                raise ValueError(f"it does not speak HTTP: {error}") from error
+            # Bytes after the answer belong to no request.
             self.answer.stays = False
         self._head += 0 if self._headed else len(piece)
         if self._head > _LONGEST_HEAD:
@@ -118,7 +117,7 @@ class _Reading:
             self._finish()
 
     def end(self) -> None:
-        """Take the end of the connection: that of an answer whose length nobody has said."""
+        """Handle the end of the connection, which also ends an answer of unknown length."""
         if not self._begun:
             raise ConnectionResetError("the connection was closed without an answer")
         headers = self.answer.headers

@@ -1,15 +1,15 @@
-"""The HTTP server of an instance: WSGI applications, with bounds. httptools reads the requests.
+"""The HTTP server of an instance: WSGI applications, with bounds. httptools parses the requests.
 
-Threads take turns to accept: who has accepted a connection serves it, and nothing is handed over between threads. One
-always waits for the next connection, so one client that hangs keeps nobody from asking; so many are open at a time and
-no more. A connection may ask again, but is closed after a few seconds of silence. A request has a few seconds to
-arrive, and a minute until the end of its answer, whoever drips bytes. Bodies of requests are not read.
+A thread that has accepted a connection serves it, so nothing is passed between threads. One thread is always ready to
+accept, so a client that hangs blocks nobody; the number of connections is bounded. A connection may send several
+requests, but is closed after a few seconds of silence. A request must arrive within a few seconds, and its answer end
+within a minute, even if bytes drip. Bodies of requests are not read.
 
-Probes decide about restarts, so there is room for them: one address gets three quarters of the connections at most, and
-a new connection takes the place of the one that has waited longest for a request.
+Probes decide about restarts, so they must get through: an address gets at most three quarters of the connections, and a
+new connection replaces the one that has waited longest for a request.
 
-Refused: the standard library's server. It starts a thread a connection and reads headers with the parser of e-mails,
-and takes five times the processor time for a request.
+Refused: the standard library's server, which starts a thread for each connection, parses headers as e-mail, and takes
+five times the processor time for a request.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote_to_bytes
@@ -32,11 +33,11 @@ import httptools
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["HttpServer", "address_family"]
+__all__ = ["HttpServer"]
 
 log = logging.getLogger(__name__)
 
-#: Silence after which a connection is closed, in seconds; also the longest that closing waits for answers under way.
+#: Silence after which a connection is closed, in seconds; also how long ``close`` waits for answers under way.
 _LONGEST_WAIT_S: Final = 5.0
 _SILENCE: Final = struct.pack("@ll", int(_LONGEST_WAIT_S), 0)
 #: From a request's first byte to the end of its headers, in seconds.
@@ -44,24 +45,15 @@ _LONGEST_ARRIVAL_S: Final = 5.0
 #: From a request's first byte to the end of its answer, in seconds.
 _LONGEST_REQUEST_S: Final = 60.0
 _MOST_CONNECTIONS: Final = 64
-#: Threads that wait for connections; what came in a burst ends again.
+#: Threads that wait for connections; further ones, added in a burst, end again.
 _MOST_WAITING: Final = 8
 _BACKLOG: Final = 128
 _LONGEST_HEAD: Final = 262_144
 _PIECE: Final = 65_536
 
 
-def address_family(host: str, port: int) -> int:
-    """Return which kind of address that is.
-
-    Raises:
-        OSError: it is none.
-    """
-    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-
-
 class HttpServer:
-    """An open server, and its threads."""
+    """A running server and its threads."""
 
     def __init__(
         self,
@@ -73,18 +65,19 @@ class HttpServer:
         most_connections: int = _MOST_CONNECTIONS,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Listen, and answer until it is closed.
+        """Listen and answer until closed.
 
         Args:
-            application: the WSGI application; called on a thread of each connection's own.
+            application: the WSGI application; each connection calls it on its own thread.
             host: address to listen at.
             port: where to listen; 0 for any free port.
-            name: what the threads are called.
-            most_connections: how many are open at a time. Where all have an answer under way, more are closed at once.
-            on_close: called before connections are closed, to end answers that go on and on.
+            name: prefix of the threads' names.
+            most_connections: maximum of open connections. If all are busy with answers, further ones are closed at
+                once.
+            on_close: called before connections are closed, to end endless answers.
 
         Raises:
-            OSError: nobody can listen there.
+            OSError: the address cannot be used.
         """
         self._application = application
         self._on_close = on_close
@@ -96,8 +89,9 @@ class HttpServer:
         #: Threads that wait for a connection, or are about to.
         self._waiting = 1
         self._threads: set[threading.Thread] = set()
-        # Two instances at one port would each get some of the questions: no reuse_port.
-        self._listening = socket.create_server((host, port), family=address_family(host, port), backlog=_BACKLOG)
+        # No reuse_port: two instances at one port would each get some of the requests.
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self.port = int(self._listening.getsockname()[1])
         self._name = f"{name}-{self.port}"
         self._environ = {
@@ -114,7 +108,7 @@ class HttpServer:
         self._add_thread()
 
     def close(self) -> None:
-        """Stop listening and close every connection; closing twice does nothing."""
+        """Stop listening and close every connection. Idempotent."""
         with self._changed:
             if self._closed:
                 return
@@ -139,7 +133,7 @@ class HttpServer:
             if self._closed:
                 return
             self._threads.add(thread)
-        # Starting waits for it, so nobody is to wait for this one meanwhile.
+        # start() waits for the new thread, so it is called without the lock.
         try:
             thread.start()
         except RuntimeError as error:
@@ -158,14 +152,14 @@ class HttpServer:
                 self._changed.notify_all()
 
     def _serves_next(self) -> bool:
-        """Accept a connection and serve it; return whether this thread is to wait for another one."""
+        """Accept and serve a connection; return whether this thread should wait for another one."""
         try:
             connection, address = self._listening.accept()
         except OSError:
             with self._changed:
                 if self._closed:
                     return False
-            # The process may have no more files to open: others will be closed.
+            # The process may have reached its limit of open files: others will be closed.
             time.sleep(0.1)
             return True
         with self._changed:
@@ -184,7 +178,7 @@ class HttpServer:
         except OSError:
             pass  # the client has gone away, or has taken too long
         except Exception:
-            log.exception("an answer has ended half way")
+            log.exception("an answer was not completed")
         finally:
             with self._changed:
                 self._open.pop(connection, None)
@@ -195,11 +189,7 @@ class HttpServer:
         return stays
 
     def _make_room(self, host: str) -> bool:
-        """Close a connection that waits for a request, if a new one of this host needs its place.
-
-        Returns:
-            Whether the new one has a place.
-        """
+        """Return whether there is room for a new connection of a host, if need be by closing one without a request."""
         rivals = {connection: visit for connection, visit in self._open.items() if visit.host == host}
         if len(rivals) < self._most_of_one:
             if len(self._open) < self._most:
@@ -214,10 +204,10 @@ class HttpServer:
         return True
 
     def _serve(self, connection: socket.socket, visit: _Visit) -> None:
-        """Answer what comes over a connection, one request after another."""
+        """Answer the requests of a connection one after another."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel's own time-out: with Python's each wait is two system calls more, and after each of them this
-        # thread has to get the interpreter back.
+        # The kernel's timeout: Python's takes two more system calls for each wait, and after each of them this thread
+        # has to get the interpreter back.
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SILENCE)
         requests = _Requests()
@@ -237,9 +227,9 @@ class HttpServer:
                     return
             visit.since = None
             request = requests.whole.popleft()
-            # With few connections left, nobody keeps one for what might come. No lock: who is wrong is so by one.
+            # With few connections left, none is kept open. Without a lock this may be off by one.
             stays = request.stays and not self._closed and len(self._open) < self._most * 3 // 4
-            # What came together with the request before begins now.
+            # The time of a request that arrived together with the previous one begins now.
             until = (began or time.monotonic()) + _LONGEST_REQUEST_S
             if not self._answer(connection, request, until, stays=stays):
                 return
@@ -258,7 +248,7 @@ class HttpServer:
                 has_length = any(name.lower() == "content-length" for name, _ in headers)
                 if isinstance(body, list) and not has_length:
                     headers, has_length = [*headers, ("Content-Length", str(sum(map(len, body))))], True
-                # What has no length ends with the connection.
+                # An answer of unknown length ends with the connection.
                 stays = stays and has_length
                 data = _head(status, headers, stays=stays)
             except Exception:
@@ -276,23 +266,21 @@ class HttpServer:
                 close()
 
 
+@dataclass(eq=False, slots=True)
 class _Visit:
-    """A connection that is open.
+    """An open connection.
 
     Attributes:
         host: the client's address.
-        since: since when it waits for a request, by the monotonic clock; None while one is answered.
+        since: when it began to wait for a request (monotonic); None during an answer.
     """
 
-    __slots__ = ("host", "since")
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.since: float | None = time.monotonic()
+    host: str
+    since: float | None = field(default_factory=time.monotonic)
 
 
 class _Request:
-    """One request, without its body."""
+    """A request, without its body."""
 
     __slots__ = ("headers", "method", "path", "query", "stays", "version")
 
@@ -301,7 +289,7 @@ class _Request:
         self.headers: dict[str, str] = {}
 
     def environ(self, shared: dict[str, Any]) -> dict[str, Any]:
-        """Return it as PEP 3333 has it."""
+        """Return the environment of PEP 3333."""
         return {
             **shared,
             **self.headers,
@@ -314,7 +302,7 @@ class _Request:
 
 
 class _Requests:
-    """What comes over one connection, as requests. The parser calls the methods that begin with ``on_``."""
+    """The requests of a connection. The parser calls the methods ``on_*``."""
 
     def __init__(self) -> None:
         self.whole: deque[_Request] = deque()
@@ -325,11 +313,11 @@ class _Requests:
         self._request = _Request()
 
     def feed(self, piece: bytes) -> str | None:
-        """Take the next bytes; return what is wrong, as a status."""
+        """Take the next bytes; return the status of an error, if any."""
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # Java's client and curl offer HTTP/2 with a request: that is answered, and nothing behind it is read.
+            # Java's client and curl offer HTTP/2 with a request: it is answered, and nothing after it is read.
             if not self.whole:
                 return "400 Bad Request"
             self.whole[-1].stays = False
@@ -359,13 +347,13 @@ class _Requests:
         request.method, request.version = parser.get_method().decode("latin-1"), parser.get_http_version()
         url = self._url
         if not url.startswith(b"/"):
-            # A proxy's form, with the host in front.
+            # A proxy's form, beginning with the host.
             parsed = httptools.parse_url(url)
             url = (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
         path, _, query = url.partition(b"?")
         request.path = unquote_to_bytes(path).decode("latin-1")
         request.query = query.partition(b"#")[0].decode("latin-1")
-        # A body is not read, so nothing that follows it either.
+        # A body is not read, so nothing after it can be.
         has_body = request.headers.get("CONTENT_LENGTH", "0") != "0" or "HTTP_TRANSFER_ENCODING" in request.headers
         request.stays = parser.should_keep_alive() and not has_body
         if has_body:
@@ -382,18 +370,14 @@ class _Requests:
         self._request, self._size = _Request(), 0
 
     def _grow(self, size: int) -> None:
-        """Count what has come of a request that is not whole; what the parser has in its hands may count twice."""
+        """Count the bytes of an incomplete request; those held by the parser may count twice."""
         self._size += size
         if self._size > _LONGEST_HEAD:
             self._wrong = "431 Request Header Fields Too Large"
 
 
 def _head(status: str, headers: Iterable[tuple[str, str]], *, stays: bool) -> bytes:
-    """Return the status line and the headers.
-
-    Raises:
-        ValueError: a header has a line break, behind which another answer could begin.
-    """
+    """Return status line and headers; raises ValueError for a line break in a header: an answer could begin there."""
     lines = [f"HTTP/1.1 {status}", f"Date: {formatdate(usegmt=True)}", *(f"{name}: {value}" for name, value in headers)]
     if not stays:
         lines.append("Connection: close")
@@ -406,7 +390,7 @@ def _send(connection: socket.socket, data: bytes, until: float) -> None:
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    # Mostly the kernel takes all of it at once.
+    # Usually the kernel takes all at once.
     with contextlib.suppress(BlockingIOError):
         data = data[connection.send(data, socket.MSG_DONTWAIT) :]
     if data:

@@ -1,7 +1,7 @@
-"""An instance as JSON has it: what ``/api/instance`` says, and how the answer of another instance is read.
+"""An instance as JSON: the content of ``/api/instance``, and validation of other instances' answers.
 
-What another instance says is believed in nothing: of its JSON the known keys are kept whose values have the known
-types, no more entries and no longer texts than the bounds; anything else is refused.
+Other instances are not trusted: of their JSON only known keys are kept, with values of known types and bounded numbers
+of entries and lengths; anything else is refused.
 """
 
 from __future__ import annotations
@@ -21,91 +21,70 @@ if TYPE_CHECKING:
 
 __all__ = ["instance_view", "read_group", "read_view"]
 
-#: What is shown of each list.
+#: Bounds of lists and texts.
 _MOST_BATCHES: Final = 30
 _MOST_ENTRIES: Final = 5_000
 _LONGEST_TEXT: Final = 4_000
-#: Python's whole numbers have no bound, and larger ones are no float.
+#: Python's integers are unbounded, and larger ones are not representable as float.
 _LARGEST: Final = 1 << 64
-_OPTIONAL: Final = (type(None),)
+_TEXT: Final = (str,)
+_FLAG: Final = (bool,)
 _NUMBER: Final = (int, float)
-_MAYBE_NUMBER: Final = (*_NUMBER, *_OPTIONAL)
+_TEXTS: Final = [_TEXT]
+_OPTIONAL_TEXT: Final = (str, type(None))
+_OPTIONAL_NUMBER: Final = (*_NUMBER, type(None))
 
-#: The shape of an answer. A list has entries of one shape, a dictionary under ``""`` has any keys.
-_SHAPE: Final[Mapping[str, Any]] = {
-    "application": (str,),
-    "host": (str,),
-    "now": _NUMBER,
-    "state": (str,),
-    "alive": (bool,),
-    "ready": (bool,),
-    "trouble": (str, *_OPTIONAL),
-    "processes": [{"id": (str,), "executor": (str, *_OPTIONAL)}],
-    "threads": [{"name": (str,), "state": (str,), "process": (str,)}],
-    "tasks": [
-        {
-            "task": (str,),
-            "process": (str,),
-            "role": (str,),
-            "lag": _MAYBE_NUMBER,
-            "since": _MAYBE_NUMBER,
-            "inputs": [{"partition": (str,), "at": _MAYBE_NUMBER, "end": _MAYBE_NUMBER}],
-            "state_bytes": _MAYBE_NUMBER,
-            "watermarks": {"": _NUMBER},
-        }
-    ],
-    "metrics": {"": _NUMBER},
-    "records": {"": _NUMBER},
-    "skipped": {"": _NUMBER},
-    "errors": {"": _NUMBER},
-    "rows_written": _NUMBER,
-    "late": _NUMBER,
-    "batches": [
-        {
-            "at": (str,),
-            "batch": _NUMBER,
-            "resident": (bool,),
-            "rows_in": _NUMBER,
-            "rows_out": _NUMBER,
-            "late": _NUMBER,
-            "tasks": _NUMBER,
-            "ms": {"": _NUMBER},
-        }
-    ],
-    "history": [[_NUMBER]],
-    "rebalances": [
-        {
-            "at": _NUMBER,
-            "thread": (str,),
-            "kind": (str,),
-            "generation": _MAYBE_NUMBER,
-            "why": (str,),
-            "lines": [(str,)],
-            "seconds": _MAYBE_NUMBER,
-        }
-    ],
-    "config": {"": (str,)},
-    "graph": {
-        "nodes": [{"id": (str,), "kind": (str,), "label": (str,), "notes": [(str,)], "box": (str,)}],
-        "edges": [[(str,)]],
-    },
-    "plan": [(str,)],
-    "members": {"": (str,)},
+
+def _all(shape: object, names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), shape)
+
+
+#: The shape of an answer. A list has entries of one shape; a dictionary with the key ``""`` has any keys.
+_TASK: Final = {
+    **_all(_TEXT, "task process role"),
+    **_all(_OPTIONAL_NUMBER, "lag since state_bytes"),
+    "inputs": [{"partition": _TEXT, **_all(_OPTIONAL_NUMBER, "at end")}],
+    "watermarks": {"": _NUMBER},
 }
-
+_BATCH: Final = {
+    "at": _TEXT,
+    "resident": _FLAG,
+    **_all(_NUMBER, "batch rows_in rows_out late tasks"),
+    "ms": {"": _NUMBER},
+}
+_REBALANCE: Final = {
+    **_all(_TEXT, "thread kind why"),
+    "at": _NUMBER,
+    **_all(_OPTIONAL_NUMBER, "generation seconds"),
+    "lines": _TEXTS,
+}
+_SHAPE: Final[Mapping[str, Any]] = {
+    **_all(_TEXT, "application host state"),
+    **_all(_FLAG, "alive ready"),
+    "trouble": _OPTIONAL_TEXT,
+    "processes": [{"id": _TEXT, "executor": _OPTIONAL_TEXT}],
+    "threads": [_all(_TEXT, "name state process")],
+    "tasks": [_TASK],
+    **_all({"": _NUMBER}, "metrics records skipped errors"),
+    **_all(_NUMBER, "now rows_written late"),
+    "batches": [_BATCH],
+    "history": [[_NUMBER]],
+    "rebalances": [_REBALANCE],
+    "graph": {"nodes": [{**_all(_TEXT, "id kind label box"), "notes": _TEXTS}], "edges": [_TEXTS]},
+    "plan": _TEXTS,
+    **_all({"": _TEXT}, "config members"),
+}
 _GROUP: Final[Mapping[str, Any]] = {
-    "application": (str,),
-    "asked": (str,),
+    **_all(_TEXT, "application asked"),
     "now": _NUMBER,
-    "missing": [(str,)],
-    "unknown": [(str,)],
+    **_all(_TEXTS, "missing unknown"),
     "instances": [
         {
-            "address": (str,),
-            "processes": [(str,)],
-            "own": (bool,),
-            "age": _MAYBE_NUMBER,
-            "problem": (str, *_OPTIONAL),
+            "address": _TEXT,
+            "processes": _TEXTS,
+            "own": _FLAG,
+            "age": _OPTIONAL_NUMBER,
+            "problem": _OPTIONAL_TEXT,
         }
     ],
 }
@@ -114,7 +93,7 @@ _GROUP: Final[Mapping[str, Any]] = {
 def instance_view(
     now: InstanceSnapshot, details: InstanceDetails, history: Sequence[tuple[float, int, int, int]] = ()
 ) -> dict[str, Any]:
-    """Return an instance as JSON has it."""
+    """Return an instance as JSON."""
     batches = [_batch(report) for report in details.reports if report["sparkrelay"]["tasks"] is not None]
     processes = {thread.process_id: thread.executor_id for thread in now.threads}
     watermarks: dict[str, dict[str, int]] = {}
@@ -152,27 +131,19 @@ def instance_view(
         "plan": list(details.plan),
         "members": dict(details.members),
     }
-    # Cut to the same bounds as the others' answers, which are refused beyond them.
+    # Cut to the bounds beyond which other instances refuse an answer.
     return {key: _cut(value) for key, value in view.items()}
 
 
 def read_view(answer: object) -> dict[str, Any]:
-    """Return another instance's answer, with what is known of it.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Return the known part of another instance's answer; raises ValueError if it is invalid."""
     view = _read(answer, _SHAPE, "the answer")
     assert isinstance(view, dict)
     return view
 
 
 def read_group(answer: object) -> dict[str, Any]:
-    """Return the answer of ``/api/group``, with what is known of it.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Return the known part of an answer of ``/api/group``; raises ValueError if it is invalid."""
     group = _read(answer, _GROUP, "the answer")
     assert isinstance(answer, dict), "it was read"
     if not group["instances"]:
@@ -233,14 +204,14 @@ def _read(value: Any, shape: Any, what: str) -> Any:
         if not isinstance(value, shape) or (isinstance(value, bool) and bool not in shape):
             raise ValueError(f"{what} is a {type(value).__name__}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{what} is {value}")  # 1e999 is read as that
+            raise ValueError(f"{what} is {value}")  # such as 1e999
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise ValueError(f"{what} is a number of more than 64 bits")
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             raise ValueError(f"{what} has {len(value)} characters")
         return value
     if not isinstance(value, list if isinstance(shape, list) else dict):
-        raise ValueError(f"{what} is a {type(value).__name__}")  # noqa: TRY004 - what a peer says, no type of ours
+        raise ValueError(f"{what} is a {type(value).__name__}")  # noqa: TRY004 - a peer's mistake
     if len(value) > _MOST_ENTRIES:
         raise ValueError(f"{what} has {len(value)} entries")
     return _entries(value, shape, what)

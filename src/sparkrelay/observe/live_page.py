@@ -1,10 +1,10 @@
-"""The live page over HTTP: ``/`` and its files, ``/api/instance``, ``/api/group`` and ``/events``. It only reads.
+"""The live page over HTTP: ``/`` and its files, ``/api/instance``, ``/api/group`` and ``/events``. Read-only.
 
-Everything that it shows comes from others: names of topics, errors, settings. So the script of the page writes text and
-never markup, and a Content-Security-Policy lets the browser run and load nothing but these files.
+All shown content comes from others: names of topics, errors, settings. So the page's script writes text, never markup,
+and a Content-Security-Policy restricts the browser to these files.
 
-Refused: a web framework. The server underneath has the bounds that are wanted here (connections, seconds); with
-Starlette and uvicorn these five answers would not be fewer lines, and an event loop would come beside the threads.
+Refused: a web framework. The server underneath has the bounds needed here (connections, seconds); with Starlette and
+uvicorn these five answers would not be fewer lines, and would add an event loop to the threads.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ _HEADERS: Final = (
 )
 _JSON: Final = ("Content-Type", "application/json; charset=utf-8")
 _PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")
-#: Browsers that may follow at a time. Of the server's connections some are left for the scraper and the kubelet.
+#: Maximum number of following browsers. Some of the server's connections are left for the scraper and the kubelet.
 _MOST_FOLLOWERS: Final = 24
 _EVERY_S: Final = 2.0
 
 
 class LivePage:
-    """One instance's, until it is closed. Any thread may call it.
+    """The page of one instance, until closed. Thread-safe.
 
     Args:
-        read: gives the instance as it is now.
-        details: gives what a snapshot has not.
+        read: returns the current state of the instance.
+        details: returns what a snapshot does not have.
         every: seconds between two events.
     """
 
@@ -85,7 +85,7 @@ class LivePage:
         self._history.close()
 
     def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes] | None:
-        """Answer a request; None if that is no page of ours."""
+        """Answer a request; return None for an unknown path."""
         path = environ.get("PATH_INFO") or "/"
         if path not in {*_FILES, "/api/instance", "/api/group", "/events"}:
             return None
@@ -114,24 +114,24 @@ class LivePage:
         return _Events(self, zipped=zipped)
 
     def events(self) -> Iterator[bytes]:
-        """Yield the group, again and again, until the page is closed."""
+        """Yield the group repeatedly until the page is closed."""
         yield b"retry: 2000\n\n"
         while not self._closed.is_set():
             yield b"event: group\ndata: " + self._group.text() + b"\n\n"
             self._closed.wait(self._every)
 
     def release(self) -> None:
-        """Note that a follower has gone."""
+        """Count one follower less."""
         self._followers.release()
 
 
 class _Events:
-    """The events for one browser; the server closes it when the browser is gone."""
+    """The events for one browser, closed by the server when the browser is gone."""
 
     def __init__(self, page: LivePage, *, zipped: bool) -> None:
         self._page = page
         self._events = page.events()
-        # A window larger than one event: the next one is nearly the same.
+        # The window is larger than an event, and the next event is nearly the same.
         self._zip = zlib.compressobj(level=6, wbits=31) if zipped else None
         self._open = True
 

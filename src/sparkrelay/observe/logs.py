@@ -1,7 +1,7 @@
-"""Logging for a script that runs an instance, set up by one call: lines of text with their time, or JSON, one a line.
+"""Logging of a script that runs an instance, set up by one call: lines of text with their time, or JSON lines.
 
-Levels are set by area, since one knows what one looks for and not which module says it. The Python workers on Spark's
-executors log in the same form, to the executors' standard error.
+Levels are set by area, because users know what they look for and not which module logs it. The Python workers on
+Spark's executors log in the same form, to the executors' standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AREAS", "WORKERS_VARIABLE", "JsonFormatter", "configure_logging", "configure_worker_logging"]
 
-#: Area -> the loggers that it stands for.
+#: Area -> its loggers.
 AREAS: Final[Mapping[str, tuple[str, ...]]] = {
     "instance": ("sparkrelay.runtime.instance", "sparkrelay.runtime.thread", "sparkrelay.runtime.process"),
     "rebalance": ("sparkrelay.runtime.group", "sparkrelay.consumer.rebalance", "sparkrelay.consumer.group"),
@@ -33,21 +33,21 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
     "spark": ("sparkrelay.runtime.spark", "py4j"),
     "workers": ("sparkrelay.runtime.worker",),
 }
-#: Has it that workers are to log, and how; Spark's JVM passes it on to them.
+#: How workers log; Spark's JVM passes it on to them.
 WORKERS_VARIABLE: Final = "SPARKRELAY_WORKER_LOG"
-#: PySpark's own, which logs each connection at INFO, and at DEBUG whatever goes to the JVM.
+#: PySpark's own, which logs each connection at INFO, and all that is sent to the JVM at DEBUG.
 _PY4J: Final = "py4j"
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-#: What every record has; all else was given by ``extra=``.
+#: Attributes of every record; others come from ``extra=``.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, thread, process; exception and extras if there are.
+    """One JSON object a line: time (UTC), level, logger, message, thread, process; exception and extras, if any.
 
-    ``time`` is as RFC 3339 has it, with milliseconds. What ``extra=`` brought stands under its own name, as text where
-    JSON has nothing for it; names that are taken get ``extra_`` in front.
+    ``time`` is in RFC 3339 with milliseconds. Values of ``extra=`` keep their names, with the prefix ``extra_`` if a
+    name is taken, and become text if JSON has no form for them.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -72,7 +72,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _OurHandler(logging.StreamHandler[TextIO]):
-    """By its class a later call finds what an earlier one has added. Without a stream it goes where stderr is now."""
+    """Recognized by its class in later calls. Without a stream it writes to the current stderr."""
 
     def __init__(self, stream: TextIO | None, formatter: logging.Formatter) -> None:
         super().__init__(stream)
@@ -93,20 +93,20 @@ def configure_logging(
     levels: Mapping[str, int | str] | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Have this program log to standard error; a second call changes what the first one has set up.
+    """Log to standard error; a second call replaces the settings of the first.
 
-    Call it before the Spark session is made, so that Python workers learn of it. They log from WARNING on, unless
-    ``levels`` names ``workers``.
+    Call it before the Spark session is created, so that Python workers get the settings. They log from WARNING on,
+    unless ``levels`` names ``workers``.
 
     Args:
         as_json: one JSON object a line (:class:`JsonFormatter`); otherwise text, with local time.
-        level: of all that ``levels`` says nothing about.
-        levels: area (a key of :data:`AREAS`) or a logger's name -> level. The longer name wins. ``py4j`` is at WARNING
-            unless it, or ``spark``, is named.
+        level: of loggers that are not in ``levels``.
+        levels: area (a key of :data:`AREAS`) or logger -> level. The longer name wins. ``py4j`` is at WARNING unless
+            it, or ``spark``, is named.
         stream: where to write; None for standard error.
 
     Raises:
-        ConfigException: there is no such level or area.
+        ConfigException: unknown level or area.
     """
     general, chosen = _level("level", level), _loggers(levels or {})
     root = logging.getLogger()
@@ -124,7 +124,7 @@ def configure_logging(
 
 
 def configure_worker_logging(environ: Mapping[str, str]) -> None:
-    """Have a Python worker log as the driver was set up to; without a word of that, or with a bad one, as before."""
+    """Have a Python worker log as configured on the driver; without valid settings nothing changes."""
     try:
         given = json.loads(environ[WORKERS_VARIABLE])
         as_json, levels = bool(given["as_json"]), {str(k): int(v) for k, v in given["levels"].items()}
@@ -140,7 +140,7 @@ def _formatter(as_json: bool) -> logging.Formatter:
 
 
 def _loggers(levels: Mapping[str, int | str]) -> dict[str, int]:
-    """Return logger -> level; loggers that are named themselves come after those of areas, and so win."""
+    """Return logger -> level; named loggers follow those of areas, and so win."""
     by_area: dict[str, int] = {}
     by_name: dict[str, int] = {}
     for key, level in levels.items():
@@ -163,5 +163,5 @@ def _level(what: str, level: int | str) -> int:
         return level
     name = str(level).upper()
     if name not in _LEVELS:
-        raise ConfigException(f"{what}={level!r} is no level: use one of {', '.join(_LEVELS)}")
+        raise ConfigException(f"{what}={level!r} is not a level: use one of {', '.join(_LEVELS)}")
     return int(getattr(logging, name))

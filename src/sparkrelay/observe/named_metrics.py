@@ -1,4 +1,4 @@
-"""An instance's figures under Kafka Streams' names, where they mean the same; the others are in ``exposition``."""
+"""An instance's metrics under Kafka Streams' names, where they mean the same; others are in ``exposition``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["named_metrics"]
 
 
 def named_metrics(snapshot: InstanceSnapshot) -> Mapping[str, float]:
-    """Return the metrics of an instance by name; totals since it was made, averages in milliseconds.
+    """Return the metrics of an instance by name; totals since its creation, averages in milliseconds.
 
     - ``alive-stream-threads``, ``failed-stream-threads``
-    - ``process-total``: records of input, in offsets, of committed micro-batches; ``process-latency-avg``: of one
+    - ``process-total``: input records, in offsets, of committed micro-batches; ``process-latency-avg``: of a batch
     - ``commit-total``, ``commit-latency-avg``
-    - ``dropped-records-total``: records that an exception handler left out, and rows that arrived after the watermark
-      or the history of a table, those that ``late_to=`` writes to a topic included
-    - ``restore-total``: records of changelogs, of standbys too
+    - ``dropped-records-total``: records left out by an exception handler, and rows that arrived after the watermark or
+      the history of a table, including those that ``late_to=`` writes to a topic
+    - ``restore-total``: changelog records, including standbys'
     - ``rebalance-total``, ``rebalance-latency-avg``
-    - ``records-lag``: input that running tasks have not processed yet; ``records-lag-max``: of one partition
+    - ``records-lag``: input not yet processed by running tasks; ``records-lag-max``: of one partition
     - ``active-tasks``, ``standby-tasks``
     """
     totals, threads = snapshot.totals, snapshot.threads

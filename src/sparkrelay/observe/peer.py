@@ -1,4 +1,4 @@
-"""Asking an instance for JSON: within a time and a size, whatever answers there."""
+"""Requests to an instance for JSON, with bounds on time and size."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ _OK: Final = 200
 
 
 def ask_instance(address: str, timeout_s: float) -> dict[str, Any]:
-    """Return what an instance says of itself.
-
-    Args:
-        address: ``host:port``.
-        timeout_s: seconds, as :func:`fetch_json` has them.
+    """Return the own view of the instance at ``host:port``.
 
     Raises:
-        ValueError: that is no address, or something else than an instance answers there.
-        OSError: nobody answers in time.
+        ValueError: the address is invalid, or not an instance's.
+        OSError: no answer in time.
     """
     host, port = host_and_port(address)
     connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
@@ -33,14 +29,14 @@ def ask_instance(address: str, timeout_s: float) -> dict[str, Any]:
 
 
 def fetch_json(connection: http.client.HTTPConnection, path: str, timeout_s: float, *, longest: int) -> Any:
-    """Return what is answered to a question, and close the connection.
+    """Return the JSON answer to a request and close the connection.
 
-    It takes ``timeout_s`` at most, from connecting to the last byte, beside what the name service takes. No more than
-    ``longest`` bytes are read.
+    ``timeout_s`` bounds all from connecting to the last byte, except the name lookup. At most about ``longest`` bytes
+    are read.
 
     Raises:
-        ValueError: something else than JSON is answered, or too much.
-        OSError: nobody answers in time.
+        ValueError: the answer is too long or not JSON.
+        OSError: no answer in time.
     """
     try:
         with time_limit(connection, timeout_s):
@@ -48,12 +44,12 @@ def fetch_json(connection: http.client.HTTPConnection, path: str, timeout_s: flo
             response = connection.getresponse()
             data = response.read(longest + 1)
         if response.status != _OK:
-            raise ValueError(f"it answers {response.status}: it is no instance with a page")
+            raise ValueError(f"it answers {response.status}: it is not an instance with a page")
         if len(data) > longest:
             raise ValueError(f"it answers with more than {longest >> 20} MiB")
         return json.loads(data, parse_constant=_refuse)
     except http.client.HTTPException as error:
-        raise ValueError(f"what answers there speaks no HTTP: {type(error).__name__}") from error
+        raise ValueError(f"it does not speak HTTP: {type(error).__name__}") from error
     except RecursionError as error:
         raise ValueError("its answer is nested too deeply") from error
     finally:
@@ -61,4 +57,4 @@ def fetch_json(connection: http.client.HTTPConnection, path: str, timeout_s: flo
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

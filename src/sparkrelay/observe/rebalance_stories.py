@@ -1,4 +1,4 @@
-"""What the last rebalances were about, kept for the page: why, what was decided, what moved, how long it took."""
+"""The last rebalances, for the page: the reason, the decision, what moved, the duration."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ if TYPE_CHECKING:
 __all__ = ["RebalanceStories"]
 
 _MOST_ENTRIES: Final = 60
-#: Lines of one entry, and characters of a line: user code may name tasks and reasons at length.
+#: Bounds of an entry: user code may name tasks and reasons at length.
 _MOST_LINES: Final = 60
 _LONGEST_LINE: Final = 500
 
 
 class RebalanceStories:
-    """One instance's; the newest entries only. Any thread may call it."""
+    """The newest rebalances of an instance. Thread-safe; ``clock`` returns seconds since 1970."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Begin; ``clock`` gives seconds since 1970."""
         self._clock = clock
         self._lock = threading.Lock()
         self._entries: deque[dict[str, Any]] = deque(maxlen=_MOST_ENTRIES)
-        #: Stream thread -> its decision, until the assignment says which generation that was.
+        #: Stream thread -> its decision, until the assignment brings its generation.
         self._undated: dict[str, dict[str, Any]] = {}
 
     @property
     def entries(self) -> list[dict[str, Any]]:
         """Copies, oldest first.
 
-        Each has ``at`` (seconds since 1970), ``thread``, ``kind``, ``generation`` (None while it is not known),
-        ``why``, ``lines`` and ``seconds``. ``kind`` is ``decided`` (lines: each decision with its reason),
-        ``assigned`` (lines: what moves here) or ``in service`` (seconds: how long it took).
+        Each has ``at`` (seconds since 1970), ``thread``, ``kind``, ``generation`` (None if unknown), ``why``, ``lines``
+        and ``seconds``. ``kind`` is ``decided`` (lines: each decision with its reason), ``assigned`` (lines: what moves
+        here) or ``in service`` (seconds: the duration).
         """
         with self._lock:
             return [dict(entry) for entry in self._entries]
 
     def decided(self, thread: str, why: str, lines: Sequence[str]) -> None:
-        """Keep what a leader decided."""
+        """Add a leader's decision."""
         with self._lock:
             self._undated[thread] = self._add(thread, "decided", None, why=why, lines=lines)
 
     def assigned(
         self, thread: str, generation: int, *, why: str, moves: Sequence[str], active: int, standby: int
     ) -> None:
-        """Keep what an assignment changes for a stream thread, and how many tasks it has now."""
+        """Add the changes of an assignment for a stream thread, and its numbers of tasks."""
         has = f"{active} active, {standby} standby now"
         with self._lock:
             decision = self._undated.pop(thread, None)
@@ -57,7 +56,7 @@ class RebalanceStories:
             self._add(thread, "assigned", generation, why=why, lines=[*moves, has])
 
     def in_service(self, thread: str, generation: int, *, seconds: float, until_assigned: float) -> None:
-        """Keep how long it took until each task of a stream thread was in service."""
+        """Add the time until every task of a stream thread was in service."""
         line = f"{until_assigned:.3f} s until the assignment, {seconds - until_assigned:.3f} s to open tasks"
         with self._lock:
             self._add(thread, "in service", generation, lines=[line], seconds=seconds)

@@ -1,4 +1,4 @@
-"""How long talking to another process may take as a whole: each part of an answer that drips would be in time."""
+"""A limit on the whole duration of a request, since a dripping answer keeps each single wait short."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import http.client
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["time_limit"]
 
-#: The thread that looks ends when nothing has been under way for so long, in seconds.
+#: The watching thread ends after so many seconds without requests.
 _LONGEST_IDLE_S: Final = 10.0
 
 
 class _Connection(Protocol):
-    """What is connected: the standard library's connection, or ``http_client``'s."""
+    """The standard library's connection, or ``http_client``'s."""
 
     sock: Any
 
@@ -28,18 +29,18 @@ class _Connection(Protocol):
 
 @contextlib.contextmanager
 def time_limit(connection: _Connection, timeout_s: float) -> Iterator[None]:
-    """Break off what the block does with a connection, which is connected first, if it takes longer.
+    """Connect, if need be, and abort what the block does with the connection once ``timeout_s`` have passed.
 
-    The time counts from the beginning, and not what the name service takes.
+    The name lookup is not included.
 
     Raises:
-        TimeoutError: it took longer, whatever else has gone wrong for it.
+        TimeoutError: it took longer, whatever else failed because of that.
         OSError: nobody listens there.
     """
     until = time.monotonic() + timeout_s
     if connection.sock is None:
         connection.connect()
-    # Once it has a response that lasts as long as the connection, it does not know its socket any more.
+    # The connection drops its socket once it has a response that lasts as long as the connection.
     under_way = _UnderWay(connection.sock, until)
     _WATCH.add(under_way)
     try:
@@ -54,17 +55,15 @@ def time_limit(connection: _Connection, timeout_s: float) -> Iterator[None]:
         raise TimeoutError(f"no whole answer within {timeout_s:g} s")
 
 
+@dataclass(eq=False, slots=True)
 class _UnderWay:
-    __slots__ = ("overdue", "until", "way")
-
-    def __init__(self, way: socket.socket, until: float) -> None:
-        self.way = way
-        self.until = until
-        self.overdue = False
+    way: socket.socket
+    until: float
+    overdue: bool = False
 
 
 class _Watch:
-    """One thread for all that is under way in this process; there is none while nothing is."""
+    """One thread for all requests of this process, running only while there are any."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -100,7 +99,7 @@ class _Watch:
                 elif now - idle_since >= _LONGEST_IDLE_S:
                     self._thread = None
                     return
-                # Nobody wakes it when something has ended.
+                # Finished requests do not wake it.
                 self._wakes = min([now + _LONGEST_IDLE_S, *(one.until for one in self._all)])
                 self._changed.wait(max(0.0, self._wakes - now))
 

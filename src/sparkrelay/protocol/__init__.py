@@ -1,7 +1,6 @@
-"""Bytes that the members of a group exchange, as values: what each knows, and what each is to do.
+"""Kafka Streams' group protocol (versions 1 to 11): subscription and assignment data as values.
 
-The formats are Kafka Streams' own (versions 1 to 11), so that the Java classes can check ours; see
-``docs/internals/assignment.md`` for the layout byte by byte.
+Tests check the formats against the Java classes; ``docs/internals/assignment.md`` has the byte layouts.
 """
 
 from sparkrelay.protocol.assignment_info import AssignmentInfo

@@ -1,7 +1,6 @@
-"""What the leader sends to a member: its tasks, who hosts what, and when to ask for the next rebalance.
+"""The leader's message to a member: its tasks, who hosts what, and when to rebalance next.
 
-Layouts of versions 1 to 11; ``docs/internals/assignment.md`` has the table. ``active_tasks`` runs parallel to the
-sorted partition list of the consumer protocol: a task stands there once per partition.
+Versions 1 to 11; ``docs/internals/assignment.md`` has the layouts.
 """
 
 from __future__ import annotations
@@ -13,13 +12,8 @@ from typing import Self
 
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol.binary import Reader, Writer
-from sparkrelay.protocol.common import (
-    LATEST_SUPPORTED_VERSION,
-    NO_REBALANCE_SCHEDULED,
-    HostInfo,
-    check_version,
-)
-from sparkrelay.protocol.named_task_id import NamedTaskId
+from sparkrelay.protocol.common import LATEST_SUPPORTED_VERSION, NO_REBALANCE_SCHEDULED, HostInfo, check_version
+from sparkrelay.protocol.named_task_id import NamedTaskId, topology_name
 from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["AssignmentInfo"]
@@ -33,14 +27,14 @@ class AssignmentInfo:
     """The user data of one member's assignment.
 
     Attributes:
-        version: Wire version it is written in: the least that any member sent.
-        commonly_supported_version: Newest version that every member understands; -1 if unknown (versions 1 and 2).
-        active_tasks: One entry per assigned partition, in the order of the partition list.
+        version: Wire version: the lowest that any member sent.
+        commonly_supported_version: Highest version that all members understand; -1 if unknown (versions 1 and 2).
+        active_tasks: One entry for each assigned partition, in the order of the consumer protocol's sorted list.
         standby_tasks: Standbys and warm-ups with their input partitions.
         partitions_by_host: Input partitions of the active tasks of each queryable instance.
-        standby_partitions_by_host: The same of its standby tasks.
-        err_code: An :class:`ErrorCode`; anything but NONE comes without tasks.
-        next_rebalance_ms: Wall-clock time after which to ask for a rebalance: 0 at once, LONG_MAX never.
+        standby_partitions_by_host: Likewise for standby tasks.
+        err_code: An :class:`ErrorCode`; unless it is NONE, there are no tasks.
+        next_rebalance_ms: Wall-clock time at which to request a rebalance: 0 at once, LONG_MAX never.
     """
 
     version: int = LATEST_SUPPORTED_VERSION
@@ -60,7 +54,7 @@ class AssignmentInfo:
             object.__setattr__(self, name, MappingProxyType(frozen))
 
     def encode(self) -> bytes:
-        """Return the bytes of this assignment in its own version.
+        """Return the assignment encoded in its version.
 
         Raises:
             TaskAssignmentException: a task of a named topology in a version below 10.
@@ -104,11 +98,10 @@ class AssignmentInfo:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read an assignment.
+        """Parse an assignment.
 
         Raises:
-            TaskAssignmentException: the version is not ours, or the bytes are cut off or corrupt. The cause says
-                where.
+            TaskAssignmentException: unknown version, or truncated or corrupt bytes; the cause is chained.
         """
         source = Reader(data)
         try:
@@ -150,11 +143,7 @@ class AssignmentInfo:
 
 
 def _write_task(out: Writer, task: TaskId, version: int) -> None:
-    name = task.topology if isinstance(task, NamedTaskId) else ""
-    if name and version < 10:
-        raise TaskAssignmentException(
-            f"task {task} belongs to a named topology, which versions below 10 cannot carry; upgrade all members"
-        )
+    name = topology_name(task, version)
     out.int32(task.subtopology)
     out.int32(task.partition)
     if version >= 10:

@@ -1,12 +1,12 @@
-"""Big-endian reading and writing with bounds, for the assignment protocol only.
-
-Kept apart from the record formats: these are a few hundred bytes a rebalance, where a clear error is worth more than
-speed.
-"""
+"""Bounds-checked big-endian reading and writing for the assignment protocol: a few hundred bytes a rebalance."""
 
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Reader", "Writer"]
 
@@ -17,12 +17,30 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
+def _integer_reader(layout: struct.Struct) -> Callable[[Reader], int]:
+    def read(reader: Reader) -> int:
+        value: int = layout.unpack(reader.raw(layout.size))[0]
+        return value
+
+    return read
+
+
+def _integer_writer(layout: struct.Struct) -> Callable[[Writer, int], None]:
+    def write(writer: Writer, value: int) -> None:
+        writer.raw(layout.pack(value))
+
+    return write
+
+
+_read_uint16 = _integer_reader(_UINT16)
+
+
 class Reader:
-    """Takes values from the front of ``data``.
+    """Reads values from ``data`` in order.
 
     Raises:
-        EOFError: fewer bytes are left than the value needs (any method).
-        ValueError: a count is negative or larger than what the rest could hold.
+        EOFError: too few bytes are left (any method).
+        ValueError: a length is negative or exceeds the remaining bytes.
     """
 
     __slots__ = ("_data", "_offset")
@@ -33,11 +51,11 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """Bytes not yet read."""
+        """Number of unread bytes."""
         return len(self._data) - self._offset
 
     def raw(self, size: int) -> bytes:
-        """Take ``size`` bytes."""
+        """Read ``size`` bytes."""
         if size < 0:
             raise ValueError(f"negative length {size} at byte {self._offset}")
         if size > self.remaining:
@@ -46,30 +64,13 @@ class Reader:
         self._offset += size
         return taken
 
-    def _unpack(self, layout: struct.Struct) -> int:
-        value: int = layout.unpack(self.raw(layout.size))[0]
-        return value
-
-    def int8(self) -> int:
-        """Take a signed byte."""
-        return self._unpack(_INT8)
-
-    def int16(self) -> int:
-        """Take a signed 16-bit integer."""
-        return self._unpack(_INT16)
-
-    def int32(self) -> int:
-        """Take a signed 32-bit integer."""
-        return self._unpack(_INT32)
-
-    def int64(self) -> int:
-        """Take a signed 64-bit integer."""
-        return self._unpack(_INT64)
+    #: Signed integers.
+    int8, int16, int32, int64 = map(_integer_reader, (_INT8, _INT16, _INT32, _INT64))
 
     def count(self, *, item_size: int) -> int:
-        """Take the length of an array whose items have at least ``item_size`` bytes each.
+        """Read the length of an array with items of at least ``item_size`` bytes.
 
-        Checking it against the rest keeps four corrupt bytes from asking for gigabytes.
+        The check against the remaining bytes keeps four corrupt bytes from requesting gigabytes.
         """
         count = self.int32()
         if count < 0 or count * item_size > self.remaining:
@@ -77,25 +78,25 @@ class Reader:
         return count
 
     def blob(self) -> bytes:
-        """Take a 32-bit length and that many bytes."""
+        """Read a 32-bit length and that many bytes."""
         return self.raw(self.int32())
 
     def short_string(self) -> str | None:
-        """Take a 16-bit length and UTF-8; length -1 is None."""
+        """Read a 16-bit length and UTF-8; length -1 is None."""
         size = self.int16()
         return None if size < 0 else self.raw(size).decode()
 
     def java_utf(self) -> str:
-        """Take an unsigned 16-bit length and Java's modified UTF-8 (``DataInput.readUTF``)."""
-        return _from_modified_utf8(self.raw(self._unpack(_UINT16)))
+        """Read an unsigned 16-bit length and Java's modified UTF-8 (``DataInput.readUTF``)."""
+        return _from_modified_utf8(self.raw(_read_uint16(self)))
 
     def utf16(self) -> str:
-        """Take a 32-bit length in UTF-16 units and big-endian UTF-16."""
+        """Read a 32-bit length in UTF-16 units and big-endian UTF-16."""
         return self.raw(2 * self.int32()).decode("utf-16-be")
 
 
 class Writer:
-    """Appends values; :meth:`getvalue` returns them all."""
+    """Appends values to a buffer, which :meth:`getvalue` returns."""
 
     __slots__ = ("_data",)
 
@@ -107,24 +108,11 @@ class Writer:
         return bytes(self._data)
 
     def raw(self, data: bytes) -> None:
-        """Append bytes as they are."""
+        """Append bytes."""
         self._data += data
 
-    def int8(self, value: int) -> None:
-        """Append a signed byte."""
-        self._data += _INT8.pack(value)
-
-    def int16(self, value: int) -> None:
-        """Append a signed 16-bit integer."""
-        self._data += _INT16.pack(value)
-
-    def int32(self, value: int) -> None:
-        """Append a signed 32-bit integer."""
-        self._data += _INT32.pack(value)
-
-    def int64(self, value: int) -> None:
-        """Append a signed 64-bit integer."""
-        self._data += _INT64.pack(value)
+    #: Signed integers.
+    int8, int16, int32, int64 = map(_integer_writer, (_INT8, _INT16, _INT32, _INT64))
 
     def blob(self, data: bytes) -> None:
         """Append a 32-bit length and the bytes."""
@@ -133,11 +121,8 @@ class Writer:
 
     def short_string(self, text: str | None) -> None:
         """Append a 16-bit length and UTF-8; None is length -1."""
-        if text is None:
-            self.int16(-1)
-            return
-        data = text.encode()
-        self.int16(len(data))
+        data = b"" if text is None else text.encode()
+        self.int16(-1 if text is None else len(data))
         self._data += data
 
     def java_utf(self, text: str) -> None:
@@ -153,7 +138,7 @@ class Writer:
 
 
 def _to_modified_utf8(text: str) -> bytes:
-    # Java writes NUL as two bytes, and characters beyond the basic plane as two surrogates of three bytes each.
+    # Java writes NUL as two bytes, and characters outside the basic plane as two surrogates of three bytes each.
     units = text.encode("utf-16-be", "surrogatepass")
     characters = (chr(int.from_bytes(units[at : at + 2], "big")) for at in range(0, len(units), 2))
     return b"".join(b"\xc0\x80" if c == "\0" else c.encode("utf-8", "surrogatepass") for c in characters)

@@ -19,25 +19,25 @@ __all__ = [
     "check_version",
 ]
 
-#: The newest wire version that this library writes and fully reads.
+#: The newest wire version that this library writes and reads completely.
 LATEST_SUPPORTED_VERSION = 11
 
-#: Largest signed 64-bit integer: where sums of offsets stop, and "never" among times.
+#: The largest signed 64-bit integer: the limit of offset sums, and "never" as a time.
 LONG_MAX = (1 << 63) - 1
 
-#: Reported as the offset sum of a task that is active and running.
+#: Offset sum of an active, running task.
 LATEST_OFFSET = -2
-#: Reported where the offset sum of a task is not known.
+#: Offset sum of a task if unknown.
 UNKNOWN_OFFSET_SUM = -3
-#: The unknown offset of a single changelog partition; sums leave it out.
+#: Unknown offset of one changelog partition, which sums omit.
 UNKNOWN_OFFSET = -4
 
-#: ``next_rebalance_ms`` of a member that need not ask for a rebalance.
+#: ``next_rebalance_ms`` of a member that need not request a rebalance.
 NO_REBALANCE_SCHEDULED = LONG_MAX
 
 
 class ErrorCode(enum.IntEnum):
-    """What an assignment (or, for a shutdown, a subscription) says instead of tasks."""
+    """The error of an assignment, or (shutdown only) of a subscription."""
 
     NONE = 0
     INCOMPLETE_SOURCE_TOPIC_METADATA = 1
@@ -47,7 +47,7 @@ class ErrorCode(enum.IntEnum):
 
 
 class HostInfo(NamedTuple):
-    """Where an instance answers queries: the setting ``application.server``."""
+    """The address at which an instance answers queries (``application.server``)."""
 
     host: str
     port: int
@@ -57,10 +57,10 @@ class HostInfo(NamedTuple):
 
     @classmethod
     def parse(cls, end_point: str) -> Self:
-        """Read ``host:port``; an IPv6 host stands in brackets.
+        """Parse ``host:port``, an IPv6 host in brackets.
 
         Raises:
-            ValueError: there is no host, or no port between 1 and 65535.
+            ValueError: there is no host, or no port from 1 to 65535.
         """
         return cls(*host_and_port(end_point))
 

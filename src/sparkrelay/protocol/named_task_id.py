@@ -1,24 +1,25 @@
-"""Task ids of Kafka Streams' named topologies, which only the wire knows.
+"""Task ids of Kafka Streams' named topologies.
 
-We never write them ourselves, but a Java member may, and version 10 and later carry them; decoding must not lose them.
+We never create them, but Java members may, and version 10 and later carry them; decoding must preserve them.
 """
 
 from __future__ import annotations
 
 from typing import Self
 
+from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.types import TaskId
 
-__all__ = ["NamedTaskId", "parse_task_id"]
+__all__ = ["NamedTaskId", "parse_task_id", "topology_name"]
 
 
 class NamedTaskId(TaskId):
-    """A task of a named topology, written ``name__0_1``. It equals no task without that name."""
+    """A task of a named topology, such as ``name__0_1``. It differs from the same task without the name."""
 
     topology: str
 
     def __new__(cls, topology: str, subtopology: int, partition: int) -> Self:
-        """Make the id; the name comes first, as it does in Kafka's order."""
+        """Make the id; the name comes first, as in Kafka's order."""
         task = super().__new__(cls, subtopology, partition)
         object.__setattr__(task, "topology", topology)
         return task
@@ -52,12 +53,22 @@ class NamedTaskId(TaskId):
         return f"NamedTaskId({self.topology!r}, {self.subtopology}, {self.partition})"
 
 
-def parse_task_id(text: str) -> TaskId:
-    """Read ``1_3`` or ``name__1_3``.
+def topology_name(task: TaskId, version: int) -> str:
+    """Return the name of a task's topology, empty if it has none.
 
     Raises:
-        ValueError: the text is neither.
+        TaskAssignmentException: there is a name, which the wire version (below 10) cannot carry.
     """
+    name = task.topology if isinstance(task, NamedTaskId) else ""
+    if name and version < 10:
+        raise TaskAssignmentException(
+            f"task {task} belongs to a named topology, which versions below 10 cannot carry; upgrade all members"
+        )
+    return name
+
+
+def parse_task_id(text: str) -> TaskId:
+    """Parse ``1_3`` or ``name__1_3``; raises ValueError."""
     name, separator, rest = text.rpartition("__")
     if not separator:
         return TaskId.parse(text)

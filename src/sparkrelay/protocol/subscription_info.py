@@ -1,7 +1,7 @@
-"""What a member reports to the leader when it joins: who it is, which tasks it has state of, and how much.
+"""A member's message to the leader when it joins: its identity, and its local state by task.
 
-Layouts of versions 1 to 11; ``docs/internals/assignment.md`` has the table. A member of a newer version than ours can
-only be read as far as its version numbers: that is what version probing needs, and nothing more may be assumed.
+Versions 1 to 11; ``docs/internals/assignment.md`` has the layouts. Of a newer version only the version numbers can be
+read, which is all that version probing needs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol.binary import Reader, Writer
-from sparkrelay.protocol.common import (
-    LATEST_OFFSET,
-    LATEST_SUPPORTED_VERSION,
-    UNKNOWN_OFFSET_SUM,
-    check_version,
-)
-from sparkrelay.protocol.named_task_id import NamedTaskId
+from sparkrelay.protocol.common import LATEST_OFFSET, LATEST_SUPPORTED_VERSION, UNKNOWN_OFFSET_SUM, check_version
+from sparkrelay.protocol.named_task_id import NamedTaskId, topology_name
 from sparkrelay.types import ProcessId, TaskId
 
 if TYPE_CHECKING:
@@ -28,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["SubscriptionInfo"]
 
 _UNKNOWN_VERSION = -1
-#: Below this version a subscription has no field for the latest version that the member supports.
+#: The first version with a field for the latest version that the member supports.
 _FIRST_WITH_LATEST = 3
 _FIRST_WITH_TAGS = 11
-#: Members of a future version share this stand-in, since their own id cannot be read.
+#: Stands for all members of a future version, whose ids cannot be read.
 _FUTURE_PROCESS = ProcessId(uuid.UUID(int=0))
 
 
@@ -40,14 +35,14 @@ class SubscriptionInfo:
     """The user data of one member's subscription.
 
     Attributes:
-        process_id: The process that the member drives.
-        version: Wire version it is written in.
-        latest_supported_version: Newest version the member understands; -1 if it did not say (versions 1 and 2).
+        process_id: The member's process.
+        version: Wire version.
+        latest_supported_version: Newest version that the member understands; -1 if unknown (versions 1 and 2).
         user_end_point: ``host:port`` where the instance answers queries, or None.
-        task_offset_sums: Per task with local state the sum of its changelog offsets, or a sentinel.
-        unique_field: Counts up with each subscription, so that the broker sees a changed one.
+        task_offset_sums: Sum of the changelog offsets, or a sentinel, of each task with local state.
+        unique_field: Counts subscriptions, so that the broker sees each as changed.
         error_code: SHUTDOWN_REQUESTED if the member asks the whole group to stop, else NONE.
-        client_tags: The member's tags, reserved ones included.
+        client_tags: The member's tags, including reserved ones.
     """
 
     process_id: ProcessId
@@ -66,12 +61,12 @@ class SubscriptionInfo:
 
     @property
     def is_future(self) -> bool:
-        """True if the member writes a version that we cannot read beyond its version numbers."""
+        """Whether only the version numbers can be read, because the version is newer than ours."""
         return self.version > LATEST_SUPPORTED_VERSION
 
     @property
     def has_tags(self) -> bool:
-        """True if the member writes a version that has tags."""
+        """Whether the version has tags."""
         return self.version >= _FIRST_WITH_TAGS
 
     @property
@@ -81,11 +76,11 @@ class SubscriptionInfo:
 
     @property
     def standby_tasks(self) -> frozenset[TaskId]:
-        """All other tasks that the member has state of."""
+        """Other tasks with local state on the member."""
         return frozenset(task for task, total in self.task_offset_sums.items() if total != LATEST_OFFSET)
 
     def encode(self) -> bytes:
-        """Return the bytes of this subscription in its own version.
+        """Return the subscription encoded in its version.
 
         Raises:
             ValueError: the version is newer than we can write.
@@ -99,7 +94,7 @@ class SubscriptionInfo:
         out.raw(self.process_id.id.bytes)
         if self.version < 7:
             for tasks in (self.prev_tasks, self.standby_tasks):
-                _write_plain_tasks(out, tasks)
+                _write_plain_tasks(out, tasks, self.version)
         if self.version >= 2:
             out.blob((self.user_end_point or "").encode())
         if 7 <= self.version <= 9:
@@ -120,7 +115,7 @@ class SubscriptionInfo:
     def _write_grouped_offsets(self, out: Writer) -> None:
         groups: dict[int, list[tuple[int, int]]] = {}
         for task, total in self.task_offset_sums.items():
-            _refuse_named(task)
+            topology_name(task, self.version)
             groups.setdefault(task.subtopology, []).append((task.partition, total))
         out.int32(len(groups))
         for subtopology, sums in groups.items():
@@ -140,11 +135,11 @@ class SubscriptionInfo:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a subscription of any version.
+        """Parse a subscription of any version.
 
         Raises:
-            TaskAssignmentException: the bytes end too early or hold impossible counts.
-            ValueError: the version numbers contradict each other.
+            TaskAssignmentException: the bytes are truncated or have impossible counts.
+            ValueError: the version numbers are contradictory.
         """
         source = Reader(data)
         try:
@@ -165,8 +160,8 @@ def _check_versions(version: int, latest: int) -> None:
         check_version(version, latest=latest)
     elif not 1 <= version < _FIRST_WITH_LATEST:
         raise ValueError(
-            f"version {version} of a subscription names the latest version that the member supports, and it was "
-            f"{_UNKNOWN_VERSION}: only versions 1 and 2 do without"
+            f"version {version} of a subscription must name the latest version that the member supports, not "
+            f"{_UNKNOWN_VERSION}: only versions 1 and 2 omit it"
         )
 
 
@@ -191,17 +186,10 @@ def _read_fields(source: Reader, version: int) -> dict[str, Any]:
     }
 
 
-def _refuse_named(task: TaskId) -> None:
-    if isinstance(task, NamedTaskId):
-        raise TaskAssignmentException(
-            f"task {task} belongs to a named topology, which versions below 10 cannot carry; upgrade all members"
-        )
-
-
-def _write_plain_tasks(out: Writer, tasks: frozenset[TaskId]) -> None:
+def _write_plain_tasks(out: Writer, tasks: frozenset[TaskId], version: int) -> None:
     out.int32(len(tasks))
     for task in sorted(tasks):
-        _refuse_named(task)
+        topology_name(task, version)
         out.int32(task.subtopology)
         out.int32(task.partition)
 

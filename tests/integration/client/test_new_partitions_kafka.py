@@ -68,7 +68,7 @@ def test_a_broker_that_is_silent_holds_nobody_up(tmp_path):
             assert asked(new_partitions, {"t": 0}) == {"t"}
             first.pause()
             new_partitions.ask({"t": 1})
-            with pytest.raises(TimeoutException, match="no broker has said within 1 s whether topics t have new part"):
+            with pytest.raises(TimeoutException, match="no broker answered within 1 s whether topics t have new part"):
                 new_partitions.found(1.0)
             first.resume()
             second.resume()

@@ -424,7 +424,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(client, transactions, make_to
         assert response.error is None
         dropped.append(response)
         failed = Response(response.node)
-        failed._finish(None, DisconnectException("the answer was lost"))
+        failed.finish(None, DisconnectException("the answer was lost"))
         return failed
 
     client.send = send_and_lose_the_answer

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import LONG
 
-from sparkrelay.devkafka.jars import classpath_of
+from sparkrelay.devkafka.jars import kafka_classpath
 from sparkrelay.java import require_java
 
 pytestmark = pytest.mark.integration
@@ -198,7 +198,7 @@ def java_command(address, group, topic, strategy):
     return [
         require_java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
         f"-D{logger}.showDateTime=true", f"-D{logger}.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
-        "-cp", classpath_of("kafka-tools"), "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "-cp", kafka_classpath(artifact="kafka-tools"), "org.apache.kafka.tools.consumer.ConsoleConsumer",
         "--bootstrap-server", address, "--topic", topic, "--group", group,
         *(part for name, value in properties.items() for part in ("--command-property", f"{name}={value}")),
         *(part for what in ("partition=true", "offset=true", "value=false", "timestamp=false")

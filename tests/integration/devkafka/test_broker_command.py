@@ -58,11 +58,11 @@ def test_start_leaves_it_running_until_stop(broker_command):
 
     again = broker_command("start")
     assert (again.returncode, again.stdout) == (0, started.stdout)
-    assert "runs already" in again.stderr
+    assert "is running already" in again.stderr
 
     made = broker_command("create-topic", "flights", "--partitions", "3")
-    assert (made.returncode, made.stdout) == (0, "flights: made, partitions: 3\n"), made.stderr
-    assert broker_command("create-topic", "flights").stdout == "flights: was there already, partitions: 3\n"
+    assert (made.returncode, made.stdout) == (0, "flights: created, partitions: 3\n"), made.stderr
+    assert broker_command("create-topic", "flights").stdout == "flights: exists already, partitions: 3\n"
     described = describe_topic(address, "flights")
     assert described.partitions == (0, 1, 2)
     assert described.configs["retention.ms"] == "-1"
@@ -74,7 +74,7 @@ def test_start_leaves_it_running_until_stop(broker_command):
     assert second.returncode == 0, second.stderr
     assert second.stdout != started.stdout
     made = broker_command("create-topic", "trains", "--broker", "second")
-    assert (made.returncode, made.stdout) == (0, "trains: made, partitions: 4\n"), made.stderr
+    assert (made.returncode, made.stdout) == (0, "trains: created, partitions: 4\n"), made.stderr
     assert {topic_count(one.stdout) for one in (started, second)} == {1}, "they share nothing"
     assert broker_command("stop", "--name", "second").returncode == 0
     assert broker_command("status", "--name", "second").returncode == 3
@@ -97,7 +97,7 @@ def test_start_leaves_it_running_until_stop(broker_command):
     assert not folder.exists()
 
     nothing = broker_command("stop")
-    assert (nothing.returncode, nothing.stderr) == (0, "No broker runs.\n")
+    assert (nothing.returncode, nothing.stderr) == (0, "No broker is running.\n")
 
 
 @pytest.mark.long
@@ -131,7 +131,7 @@ def test_two_starts_at_once_are_one(broker_command):
         first, second = pool.map(lambda _: broker_command("start"), range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert first.stdout == second.stdout
-    assert (first.stderr + second.stderr).count("runs already") == 1
+    assert (first.stderr + second.stderr).count("is running already") == 1
 
 
 def test_a_taken_port_fails_and_leaves_no_record(broker_command, kafka):

@@ -74,7 +74,7 @@ def test_records_that_expired_are_passed_over(
         f"{topics[0]}-0: offset 10 -> 15 (earliest)\nnothing was changed; add --execute to do it\n",
     )
     code, shown, _ = command(*where, "--execute")
-    assert (code, "The next start reads on from there" in shown) == (0, True)
+    assert (code, "The next start continues from there" in shown) == (0, True)
     assert "15     15   20     5" in command("show")[1]
     streams = instance(counting(*topics))
     streams.start()

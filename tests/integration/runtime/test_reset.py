@@ -196,7 +196,7 @@ def test_killed_in_the_middle(
             instance(pipeline(*topics)).start()
     code, out, _ = command("--execute")
     assert code == 0
-    assert "an earlier reset was interrupted; this one goes on from there" in out
+    assert "an earlier reset was interrupted; this one continues it" in out
     with instance(pipeline(*topics, aggregate=F.sum)) as streams:
         streams.start()
         wait_for_table(topics[1], expected(sum), streams)

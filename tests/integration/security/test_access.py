@@ -191,7 +191,7 @@ def test_the_doctor_finds_that_nothing_is_missing(application, tmp_path, capsys)
     assert found[f"topics {application.id}-*"] == ("ok", "CREATE, READ, WRITE, DELETE are permitted", "")
     for name in (f"source {application.source}", f"sink {application.sink}", f"dead letters {application.letters}"):
         assert found[name][0] == "ok"
-        assert found[name][1].startswith("1 partitions, 1 replicas; its settings are not known")
+        assert found[name][1].startswith("1 partitions, 1 replicas; its settings are unknown")
 
 
 def test_the_doctor_finds_each_that_is_missing(application, tmp_path, capsys):

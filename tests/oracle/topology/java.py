@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bench.streams_instance import with_compiled
 
-from sparkrelay.devkafka.jars import classpath_of
+from sparkrelay.devkafka.jars import kafka_classpath
 from sparkrelay.java import require_java
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class KafkaStreamsOracle:
     """Kafka Streams' own classes, unmodified, behind ``Oracle.java``. Use it as a context manager."""
 
     def __init__(self) -> None:
-        path = with_compiled([_SOURCE], classpath_of("kafka-streams-test-utils"), "oracle-topology")
+        path = with_compiled([_SOURCE], kafka_classpath(artifact="kafka-streams-test-utils"), "oracle-topology")
         self._child = subprocess.Popen(
             [require_java(), *_QUIET, "-cp", path, "Oracle"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -32,7 +32,7 @@ def test_a_topic_on_a_given_broker(made, capsys):
     words = ["broker", "create-topic", "new", "--partitions", "2", "--bootstrap-servers", "kafka:9092"]
     assert command_line.run(words) == 0
     assert made == [("kafka:9092", "new", 2, {"retention.ms": "-1"}, True)]
-    assert capsys.readouterr().out == "new: made, partitions: 2\n"
+    assert capsys.readouterr().out == "new: created, partitions: 2\n"
 
 
 def test_the_spelling_of_kafkas_own_tools_is_corrected(made, capsys):
@@ -43,7 +43,7 @@ def test_the_spelling_of_kafkas_own_tools_is_corrected(made, capsys):
 
 def test_a_topic_that_is_there_stays(made, capsys):
     assert command_line.run(["broker", "create-topic", "old", "--bootstrap-servers", "kafka:9092"]) == 0
-    assert capsys.readouterr().out == "old: was there already, partitions: 3\n"
+    assert capsys.readouterr().out == "old: exists already, partitions: 3\n"
 
 
 def test_without_a_broker_the_remedies_are_named(made, capsys):

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from sparkrelay.cli import app as command_line, command_config
-from sparkrelay.cli.command_config import read_properties
+from sparkrelay.cli import app as command_line, options as shared_options
+from sparkrelay.cli.options import read_properties
 from sparkrelay.errors import ConfigException
 from sparkrelay.planning import live_group
 
@@ -39,7 +39,7 @@ def test_a_file_of_client_settings(file, tmp_path):
 @pytest.mark.parametrize(("command", "failed"), [("plan", 2), ("reset", 1)])
 def test_commands_connect_as_the_file_says(command, failed, file, listener, monkeypatch, capsys):
     monkeypatch.setattr(live_group, "_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(command_config, "_BOOTSTRAP_S", 1.0)
+    monkeypatch.setattr(shared_options, "_BOOTSTRAP_S", 1.0)
     file.write_text("security.protocol=SSL\n")
     began = []
 

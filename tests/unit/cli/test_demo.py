@@ -34,7 +34,7 @@ def fails_with(capsys, arguments, *words):
 
 @pytest.mark.parametrize("number", ["-1", "9"])
 def test_odd_numbers_of_executors_are_refused(capsys, number):
-    fails_with(capsys, [f"--executors={number}"], f"--executors {number}", "between 0", "8")
+    fails_with(capsys, [f"--executors={number}"], f"--executors {number}", "give 0", "8")
 
 
 def test_a_file_that_cannot_be_written_is_refused_first(capsys, tmp_path):

@@ -28,7 +28,7 @@ def files(folder):
 
 def test_a_project_is_written_whole(folder, capsys):
     assert command_line.run(["new", "order-totals"]) == 0
-    assert capsys.readouterr().out == "order-totals: made. Go on with order-totals/README.md\n"
+    assert capsys.readouterr().out == "order-totals: created. Continue with order-totals/README.md\n"
     assert files(folder / "order-totals") == FILES
     assert [path.name for path in folder.iterdir()] == ["order-totals"]
     for path in (folder / "order-totals").rglob("*.*"):
@@ -66,7 +66,7 @@ def test_a_folder_that_has_something_is_refused_and_left_alone(folder, capsys):
     Path("totals").mkdir()
     Path("totals/mine.txt").write_text("mine")
     assert command_line.run(["new", "totals"]) == 1
-    assert "totals is there already, and is not an empty folder" in capsys.readouterr().err
+    assert "totals exists already and is not an empty folder" in capsys.readouterr().err
     assert files(folder) == {"totals", "totals/mine.txt"}
 
 
@@ -74,7 +74,7 @@ def test_a_folder_that_has_something_is_refused_and_left_alone(folder, capsys):
 def test_what_is_no_folder_is_refused(folder, capsys, make):
     make(Path("totals"))
     assert command_line.run(["new", "totals"]) == 1
-    assert "totals is there already" in capsys.readouterr().err
+    assert "totals exists already" in capsys.readouterr().err
     assert files(folder) == {"totals"}
 
 
@@ -83,7 +83,7 @@ def test_what_is_no_folder_is_refused(folder, capsys, make):
 )
 def test_a_name_that_is_none_is_refused(folder, capsys, name):
     assert command_line.run(["new", "--", name]) == 1
-    assert "is no name for a project" in capsys.readouterr().err
+    assert "cannot name a project" in capsys.readouterr().err
     assert files(folder) == set()
 
 

@@ -107,12 +107,12 @@ def test_a_whole_assignment_case_will_do(ask, group):
         (["--remove", "zzz"], f"no process is called 'zzz'; the group has {A}"),
         (["--remove", A], "nobody would be left"),
         (["--assignor", "no.such:Thing"], "'no.such:Thing' cannot be imported"),
-        (["--assignor-setting", "mine=1"], "--assignor-setting mine=1: give KEY=VALUE, of which KEY begins with task."),
+        (["--assignor-setting", "mine=1"], "--assignor-setting mine=1: give KEY=VALUE with a KEY that begins with"),
         (
             ["--assignor-setting", "task.assignor.mine=1"],
             "TaskAssignor has no setting task.assignor.mine='1'",
         ),
-        (["--application-id", "x"], "--state FILE stands for a group of its own"),
+        (["--application-id", "x"], "--state FILE describes a group of its own"),
     ],
 )
 def test_what_cannot_be_answered_is_one_sentence_and_exit_2(ask, options, complaint):

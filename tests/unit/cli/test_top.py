@@ -124,7 +124,7 @@ def test_the_lag_of_a_task_that_does_not_run_is_unknown(shown):
 @pytest.mark.parametrize("url", ["ftp://here:1", "http://", "http://here:many", "http://here:99999"])
 def test_what_is_no_address_is_refused(url, capsys):
     assert command_line.run(["top", url, "--once"]) == 2
-    assert "is no address of a page" in capsys.readouterr().err
+    assert "is not the address of a page" in capsys.readouterr().err
 
 
 def group(view, **more):

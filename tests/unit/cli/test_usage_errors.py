@@ -14,11 +14,11 @@ RESET = ["reset", "--application-id", "app", "--bootstrap-servers", "localhost:1
         (["reset", "--application-id", "app"], "sparkrelay reset needs --bootstrap-servers: HOST:PORT of its Kafka; s"),
         (["reset", "--application-id"], "sparkrelay reset needs --application-id: "),
         ([*RESET, "--to-earliest"], "sparkrelay reset has no option --to-earliest: write --to earliest; see sparkrel"),
-        ([*RESET, "--to-offset=3"], "sparkrelay reset has no option --to-offset: a reset begins at the start or the e"),
+        ([*RESET, "--to-offset=3"], "sparkrelay reset has no option --to-offset: a reset starts at the beginning or"),
         ([*RESET, "--dry-run"], "sparkrelay reset has no option --dry-run: leave it out: without --execute nothing is"),
         ([*RESET, "--intermediate-topics", "a"], "sparkrelay reset has no option --intermediate-topics: name the app"),
         ([*RESET, "--topic", "a"], "Unknown option: --topic. Did you mean --topics?; see sparkrelay reset --help"),
-        ([*RESET, "orders"], "sparkrelay reset has no use for 'orders'; see sparkrelay reset --help"),
+        ([*RESET, "orders"], "sparkrelay reset does not take 'orders'; see sparkrelay reset --help"),
         ([*RESET, "--to", "now"], 'Invalid value "now" for --to. Choose from: "earliest", "latest"; see sparkrelay r'),
         (["offsets", "show", "--group", "app"], "sparkrelay offsets show needs --application-id: The application.id "),
         (

@@ -53,9 +53,9 @@ class ScriptedClient:
             if outcome is None:
                 self._queue.append((request, response))
             elif isinstance(outcome, Exception):
-                response._finish(None, outcome)
+                response.finish(None, outcome)
             else:
-                response._finish(outcome, None)
+                response.finish(outcome, None)
 
 
 @pytest.fixture

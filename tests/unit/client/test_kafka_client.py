@@ -25,7 +25,6 @@ def test_bootstrap_learns_the_brokers(tiny_broker, make_client):
     client = make_client(tiny_broker().port)
     client.bootstrap(LONG)
     assert list(client.metadata.brokers) == [1]
-    assert client.metadata.cluster_id == "tiny"
 
 
 def test_bootstrap_names_the_servers_and_the_last_error(make_client):
@@ -365,7 +364,7 @@ def test_a_request_that_cannot_be_written_fails_alone(tiny_broker, make_client):
         client.wait([wrong, right], LONG)
         assert isinstance(wrong.error, KafkaException)
         assert not wrong.error.retriable
-        assert "MetadataRequest cannot be written" in str(wrong.error)
+        assert "MetadataRequest cannot be encoded" in str(wrong.error)
         assert right.result().cluster_id == "tiny"
 
     ask_both()  # while the connection is being set up

@@ -55,7 +55,7 @@ def test_a_topic_that_nobody_was_asked_about_is_not_missing(client):
 def answered(client, monkeypatch):
     """Brokers do answer, and say what the client knows already."""
     answer = Response(1)
-    answer._finish(None, None)
+    answer.finish(None, None)
     monkeypatch.setattr(client, "request_metadata", lambda topics: answer)
 
 

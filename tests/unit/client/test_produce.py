@@ -239,7 +239,7 @@ def test_a_refusal_says_whether_the_record_the_task_or_the_topic_is_to_blame(scr
 
 def test_what_is_no_batch_is_refused(scripted):
     _, producer = make(scripted, Leader())
-    with pytest.raises(ValueError, match="no record batch"):
+    with pytest.raises(ValueError, match="not a record batch"):
         producer.send(A, b"hello", transactional_id="x")
 
 
@@ -402,7 +402,7 @@ def test_partitions_that_cannot_be_added_in_time_say_why(scripted):
     producer = make_joining(scripted, Joinable([51] * 10_000))
     producer.begin(OLDER)
     producer.send(A, batch(0), transactional_id="tx")
-    with pytest.raises(TimeoutException, match="last error: adding t-0 to the transaction of tx .*CONCURRENT_TRANS"):
+    with pytest.raises(TimeoutException, match="adding partitions to the transaction of tx .*t-0: CONCURRENT_TRANS"):
         producer.flush(0.2)
 
 

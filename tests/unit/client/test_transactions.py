@@ -323,7 +323,7 @@ def test_a_coordinator_missing_from_the_metadata_is_looked_up_until_it_is_there(
     client.request_metadata = found_at_the_second_request
     cache = CoordinatorCache(client)
     run_exchange(client, "finding", cache.locate(CoordinatorKind.GROUP, ["g"]), 5)
-    assert cache.get(CoordinatorKind.GROUP, "g") == 1
+    assert cache._nodes == {(CoordinatorKind.GROUP, "g"): 1}
     assert len(client.metadata_requests) == 2
 
 

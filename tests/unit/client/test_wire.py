@@ -18,8 +18,7 @@ from sparkrelay.client.produce_request import ProduceBatches, uvarint
 def ours(topics, transactional_id=None, version=12, ids=None):
     request = ProduceBatches(topics, transactional_id=transactional_id, timeout_ms=30_000, ids=ids)
     request.API_VERSION = version
-    request.with_header(77, "me")
-    return request.encode_parts()
+    return request.encode_parts(77, "me")
 
 
 def theirs(topics, transactional_id=None, version=12):

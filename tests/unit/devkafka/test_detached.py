@@ -33,7 +33,7 @@ def test_without_a_record_nothing_runs(own_state, capsys):
     assert stop_broker() is None
     assert run(["broker", "status"]) == 3
     assert run(["broker", "stop"]) == 0
-    assert "No broker runs" in capsys.readouterr().err
+    assert "No broker is running" in capsys.readouterr().err
 
 
 def test_a_pid_given_to_somebody_else_is_left_alone(own_state, tmp_path, capsys, somebody):

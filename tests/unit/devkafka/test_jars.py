@@ -4,7 +4,7 @@ import threading
 import pytest
 from tests.other_users import MALLORY, needs_root
 
-from sparkrelay.devkafka.jars import KAFKA_VERSION, classpath_of, kafka_classpath
+from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath
 from sparkrelay.errors import DevKafkaException, JavaException
 
 # Does what Ivy does as far as we look: it puts jars where -retrieve says.
@@ -45,7 +45,7 @@ def test_nothing_is_resolved_when_the_cache_has_it(fake_java, kafka_jars):
 @pytest.mark.parametrize("artifact", ["kafka-tools", "kafka-streams"])
 def test_other_parts_of_kafka_have_a_folder_of_their_own(fake_java, empty_cache, artifact):
     fake_java(IVY.replace("kafka_2.13", artifact))
-    assert classpath_of(artifact) == str(empty_cache / f"{artifact}-{KAFKA_VERSION}" / "*")
+    assert kafka_classpath(artifact=artifact) == str(empty_cache / f"{artifact}-{KAFKA_VERSION}" / "*")
     assert f'name="{artifact}"' in (empty_cache.parent / "ivy.xml").read_text()
 
 

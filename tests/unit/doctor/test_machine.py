@@ -53,7 +53,7 @@ def test_a_missing_java_brings_its_remedy():
 
 def test_another_spark_than_pyspark_s(tmp_path):
     assert machine.check_spark_home(None, "4.3.0") is None
-    assert machine.check_spark_home(tmp_path, "4.3.0").found == f"{tmp_path} holds no Spark"
+    assert machine.check_spark_home(tmp_path, "4.3.0").found == f"{tmp_path} contains no Spark"
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.13-4.0.1.jar").touch()
     finding = machine.check_spark_home(tmp_path, "4.3.0")

@@ -71,4 +71,4 @@ def test_a_file_is_no_directory(tmp_path):
     file = tmp_path / "file"
     file.touch()
     (finding, *_) = failed(look_at_state_directory(file, None))
-    assert finding.found == f"{file} is no directory"
+    assert finding.found == f"{file} is not a directory"

@@ -107,7 +107,7 @@ def test_a_snapshot_that_fails_is_one_answer_only(snapshot):
     failing = True
     with serve(read, port=0) as endpoint:
         for page in ("/health", "/ready"):
-            assert asked(endpoint, page) == (503, "it cannot be asked how it is: RuntimeError\n")
+            assert asked(endpoint, page) == (503, "the state cannot be read: RuntimeError\n")
         assert asked(endpoint, "/metrics")[0] == 500
         failing = False
         assert asked(endpoint, "/health")[0] == 200

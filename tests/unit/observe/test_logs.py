@@ -89,8 +89,8 @@ def test_a_second_call_takes_the_place_of_the_first():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"level": "LOUD"}, "level='LOUD' is no level: use one of DEBUG"),
-        ({"levels": {"batch": "x"}}, r"levels\['batch'\]='x' is no level"),
+        ({"level": "LOUD"}, "level='LOUD' is not a level: use one of DEBUG"),
+        ({"levels": {"batch": "x"}}, r"levels\['batch'\]='x' is not a level"),
         ({"levels": {"bacth": "INFO"}}, "'bacth' is neither an area .* did you mean 'batch'"),
     ],
 )

@@ -1,12 +1,12 @@
-"""The selector loop under one or many Kafka clients, used by one thread.
+"""The selector loop under the Kafka clients of one thread.
 
-kafka-python's loop, with what it does for each exchange made cheap. Measured with 400 connections, its own ways cost
-more than the rest of an exchange: it enters and leaves ``epoll`` for each wait, and cancelling a timer (each answered
-request does) searches and rebuilds the heap of all timers. Here a connection's socket stays registered and is read by a
-plain call; a cancelled timer stays in the heap until it is due or half of the heap is like it; and a wakeup is a system
-call only if the thread sleeps.
+kafka-python's loop, with the per-request work made cheap. Measured with 400 connections, its own ways cost more than
+the rest of a request: it enters and leaves ``epoll`` for each wait, and cancelling a timer (each answer does) searches
+and rebuilds the heap of all timers. Here a connection's socket stays registered and is read by a plain call; a
+cancelled timer stays in the heap until it is due or half of the heap is cancelled; and a wakeup is a system call only
+if the thread sleeps.
 
-Refused: a loop of our own (kafka.net's connections, TLS and SASL want its tasks), asyncio (the same, and it would take
+Refused: a loop of our own (kafka.net's connections, TLS and SASL need its tasks), asyncio (the same, and it would take
 over the thread).
 """
 
@@ -29,25 +29,21 @@ __all__ = ["Loop"]
 _log = logging.getLogger(__name__)
 
 _SCRATCH_BYTES: Final = 64 * 1024
-#: What every system's select() takes.
+#: Accepted by every system's select().
 _LONGEST_SECONDS: Final = 86_400.0
-#: The heap of timers is cleared of cancelled ones when there are more of them than this, and more than others.
+#: Cancelled timers are removed when there are more than this, and more than half of all.
 _CANCELLED_KEPT: Final = 256
 
 
 class Loop(NetworkSelector):  # type: ignore[misc]
-    """See the module.
-
-    Attributes:
-        scratch: memory for receiving, used between a read and the end of its handling: one for all connections.
-    """
+    """The loop; ``scratch`` is memory that all connections receive into, valid until a read is handled."""
 
     _poll_owner: threading.Thread | None
     _scheduled: list[tuple[float, Any]]
     _current: Any
 
     def __init__(self, client_id: str) -> None:
-        # kafka.net warns of each step of the loop over 100 ms; decoding a large response may take that.
+        # Slow steps are not logged: decoding a large response may take kafka.net's 100 ms.
         super().__init__(client_id=client_id, slow_task_threshold_secs=0)
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._cancelled_timers = 0
@@ -55,21 +51,21 @@ class Loop(NetworkSelector):  # type: ignore[misc]
         self._asleep = False
 
     def turn(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for anything to happen, and handle what did. See ``wakeup``."""
+        """Wait up to ``timeout`` seconds for events and handle them."""
         self._poll_once(max(0.0, timeout))
 
     def wakeup(self) -> None:
-        """End a waiting turn, or the next one. May be called from any thread.
+        """End a waiting turn, or the next one. Thread-safe.
 
-        Put what the turn is to find where it looks, then call this: both sides write before they read, so one of them
-        sees the other.
+        Publish what the turn must see before the call: both sides write before they read, so one of them sees the
+        other.
         """
         self._woken = True
         if self._asleep:
             try:
                 self._asleep = False
                 super().wakeup()
-            except BaseException:  # a signal handler raised: the next one must not rely on it
+            except BaseException:  # a signal handler raised: the next wakeup must not rely on this one
                 self._asleep = True
                 raise
 
@@ -93,7 +89,7 @@ class Loop(NetworkSelector):  # type: ignore[misc]
             for _ in range(len(self._ready)):
                 self._step(self._ready.popleft())
         finally:
-            # The caller looks now: it sees what was put down before any wakeup up to here.
+            # The caller sees everything that was published before any wakeup until now.
             self._asleep = self._woken = False
             self._current = None
             self._poll_owner = None
@@ -135,7 +131,7 @@ class Loop(NetworkSelector):  # type: ignore[misc]
 
     def receive(self, sock: Any, callback: Callable[[], None]) -> None:
         """Call ``callback()`` whenever ``sock`` can be read, until ``unregister_event``."""
-        # kafka.net keeps a pair of waiting tasks with each socket; ours is a plain function in the first place.
+        # kafka.net registers a pair of waiting tasks with each socket; ours has a plain function as the reader.
         self._selector.register(sock, selectors.EVENT_READ, (callback, None))
 
     def _process_events(self, event_list: list[tuple[selectors.SelectorKey, int]]) -> None:
@@ -154,13 +150,13 @@ class Loop(NetworkSelector):  # type: ignore[misc]
             try:
                 reader()
             except Exception:  # noqa: BLE001 - logged
-                # A connection handles its own trouble, and ends itself if need be: none ends the loop of the others.
+                # A connection handles its own errors; none may end the loop of the others.
                 _log.exception("a socket could not be read")
 
     # -- timers ------------------------------------------------------------------------------------------------------
 
     def timer(self, when: float, callback: Callable[[], None]) -> Any:
-        """Call ``callback()`` at a monotonic time, unless ``cancel`` is called with what this returns."""
+        """Call ``callback()`` at a monotonic time, unless the returned timer is given to ``cancel``."""
         timer: Any = _Timer(callback)
         timer.scheduled_at = when
         timer.state = TaskState.SCHEDULED
@@ -177,7 +173,7 @@ class Loop(NetworkSelector):  # type: ignore[misc]
             self._cancelled_timers = 0
 
     def _next_timer(self) -> float | None:
-        """Return the time of the first timer that counts, and drop cancelled ones in front of it."""
+        """Return the time of the next timer, and drop cancelled ones before it."""
         timers = self._scheduled
         while timers:
             when, task = timers[0]
@@ -195,7 +191,7 @@ class Loop(NetworkSelector):  # type: ignore[misc]
 
 
 class _Timer(Task):  # type: ignore[misc]
-    """A task that is one plain function. kafka.net's own look at a function in five ways before they call it."""
+    """A task of one plain function, without kafka.net's five ways of inspecting a function before each call."""
 
     _stack: tuple[Callable[[], None], None] | None
 
@@ -205,7 +201,7 @@ class _Timer(Task):  # type: ignore[misc]
         self.state = TaskState.CREATED
 
     def __call__(self, arg: object = None) -> None:
-        """Call the function; like every task, end with StopIteration."""
+        """Call the function and, like every task, end with StopIteration."""
         del arg
         stack, self._stack = self._stack, None
         if stack is not None:
@@ -213,6 +209,6 @@ class _Timer(Task):  # type: ignore[misc]
         raise StopIteration
 
     def close(self) -> None:
-        """Forget the function."""
+        """Drop the function."""
         self._stack = None
         self.state = TaskState.CANCELLED

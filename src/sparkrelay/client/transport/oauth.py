@@ -1,8 +1,8 @@
 """Tokens for SASL OAUTHBEARER (KIP-255): from the user's function, or from a token endpoint (KIP-768).
 
-A token is kept until four fifths of its life are over, so that many connections share it, and re-authentication
-(KIP-368), which comes later than that in a token's life, finds a new one. Asking blocks, so it runs beside the client's
-loop. If asking fails while the old token is still valid, the old one is used.
+A token is shared by all connections until 80 % of its lifetime is used; re-authentication (KIP-368) comes later than
+that and finds a new one. Fetching blocks, so it runs outside the client's loop. If it fails, the old token is used
+while it is valid.
 """
 
 from __future__ import annotations
@@ -40,18 +40,13 @@ _REFUSED: Final = range(400, 500)
 @dataclass(frozen=True, slots=True)
 class _Token:
     text: str = field(repr=False)
-    expires: float  # seconds since 1970, as are the others
+    expires: float  # seconds since 1970, like ``renew``
     renew: float
     extensions: Mapping[str, str]
 
 
 class TokenSource(AbstractTokenProvider):  # type: ignore[misc]
-    """The token of one client's connections. Belongs to the thread that polls the client.
-
-    Args:
-        net: the client's loop.
-        config: its settings.
-    """
+    """The token of one client's connections. Belongs to the thread that polls the client, whose loop is ``net``."""
 
     def __init__(self, net: Any, config: ClientConfig) -> None:
         super().__init__()
@@ -61,20 +56,20 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]
         self._asking: Any = None
 
     def token(self) -> str:
-        """Return the token; ``refresh`` has been awaited. kafka-python calls this."""
+        """Return the token, for kafka-python; ``refresh`` has been awaited."""
         assert self._token is not None, "refresh() comes first"
         return self._token.text
 
     def extensions(self) -> dict[str, str]:
-        """Return what goes to the broker beside the token. kafka-python calls this."""
+        """Return the SASL extensions, for kafka-python."""
         return dict(self._token.extensions) if self._token is not None else {}
 
     async def refresh(self) -> None:
-        """See to it that there is a valid token.
+        """Ensure that there is a valid token.
 
         Raises:
-            AuthenticationException: there is none to be had.
-            DisconnectException: the token endpoint cannot be reached.
+            AuthenticationException: the function or the endpoint gives none.
+            DisconnectException: the token endpoint is unreachable.
         """
         if self._token is not None and time.time() < self._token.renew:
             return
@@ -85,7 +80,7 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]
         except (AuthenticationException, DisconnectException) as error:
             if self._token is None or time.time() >= self._token.expires:
                 raise
-            _log.warning("no new token, the old one goes on for %.0f s: %s", self._token.expires - time.time(), error)
+            _log.warning("no new token; the old one is valid for %.0f s: %s", self._token.expires - time.time(), error)
 
     def _ask(self) -> _Token:
         now = time.time()
@@ -121,11 +116,11 @@ def _checked(answer: object) -> tuple[str, float, Mapping[str, str]]:
 
 
 def fetch_token(config: ClientConfig) -> tuple[str, float, Mapping[str, str]]:
-    """Ask the token endpoint (RFC 6749, section 4.4); return the token, its expiry, and extensions. Blocks.
+    """Request a token from the endpoint (RFC 6749, section 4.4); return it with its expiry and extensions. Blocks.
 
     Raises:
         AuthenticationException: it refuses us, or its answer has no token.
-        DisconnectException: it cannot be reached, or is in trouble.
+        DisconnectException: it is unreachable or fails.
     """
     url = config.sasl_oauthbearer_token_endpoint_url or ""
     what = f"sasl.oauthbearer.token.endpoint.url={url.partition('?')[0]}"
@@ -160,9 +155,9 @@ def fetch_token(config: ClientConfig) -> tuple[str, float, Mapping[str, str]]:
                 f"{message}; are sasl.oauthbearer.client.id={config.sasl_oauthbearer_client_id} and its secret right?"
             ) from error
         raise DisconnectException(message) from error
-    except OSError as error:  # URLError and time-outs are among them
+    except OSError as error:  # including URLError and timeouts
         raise DisconnectException(f"{what} cannot be reached: {error}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise AuthenticationException(f"{what} gave no JSON with access_token: {error!r}") from error
+        raise AuthenticationException(f"{what} did not answer with JSON with access_token: {error!r}") from error
     pairs = (pair.partition("=") for pair in (config.sasl_oauthbearer_extensions or "").split(",") if pair.strip())
     return str(text), asked + seconds, {name.strip(): value.strip() for name, _, value in pairs}

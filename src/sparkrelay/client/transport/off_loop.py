@@ -1,8 +1,7 @@
-"""Run a function that blocks without blocking the loop of a client: name lookups, and the user's token function.
+"""Blocking functions outside of a client's loop: name lookups, and the user's token function.
 
-A name server that does not answer holds ``getaddrinfo`` up for ten seconds and more; meanwhile heartbeats must go out.
-The thread lives as long as the function. Refused: a pool (its threads would outlive the client), and asyncio (the loop
-is kafka.net's).
+A silent name server blocks ``getaddrinfo`` for ten seconds and more, while heartbeats must be sent. The thread lives as
+long as the function. Refused: a pool (its threads would outlive the client), asyncio (the loop is kafka.net's).
 """
 
 from __future__ import annotations
@@ -20,19 +19,16 @@ __all__ = ["off_loop"]
 
 
 def off_loop(net: Any, function: Callable[[], Any], *, name: str) -> Any:
-    """Return something to await: the outcome of ``function()``, run in a thread of its own.
+    """Return an awaitable for the outcome of ``function()``, which runs in a thread called ``name``.
 
-    Args:
-        net: kafka.net's selector, in whose thread this is called and awaited.
-        function: what to run; whatever it raises is raised by the await.
-        name: of the thread.
+    ``net`` is kafka.net's selector, on whose thread this is called and awaited.
     """
     future = Future()
 
     def run() -> None:
         try:
             outcome, error = function(), None
-        except BaseException as problem:  # noqa: BLE001 - it is raised where it is awaited
+        except BaseException as problem:  # noqa: BLE001 - raised by the await
             outcome, error = None, problem
 
         def resolve() -> None:
@@ -43,7 +39,7 @@ def off_loop(net: Any, function: Callable[[], Any], *, name: str) -> Any:
             else:
                 future.failure(error)
 
-        with contextlib.suppress(RuntimeError):  # the client was closed meanwhile
+        with contextlib.suppress(RuntimeError):  # the client has been closed
             net.call_soon_threadsafe(resolve)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,7 +1,7 @@
-"""TLS: the context of a client's connections, and what a failed handshake means in words of settings.
+"""TLS: the context of a client's connections, and the meaning of failed handshakes in terms of settings.
 
-The context is made once a client, before any connection: a certificate file that is missing or broken is a mistake in
-the settings and no reason to try again. Refused: kafka-python's own (made for each connection, 10 ms of CPU with the
+The context is created once for a client, before any connection: a missing or broken certificate file is an error in the
+settings, so a retry is pointless. Refused: kafka-python's own (created for each connection, 10 ms of CPU with the
 system's authorities; a missing file looks like a broker that is away).
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "make_context"]
 
-#: OpenSSL's results of verifying a certificate.
+#: OpenSSL's verification results.
 _EXPIRED: Final = frozenset({9, 10, 11, 12})
 _NAME: Final = frozenset({62, 63, 64})
 _UNTRUSTED: Final = frozenset({2, 18, 19, 20, 21, 27})
@@ -31,10 +31,10 @@ _REVOKED: Final = frozenset({3, 23})
 
 
 def make_context(config: ClientConfig) -> ssl.SSLContext | None:
-    """Return what TLS connections are made with; None if the protocol has no TLS.
+    """Return the context for TLS connections, None without TLS.
 
     Raises:
-        ConfigException: a file is missing or is not what it should be; the message names the setting.
+        ConfigException: a file is missing or malformed; the message names the setting.
     """
     if config.security_protocol not in {"SSL", "SASL_SSL"}:
         return None
@@ -83,8 +83,8 @@ def _load_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Give PEM text a name for a moment: Python loads certificates of our own from files only."""
-    descriptor, path = tempfile.mkstemp(suffix=".pem")  # only we may read it
+    """Write PEM text to a temporary file: Python loads client certificates from files only."""
+    descriptor, path = tempfile.mkstemp(suffix=".pem")  # readable by us only
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
@@ -104,7 +104,7 @@ def _naming(key: str, value: str, *, hint: str = "") -> Iterator[None]:
 
 
 def explain(error: ssl.SSLError, config: ClientConfig, host: str) -> str | None:
-    """Return what a TLS error means and which setting to look at; None if trying again may help."""
+    """Return the meaning of a TLS error and the setting to check; None if a retry may help."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return None
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -112,7 +112,7 @@ def explain(error: ssl.SSLError, config: ClientConfig, host: str) -> str | None:
     reason = (error.reason or "").upper()
     if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason or "UNKNOWN_PROTOCOL" in reason:
         return (
-            f"the port does not speak TLS, or no version that we do; security.protocol={config.security_protocol} is "
+            f"the port does not speak TLS, or only other versions; security.protocol={config.security_protocol} is "
             f"for a TLS port ({error})"
         )
     if "ALERT" in reason:
@@ -134,19 +134,19 @@ def _explain_certificate(error: ssl.SSLCertVerificationError, config: ClientConf
     authorities = config.ssl_ca_location or ("(text)" if config.ssl_ca_pem else "the system's")
     if error.verify_code in _NAME:
         return (
-            f"the broker's certificate is not for {host}: connect by a name that it has, or, if you trust the network, "
+            f"the broker's certificate is not for {host}: connect by a name in it, or, if you trust the network, "
             f"set ssl.endpoint.identification.algorithm=none {said}"
         )
     if error.verify_code in _EXPIRED:
         return f"the broker's certificate, or that of an authority, is expired or not valid yet: renew it {said}"
     if error.verify_code in _REVOKED:
         return (
-            "the broker's certificate is revoked, or the list of revoked ones is not its authority's: "
+            "the broker's certificate is revoked, or the revocation list is from another authority: "
             f"ssl.crl.location={config.ssl_crl_location} {said}"
         )
     if error.verify_code in _UNTRUSTED:
         return (
-            f"the broker's certificate is signed by none of the authorities of ssl.ca.location={authorities}: give the "
+            f"no authority of ssl.ca.location={authorities} signed the broker's certificate: give the "
             f"file of the authority that signed it {said}"
         )
     return f"the broker's certificate is refused {said}"

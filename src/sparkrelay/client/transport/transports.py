@@ -1,6 +1,6 @@
-"""How a connection of a client comes about: the name looked up, a socket, TLS; and what its failures mean.
+"""Opening a client's connections (name lookup, socket, TLS), and the translation of their errors.
 
-A part of ``kafka_client``, apart because none of it needs to know of requests. Runs on the client's loop.
+Separate from ``kafka_client`` because it does not deal with requests. Runs on the client's loop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import kafka.errors
 from kafka.net.inet import KafkaNetSocket
 
-from sparkrelay.client.transport.connection import PlainTransport, TlsTransport
+from sparkrelay.client.transport.frames import PlainTransport, TlsTransport
 from sparkrelay.client.transport.off_loop import off_loop
 from sparkrelay.client.transport.tls import explain
 from sparkrelay.errors import (
@@ -35,18 +35,18 @@ __all__ = ["Transports", "broker_name", "translate"]
 
 
 def broker_name(broker: Broker) -> str:
-    """Return a broker in words; bootstrap servers have negative ids."""
+    """Return a broker's name for messages; bootstrap servers have negative ids."""
     return f"bootstrap server {broker.host}:{broker.port}" if broker.id < 0 else str(broker)
 
 
 class Transports:
-    """Opens the transports of one client's connections.
+    """Opens the transports of a client's connections.
 
     Args:
         net: the client's loop.
         config: how to reach the cluster.
-        tls: what TLS connections are made with; None if the protocol has no TLS.
-        socket_options: as kafka-python takes them.
+        tls: the context of TLS connections; None without TLS.
+        socket_options: in kafka-python's form.
     """
 
     def __init__(self, net: Loop, config: ClientConfig, tls: ssl.SSLContext | None, *, socket_options: Any) -> None:
@@ -56,16 +56,13 @@ class Transports:
         self._socket_options = socket_options
 
     async def open(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
-        """Connect to a broker, and shake hands if the protocol is over TLS.
+        """Connect to a broker, including the TLS handshake, until a monotonic ``deadline``.
 
-        Args:
-            connection: what the transport is for; its ``doing`` says how far this is.
-            broker: where to.
-            deadline: when to give up (monotonic seconds).
+        ``connection.doing`` is kept up to date.
 
         Raises:
             AuthenticationException: TLS refused the broker or us.
-            kafka.errors.KafkaConnectionError: the way to the broker is broken.
+            kafka.errors.KafkaConnectionError: the broker is unreachable.
         """
         sock = await self._open_socket(connection, broker, deadline)
         limit = self._config.receive_message_max_bytes
@@ -86,18 +83,18 @@ class Transports:
             transport.abort()
             if (meaning := self._explain(error, broker)) is not None:
                 raise AuthenticationException(meaning) from error
-            # A broker that goes away in the middle has refused nobody.
+            # A broker that goes away during the handshake has refused nobody.
             raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
         except OSError as error:
             transport.abort()
             raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
-        except BaseException:  # given up
+        except BaseException:  # cancelled
             transport.abort()
             raise
         return transport
 
     async def _open_socket(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
-        """Connect to one of the broker's addresses; each gets its share of the time (KIP-302, KIP-601)."""
+        """Connect to one of the broker's addresses; they share the time (KIP-302, KIP-601)."""
         connection.doing = f"looking up the name {broker.host}"
         addresses = await self._addresses(broker)
         connection.doing = "connecting"
@@ -135,19 +132,15 @@ class Transports:
 
     def _hung_up(self, error: OSError) -> str:
         return (
-            f"the connection broke during the TLS handshake: {error}. If it does so always: is "
+            f"the connection broke during the TLS handshake: {error}. If it always does so: is "
             f"security.protocol={self._config.security_protocol} what the port speaks?"
         )
 
 
 def translate(error: Any, where: str, request: Any, config: ClientConfig) -> KafkaException:
-    """Return an error of kafka-python's, or of our own, as what our callers get.
+    """Return an error of kafka-python's, or our own, as a KafkaException.
 
-    Args:
-        error: what went wrong.
-        where: the broker in words.
-        request: what was asked, None for a lost connection.
-        config: the settings that may be at fault.
+    ``where`` is the broker's name; ``request`` is None for a lost connection.
     """
     if isinstance(error, KafkaException):
         return error

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.transport import connection
-from sparkrelay.client.transport.connection import PlainTransport
+from sparkrelay.client.transport import connection, frames
+from sparkrelay.client.transport.frames import PlainTransport
 from sparkrelay.client.transport.loop import Loop
 
 
@@ -137,7 +137,7 @@ def test_the_end_of_the_stream_is_noticed(pair):
 
 
 def test_lists_of_buffers_go_out_in_order_and_in_full(pair, monkeypatch):
-    monkeypatch.setattr(connection, "_GATHERED", 3)
+    monkeypatch.setattr(frames, "_GATHERED", 3)
     net, transport, right, _ = pair()
     buffers = [bytes([i]) * (1 + i * 7919) for i in range(40)]
     transport.write(list(buffers))
@@ -164,7 +164,7 @@ def test_an_error_while_sending_is_not_raised_in_the_callers_stack(pair):
 
 
 def test_memory_of_large_frames_is_used_again_only_when_nobody_looks_at_it():
-    buffers = connection._FrameBuffers()
+    buffers = frames._FrameBuffers()
     size = 2 << 20
     first = buffers.take(size)
     first[:5] = b"first"

@@ -71,7 +71,7 @@ def test_leaders_are_asked_for_until_one_is_known():
     def request_metadata(topics):
         asked.append(set(topics))
         response = Response(None)
-        response._finish(None, None)
+        response.finish(None, None)
         return response
 
     client = SimpleNamespace(metadata=Metadata(), request_metadata=request_metadata)

@@ -14,7 +14,7 @@ SETTINGS = MemberSettings(group_id="g", assignors=(("range", False), ("sticky", 
     ("code", "setting", "advice"),
     [
         (ErrorCode.FENCED_INSTANCE_ID, "group.instance.id='i-1'", "give each member its own"),
-        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "partition.assignment.strategy=range,sticky", "offer a common one"),
+        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "partition.assignment.strategy=range,sticky", "offer the same one"),
     ],
 )
 def test_a_refusal_names_the_setting_with_its_value_and_the_remedy_once(code, setting, advice):
