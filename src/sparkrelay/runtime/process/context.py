@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 __all__ = ["RuntimeContext"]
 
 _BROKER_SECONDS: Final = 30.0
-#: Instances of each application that this driver has made so far.
+#: Instances made by this driver so far, by application id.
 _runs: Counter[str] = Counter()
 
 
 class Breakable(Protocol):
-    """What can be broken off while it waits."""
+    """A start that can be interrupted."""
 
     def breakable(self, interrupt: Callable[[], object], /) -> AbstractContextManager[None]:
-        """Have ``interrupt`` called, on any thread, if it is broken off within this block."""
+        """Call ``interrupt``, on any thread, if the start is interrupted within this block."""
 
 
 class RuntimeContext:
-    """What the processes of one instance are made with."""
+    """Shared by the processes of one instance."""
 
     def __init__(
         self,
@@ -69,27 +69,26 @@ class RuntimeContext:
         self.callbacks = callbacks
         _runs[config.application_id] += 1
         self.run = _runs[config.application_id]
-        #: Of no other instance, whenever it ran.
+        #: Unique among all instances ever.
         self.id = uuid.uuid4().hex
         self.show = show
         self._frames = CollectedFrames()
-        #: False where the first micro-batch may be slow: tests start many instances, and each prewarm costs a second.
+        #: False where the first micro-batch may be slow: each prewarm costs a second, and tests start many instances.
         self.prewarm = True
-        #: True while no micro-batch is to begin, here or in a process to come.
+        #: True while no micro-batch may start, also in processes added later.
         self.paused = False
-        #: What the last rebalances were about.
+        #: The last rebalances, for the page.
         self.stories = RebalanceStories()
-        #: ``host:port`` at which the group's other instances find this one's page; empty if it has none.
+        #: ``host:port`` of this instance's page; empty if it has none.
         self.page = ""
-        #: Notified of what is restored.
         self.listeners = RestoreListeners()
-        #: The legs as they were built to check the topology, once they are.
+        #: The legs built to check the topology, once they are.
         self.checked: PreparedLegs | None = None
-        #: The instance's start while it is under way: whoever waits meanwhile can be interrupted.
+        #: The instance's start while it is in progress.
         self.beginning: Breakable | None = None
 
     def plans(self, target: ExecutorTarget) -> PreparedLegs:
-        """Build every leg for a target; Catalyst checks every column. The first time, DataFrames are collected.
+        """Build every leg for a target; Catalyst checks every column. The first call collects DataFrames.
 
         Raises:
             TopologyException: a column does not exist or a step is not possible.
@@ -106,19 +105,19 @@ class RuntimeContext:
         return LegCompiler(target, self.config, legs, names=self.names, client=client, frames=self._frames)
 
     def client(self, client_id: str) -> KafkaClient:
-        """Make a client that is not connected yet; it belongs to the thread that polls it."""
+        """Return an unconnected client, for use by one thread."""
         return KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
 
     def connect(self, client: KafkaClient, *, refused_timeout: float = math.inf) -> None:
-        """Have a client find the cluster.
+        """Connect a client to the cluster.
 
         Args:
             client: not connected yet.
             refused_timeout: seconds to wait if every address refuses connections.
 
         Raises:
-            KafkaException: no broker answers, or they refuse us.
-            WakeupException: it was interrupted, or the start was.
+            KafkaException: no broker answers, or access is denied.
+            WakeupException: the client or the instance's start was interrupted.
         """
         timeout = min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000)
         beginning = self.beginning

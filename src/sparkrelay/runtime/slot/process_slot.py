@@ -1,4 +1,4 @@
-"""The slot of a process, wherever it is: what stream threads need of it."""
+"""What stream threads need of a process's slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ProcessSlot"]
 
 
 class ProcessSlot(Protocol):
-    """A claimed slot: a ``state.Slot`` of the driver's host, or an ``ExecutorSlot``."""
+    """A claimed slot: a ``state.Slot`` on the driver's host, or an ``ExecutorSlot``."""
 
     path: Path
 
@@ -25,13 +25,13 @@ class ProcessSlot(Protocol):
         """Return the directory of a task's state."""
 
     def holds(self, task: TaskId, /) -> bool:
-        """Return whether a task has a directory there, as far as known."""
+        """Return whether a task has a directory, as far as known."""
 
     def task_ids(self) -> list[TaskId]:
-        """Return the tasks that have local state there, in order."""
+        """Return the tasks with local state, sorted."""
 
     def require_in_place(self) -> None:
-        """Make sure that the slot is still what was claimed; raises ``StateStoreException``."""
+        """Check that the directory is still the claimed one; raises StateStoreException."""
 
     def release(self) -> None:
-        """Give the slot back; its state stays."""
+        """Release the slot, keeping its state."""
