@@ -1,6 +1,6 @@
-"""Deciding who runs what: KIP-924's public types, the built-in assignors, and the leader's own work.
+"""Task assignment: KIP-924's public types, the built-in assignors, and the leader's part of a rebalance.
 
-Everything here is pure: no I/O, no clock, no threads, no randomness. See ``docs/internals/assignment.md``.
+Pure: no I/O, no clock, no randomness. See ``docs/internals/assignment.md``.
 """
 
 from sparkrelay.assignment import task_assignment_utils

@@ -1,33 +1,28 @@
-"""Is what an assignor returned made of the things it should be made of? See KIP-924, "TaskAssignor".
+"""Type checks of an assignor's answer; ``validation`` checks its meaning. See KIP-924, "TaskAssignor".
 
-Java's compiler asks this; here a user's class may return anything. What gets past would fail later, where the leader
-must not fail any more: in the bytes that are sent to every member. ``validation`` asks if the answer makes sense.
+Java's compiler does this; here a user's class may return anything, which would fail later, while the leader encodes the
+members' answers.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import reprlib
 from collections.abc import Mapping, Set as AbstractSet
+from reprlib import repr as short
 
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.task_assignor import TaskAssignment
 from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["checked_answer", "message_of", "short"]
-
-
-def short(value: object) -> str:
-    """Return the value as it would be written, cut if long: answers hold thousands of tasks, and may be anything."""
-    return reprlib.repr(value)
+__all__ = ["checked_answer", "message_of"]
 
 
 def message_of(error: BaseException) -> str:
-    """Return type and text of an error, even if it cannot be turned into text."""
+    """Return the type and text of an error, even if ``str()`` of it fails."""
     try:
         text = str(error)
     except Exception as unreadable:  # noqa: BLE001 - user code
-        text = f"(its text cannot be had: {type(unreadable).__name__})"
+        text = f"(str() failed: {type(unreadable).__name__})"
     return f"{type(error).__name__}: {text}"
 
 
@@ -35,8 +30,8 @@ def checked_answer(answer: object) -> TaskAssignment:
     """Return the answer.
 
     Raises:
-        TypeError: it, or something in it, is of the wrong type.
-        ValueError: a task stands under another one's name, or a deadline has no time zone.
+        TypeError: it or a part of it has the wrong type.
+        ValueError: a task is under another task's id, or a deadline has no time zone.
     """
     if not isinstance(answer, TaskAssignment):
         raise TypeError(f"assign() returned {short(answer)} instead of a TaskAssignment")

@@ -1,4 +1,4 @@
-"""Numbers among an assignor's own settings."""
+"""Numeric settings of assignors."""
 
 from __future__ import annotations
 
@@ -15,25 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["number_setting"]
 
 _MOST: Final = 1_000_000
-#: No exponent, and few digits: to compute with a million of them would take hours.
+#: No exponent and few digits: computing with a million digits would take hours.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 def number_setting(configs: Mapping[str, Any], key: str, default: str, *, least: int) -> Fraction:
-    """Return one of an assignor's settings as a fraction, so that no rounding decides an assignment.
-
-    Args:
-        configs: the application's settings.
-        key: the setting's name.
-        default: what it is if nobody says anything.
-        least: the smallest value.
+    """Return a setting of an assignor as a fraction, so that no rounding decides an assignment.
 
     Raises:
-        ConfigException: it is not a number, too small or too large.
+        ConfigException: it is not a number, below ``least`` or too large.
     """
     value = configs.get(key, default)
-    # A float is what its shortest text says: 0.45 is 9/20.
-    text = str(value)
+    text = str(value)  # of a float the shortest: 0.45 is 9/20
     if not _NUMBER.fullmatch(text) or not least <= (found := Fraction(text)) <= _MOST:
         raise ConfigException(f"{key}={shortly(value)} must be a number from {least} to {_MOST}, such as {default}")
     return found

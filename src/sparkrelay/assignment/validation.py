@@ -1,6 +1,6 @@
-"""Asks an assignor, and says whether its answer can be used. See KIP-924, "Assignment Validation".
+"""Calls of assignors with validation of their answers. See KIP-924, "Assignment Validation".
 
-The leader, ``plan``, ``simulate`` and ``testing`` all ask here: what one of them refuses, every one refuses.
+Shared by the leader, ``plan``, ``simulate`` and ``testing``, so that all reject the same answers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["ask", "ask_for_valid", "invalid_assignment", "validate"]
 
 
 def ask(assignor: TaskAssignor, application_state: ApplicationState) -> tuple[TaskAssignment, AssignmentError]:
-    """Ask an assignor for an assignment; return its answer and the first thing that is wrong with it.
+    """Call an assignor; return its answer and the first error in it.
 
     Raises:
-        TypeError, ValueError: the answer is not made of what KIP-924 says, as in :func:`checked_answer`.
+        TypeError, ValueError: the answer has wrong types, as in :func:`checked_answer`.
         Exception: whatever the assignor raises; a TaskAssignmentException keeps the previous assignment.
     """
     answer = checked_answer(assignor.assign(application_state))
@@ -33,7 +33,7 @@ def ask(assignor: TaskAssignor, application_state: ApplicationState) -> tuple[Ta
 
 
 def ask_for_valid(assignor: TaskAssignor, application_state: ApplicationState) -> TaskAssignment:
-    """Ask an assignor for an assignment, and return it.
+    """Call an assignor; return its valid answer.
 
     Raises:
         StreamsException: the answer is invalid.
@@ -46,18 +46,16 @@ def ask_for_valid(assignor: TaskAssignor, application_state: ApplicationState) -
 
 
 def invalid_assignment(assignor: TaskAssignor, error: AssignmentError) -> StreamsException:
-    """Return the error that names the assignor and what is wrong with its answer."""
+    """Return the exception for an invalid answer."""
     return StreamsException(f"task assignor {assignor_name(type(assignor))} gave an invalid assignment: {error.value}")
 
 
 def validate(application_state: ApplicationState, task_assignment: TaskAssignment) -> AssignmentError:
-    """Return the first thing that is wrong with an answer, or NONE.
+    """Return the first error in an answer, or NONE.
 
-    Kafka's order of checks: unknown tasks and doubled actives in the order given, standbys of tasks without stores,
-    missing processes, unknown processes. Not errors, as in Kafka: tasks left out, or too many standbys.
-
-    We check one thing more than Java, which KIP-924 promises: two entries for one process that together hold a task
-    in both roles. (Within one entry it cannot happen: ``KafkaStreamsAssignment.of`` refuses.)
+    The order is Kafka's: unknown tasks and duplicate actives in the order given, standbys of tasks without stores,
+    missing processes, unknown processes. Missing tasks and surplus standbys are not errors, as in Kafka. Unlike Java,
+    we check, as KIP-924 promises, for two entries of one process that hold a task in both roles.
     """
     infos = {info.id: info for info in application_state.all_tasks}
     runners: dict[TaskId, ProcessId] = {}

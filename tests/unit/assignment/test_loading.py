@@ -147,7 +147,7 @@ def test_by_javas_name(name, kind):
 
 
 def test_another_class_of_java_is_refused_with_those_that_there_are():
-    with pytest.raises(ConfigException, match=r"Nothing' is a class of Java.*assignors\.StickyTaskAssignor"):
+    with pytest.raises(ConfigException, match=r"Nothing' is a Java class.*assignors\.StickyTaskAssignor"):
         load_assignor("org.apache.kafka.streams.Nothing", {})
 
 

@@ -1,9 +1,7 @@
-"""The order in which Java walks a hash table of ids.
+"""The iteration order of Java's hash tables of ids.
 
-Kafka walks such tables in a few places where the order shows in the result: the last tasks dealt to threads, and the
-choices of the sticky assignor. Following it makes our answers equal to Java's there; any fixed order would be as good.
-Facts: slot = (h ^ h >>> 16) & (n - 1); n starts at 16 and doubles when the size exceeds 3/4 of it; within a slot, order
-of insertion.
+It shows in Kafka's results in a few places: the last tasks dealt to threads, and the choices of the sticky assignor.
+Slot = (h ^ h >>> 16) & (n - 1); n starts at 16 and doubles when the size exceeds 3/4 of it; insertion order in a slot.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ _FIRST_CAPACITY = 16
 
 
 def task_hash_order(tasks: Iterable[TaskId]) -> list[TaskId]:
-    """Return task ids, inserted in the order given, as a Java hash set would list them."""
+    """Return task ids in the order of a Java hash set after these insertions."""
     given = list(tasks)
     mask = _capacity(len(given)) - 1
     return sorted(given, key=lambda task: _slot(((31 + task.subtopology) * 31 + task.partition) * 31, mask))
 
 
 def process_hash_order(processes: Iterable[ProcessId]) -> list[ProcessId]:
-    """Return process ids, inserted in the order given, as a Java hash map would list them."""
+    """Return process ids in the order of a Java hash map after these insertions."""
     given = list(processes)
     mask = _capacity(len(given)) - 1
     return sorted(given, key=lambda process: _slot(_uuid_hash(process.id.int), mask))

@@ -1,7 +1,7 @@
-"""The steps of ``java.util.PriorityQueue``: which of equal entries comes first hangs on them.
+"""The steps of ``java.util.PriorityQueue``, which decide the order of equal entries.
 
-``heapq`` sifts in another way. Where Kafka Streams takes equal entries from a queue, or reads what is left in it, an
-assignment is equal to Java's only with Java's steps.
+``heapq`` sifts differently. Where Kafka Streams takes equal entries from a queue, or reads the rest of it, Java's steps
+are needed for Java's assignments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Entry = TypeVar("Entry")
 
 
 def sift_down(heap: list[Entry], at: int, key: Callable[[Entry], Any]) -> None:
-    """Let an entry sink below those that come before it."""
+    """Move an entry down below smaller ones."""
     while (child := 2 * at + 1) < len(heap):
         if child + 1 < len(heap) and key(heap[child + 1]) < key(heap[child]):
             child += 1
@@ -28,14 +28,14 @@ def sift_down(heap: list[Entry], at: int, key: Callable[[Entry], Any]) -> None:
 
 
 def sift_up(heap: list[Entry], at: int, key: Callable[[Entry], Any]) -> None:
-    """Let an entry rise above those that come after it."""
+    """Move an entry up above larger ones."""
     while at > 0 and key(heap[at]) < key(heap[parent := (at - 1) // 2]):
         heap[at], heap[parent] = heap[parent], heap[at]
         at = parent
 
 
 def java_order(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[Entry]:
-    """Return entries as they leave a Java queue that they were offered to one by one."""
+    """Return entries in the order in which a Java queue, filled one by one, returns them."""
     heap: list[Entry] = []
     for entry in entries:
         heap.append(entry)

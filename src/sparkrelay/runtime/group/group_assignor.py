@@ -208,7 +208,7 @@ class StreamsGroupAssignor:
         if info.err_code != ErrorCode.NONE:
             raise _refusal(ErrorCode(info.err_code), reason)
         if self._spoken.answered(info.version, info.commonly_supported_version):
-            log.info("the group uses version %s of the assignment protocol: rejoining", self._spoken.used)
+            log.info("the group speaks version %s of the assignment protocol: rejoining", self._spoken.used)
             info = replace(info, next_rebalance_ms=_AT_ONCE)
         elif self._is_unknown_to(info):
             log.info("the group does not know this instance's application.server yet: rejoining")
