@@ -12,8 +12,7 @@ from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
 from sparkrelay.assignment.least_movement import LeastMovementTaskAssignor
-from sparkrelay.assignment.loading import load_assignor, require_known_settings
-from sparkrelay.assignment.own_settings import number_setting
+from sparkrelay.assignment.loading import load_assignor, number_setting, require_known_settings
 from sparkrelay.assignment.sticky import StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Self
 
 from sparkrelay.config import StreamsConfig
@@ -45,13 +45,5 @@ class AssignmentConfigs:
     @classmethod
     def of(cls, config: StreamsConfig) -> Self:
         """Return an instance's settings for assignors."""
-        return cls(
-            acceptable_recovery_lag=config.acceptable_recovery_lag,
-            max_warmup_replicas=config.max_warmup_replicas,
-            num_standby_replicas=config.num_standby_replicas,
-            probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
-            rack_aware_assignment_tags=config.rack_aware_assignment_tags,
-            rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
-            traffic_cost=config.rack_aware_assignment_traffic_cost,
-            non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
-        )
+        renamed = {name: f"rack_aware_assignment_{name}" for name in ("traffic_cost", "non_overlap_cost")}
+        return cls(**{name: getattr(config, renamed.get(name, name)) for name in (field.name for field in fields(cls))})

@@ -1,38 +1,38 @@
-"""Loading of the assignor named by ``task.assignor.class``."""
+"""Loading of the assignor named by ``task.assignor.class``, and its own settings."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
+from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import TaskAssignor
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import nearest, shown
+from sparkrelay.settings import nearest, shortly, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["load_assignor", "require_known_settings"]
+__all__ = ["load_assignor", "number_setting", "require_known_settings"]
 
 _KEY = "task.assignor.class"
 _PREFIX = "task.assignor."
+_JAVA: Final = "org.apache.kafka.streams.processor"
 #: Kafka Streams' assignors by their Java names.
-_JAVA_NAMES: Final[Mapping[str, type[TaskAssignor]]] = MappingProxyType(
-    {
-        f"org.apache.kafka.streams.processor.{package}.{name}": kind
-        for package, name, kind in (
-            ("assignment.assignors", "StickyTaskAssignor", StickyTaskAssignor),
-            ("internals.assignment", "HighAvailabilityTaskAssignor", HighAvailabilityTaskAssignor),
-            ("internals.assignment", "FallbackPriorTaskAssignor", FallbackPriorTaskAssignor),
-        )
-    }
-)
+_JAVA_NAMES: Final[Mapping[str, type[TaskAssignor]]] = {
+    f"{_JAVA}.assignment.assignors.StickyTaskAssignor": StickyTaskAssignor,
+    f"{_JAVA}.internals.assignment.HighAvailabilityTaskAssignor": HighAvailabilityTaskAssignor,
+    f"{_JAVA}.internals.assignment.FallbackPriorTaskAssignor": FallbackPriorTaskAssignor,
+}
+_MOST: Final = 1_000_000
+#: No exponent and few digits: computing with a million digits would take hours.
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str, Any]) -> TaskAssignor:
@@ -75,6 +75,19 @@ def require_known_settings(assignor: TaskAssignor, configs: Mapping[str, Any]) -
             raise ConfigException(
                 f"{type(assignor).__name__} has no setting {shown(key, value)}{nearest(key, [_KEY, *known])}"
             )
+
+
+def number_setting(configs: Mapping[str, Any], key: str, default: str, *, least: int) -> Fraction:
+    """Return a setting of an assignor as a fraction, so that no rounding decides an assignment.
+
+    Raises:
+        ConfigException: it is not a number, below ``least`` or too large.
+    """
+    value = configs.get(key, default)
+    text = str(value)  # of a float the shortest: 0.45 is 9/20
+    if not _NUMBER.fullmatch(text) or not least <= (found := Fraction(text)) <= _MOST:
+        raise ConfigException(f"{key}={shortly(value)} must be a number from {least} to {_MOST}, such as {default}")
+    return found
 
 
 def _import(path: str) -> object:

@@ -7,11 +7,12 @@ Kafka has two with slightly different rules for ties and full clients: the *publ
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.kafka_streams_assignment import in_roles
-from sparkrelay.assignment.placement.hash_order import process_hash_order, task_hash_order
-from sparkrelay.assignment.placement.rack_awareness import STATELESS, Costs, RackAwareness, racks_known
+from sparkrelay.assignment.placement.java_order import process_hash_order, task_hash_order
+from sparkrelay.assignment.placement.rack_awareness import STATELESS, RackAwareness, configured_costs, racks_known
 from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
     from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+    from sparkrelay.assignment.placement.rack_awareness import Costs
     from sparkrelay.types import ProcessId, TaskId
 
 __all__ = ["FallbackPriorTaskAssignor", "StickyTaskAssignor"]
@@ -74,7 +76,6 @@ class _Plan:
         self._states = states
         self._preserve = preserve
         self._legacy = legacy
-        self._costs = self._rack_costs()
         self._clients = process_hash_order(states)
         self._tasks = [info.id for info in state.all_tasks]
         self._logged = [info.id for info in state.all_tasks if info.is_logged]
@@ -112,7 +113,7 @@ class _Plan:
                 self._give(task, follower, self._active)
                 rest.remove(task)
         for task in sorted(rest):
-            self._give(task, self._choose(task, self._clients, active=True), self._active)
+            self._give(task, self._choose(task, self._clients), self._active)
 
     def place_standbys(self) -> None:
         for task in task_hash_order(self._logged):
@@ -120,36 +121,29 @@ class _Plan:
                 without = [client for client in self._clients if task not in self._held(client)]
                 if not without:
                     break
-                self._give(task, self._choose(task, without, active=False), self._standby)
+                self._give(task, self._choose(task, without), self._standby)
 
     def optimize_actives(self) -> None:
-        if self._costs is None:
+        if (costs := self._costs) is None:
             return
         placement, racks = self._for_racks()
         logged = {placement.position[task] for task in self._logged}
-        racks.optimize_actives(sorted(logged), self._costs)
+        racks.optimize_actives(sorted(logged), costs)
         racks.optimize_actives([task for task in range(len(self._tasks)) if task not in logged], STATELESS)
         self._take_over(placement)
 
     def optimize_standbys(self) -> None:
-        if self._costs is None or self._replicas <= 0:
+        if self._replicas <= 0 or (costs := self._costs) is None:
             return
         placement, racks = self._for_racks()
-        strategy = "min_traffic" if self._legacy else self._state.assignment_configs.rack_aware_assignment_strategy
-        racks.optimize_standbys(self._costs, strategy=strategy)
+        racks.optimize_standbys(costs, strategy=self._state.assignment_configs.rack_aware_assignment_strategy)
         self._take_over(placement)
 
-    def _rack_costs(self) -> Costs | None:
-        configs = self._state.assignment_configs
-        infos = self._state.all_tasks
-        if configs.rack_aware_assignment_strategy == "none":
-            return None
-        if not racks_known(self._states, infos, changelogs=configs.num_standby_replicas > 0 or not self._legacy):
-            return None
-        traffic, non_overlap = configs.traffic_cost, configs.non_overlap_cost
-        if not self._legacy and (traffic is None or non_overlap is None):
-            return None
-        return Costs(1 if traffic is None else traffic, 10 if non_overlap is None else non_overlap)
+    @functools.cached_property
+    def _costs(self) -> Costs | None:
+        costs = configured_costs(self._state.assignment_configs)
+        known = costs is not None and racks_known(self._states, self._state.all_tasks, changelogs=True)
+        return costs if known else None
 
     def _for_racks(self) -> tuple[Placement, RackAwareness]:
         infos = {info.id: info for info in self._state.all_tasks}
@@ -157,8 +151,7 @@ class _Plan:
         for client, process in enumerate(placement.processes):
             placement.give(client, self._active[process], self._standby[process])
         strategy = self._state.assignment_configs.rack_aware_assignment_strategy
-        racks = RackAwareness(placement, self._states, infos, strategy, public=not self._legacy)
-        return placement, racks
+        return placement, RackAwareness(placement, self._states, infos, strategy, public=True)
 
     def _take_over(self, placement: Placement) -> None:
         for client, process in enumerate(placement.processes):
@@ -181,7 +174,7 @@ class _Plan:
         self._pairs |= {_pair(task, other) for other in self._held(client)}
         role[client].add(task)
 
-    def _choose(self, task: TaskId, among: list[ProcessId], *, active: bool) -> ProcessId:
+    def _choose(self, task: TaskId, among: list[ProcessId]) -> ProcessId:
         if len(among) == 1:
             return among[0]
         owner = self._previous_active.get(task)
@@ -193,9 +186,7 @@ class _Plan:
             if follower is not None and not self._should_shed(follower):
                 return follower
         chosen = self._least_loaded(task, among)
-        if chosen is None:
-            kind = "active" if active else "standby"
-            raise AssertionError(f"no client among {len(among)} for {kind} task {task}")
+        assert chosen is not None, f"no client among {len(among)} for task {task}"
         return chosen
 
     def _should_shed(self, client: ProcessId) -> bool:

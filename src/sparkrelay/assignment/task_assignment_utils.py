@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.kafka_streams_assignment import in_roles
-from sparkrelay.assignment.placement.hash_order import task_hash_order
-from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness, racks_known
+from sparkrelay.assignment.placement.java_order import task_hash_order
+from sparkrelay.assignment.placement.rack_awareness import RackAwareness, configured_costs, racks_known
 from sparkrelay.assignment.placement.tag_standbys import place_standbys
 from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.assignment.validation import validate as validate_task_assignment
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparkrelay.assignment.application_state import ApplicationState
-    from sparkrelay.assignment.assignment_configs import AssignmentConfigs
     from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.assignment.task_info import TaskInfo
@@ -86,7 +85,7 @@ def optimize_rack_aware_active_tasks(
     wanted = sorted(set(tasks))
     states = application_state.kafka_streams_states(False)
     infos = {info.id: info for info in application_state.all_tasks}
-    costs = _costs(application_state.assignment_configs, traffic_cost, non_overlap_cost)
+    costs = configured_costs(application_state.assignment_configs, traffic_cost, non_overlap_cost)
     looked_at = [infos[task] for task in wanted if task in infos]
     if costs is None or not wanted or not racks_known(states, looked_at, changelogs=True):
         return MappingProxyType(dict(assignments))
@@ -119,7 +118,7 @@ def optimize_rack_aware_standby_tasks(
     """
     states = application_state.kafka_streams_states(False)
     infos = {info.id: info for info in application_state.all_tasks}
-    costs = _costs(application_state.assignment_configs, traffic_cost, non_overlap_cost)
+    costs = configured_costs(application_state.assignment_configs, traffic_cost, non_overlap_cost)
     followed = {task for entry in assignments.values() for task in entry.standby_tasks if task in infos}
     if costs is None or not racks_known(states, (infos[task] for task in followed), changelogs=True):
         return MappingProxyType(dict(assignments))
@@ -128,19 +127,6 @@ def optimize_rack_aware_standby_tasks(
     racks = RackAwareness(placement, states, infos, strategy, public=True)
     racks.optimize_standbys(costs, strategy=strategy)
     return _as_before(placement, assignments)
-
-
-def _costs(configs: AssignmentConfigs, traffic: int | None, non_overlap: int | None) -> Costs | None:
-    if (
-        configs.rack_aware_assignment_strategy == "none"
-        or configs.traffic_cost is None
-        or configs.non_overlap_cost is None
-    ):
-        return None
-    return Costs(
-        configs.traffic_cost if traffic is None else traffic,
-        configs.non_overlap_cost if non_overlap is None else non_overlap,
-    )
 
 
 def _placement(

@@ -5,7 +5,7 @@ A goal proposes actions, one copy at a time, and accepts or rejects those of oth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from sparkrelay.assignment import AssignedTask, KafkaStreamsAssignment
 
@@ -25,19 +25,6 @@ class Action(NamedTuple):
     source: int
     target: int
     leadership: bool = False
-
-
-class Goal(Protocol):
-    """One goal of the list."""
-
-    def accepts(self, action: Action) -> bool:
-        """Return whether an action would not worsen this goal."""
-
-    def optimize(self, attempt: Callable[[Action], bool]) -> bool:
-        """Attempt actions until satisfied; return whether any succeeded."""
-
-    def applied(self, action: Action) -> None:
-        """Record an action, just before it changes the cluster."""
 
 
 class Cluster:
@@ -128,7 +115,7 @@ class Cluster:
 
 
 class RackAwareness:
-    """Hard: copies of a task are spread evenly over racks."""
+    """A hard goal: copies of a task are spread evenly over racks. See :class:`EvenCounts` for the methods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -175,7 +162,7 @@ class RackAwareness:
 
 
 class EvenCounts:
-    """Soft: each process has a number of copies near its share, in total or for each kind of tasks."""
+    """A soft goal: each process has a number of copies near its share, in total or for each kind of tasks."""
 
     def __init__(
         self,
@@ -202,7 +189,7 @@ class EvenCounts:
             self._lower[each], self._upper[each] = map(list, zip(*both, strict=True))
 
     def accepts(self, action: Action) -> bool:
-        """Return whether neither process leaves its limits, or moves further away."""
+        """Return whether an action does not worsen the goal: no process leaves its limits, or moves further away."""
         if not self._concerns(action):
             return True
         kind = self._kind(action.task)
@@ -213,14 +200,14 @@ class EvenCounts:
         )
 
     def applied(self, action: Action) -> None:
-        """Update the counts."""
+        """Update the counts, just before an action changes the cluster."""
         if self._concerns(action):
             counts = self._counts[self._kind(action.task)]
             counts[action.source] -= 1
             counts[action.target] += 1
 
     def optimize(self, attempt: Callable[[Action], bool]) -> bool:
-        """Bring processes within their limits, from above and from below."""
+        """Attempt actions until all processes are within their limits; return whether any succeeded."""
         moved = False
         for kind in sorted(self._counts):
             counts, upper, lower = self._counts[kind], self._upper[kind], self._lower[kind]
@@ -281,6 +268,9 @@ class EvenCounts:
     def _filled(self, kind: int) -> Callable[[int], float]:
         counts, threads = self._counts[kind], self._cluster.threads
         return lambda node: counts[node] / threads[node]
+
+
+Goal: TypeAlias = RackAwareness | EvenCounts
 
 
 def limits(share: int, parts: int, percent: Fraction, gaps: tuple[int, int] | None = None) -> tuple[int, int]:

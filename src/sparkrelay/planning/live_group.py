@@ -7,7 +7,7 @@ the last rebalance; the progress of copies since then is unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember, agreed_assignor
 from sparkrelay.assignment.lags import is_caught_up
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment import TaskInfo
     from sparkrelay.client.admin import GroupDescription, GroupMemberDescription
-    from sparkrelay.types import TaskId, TopicPartition
+    from sparkrelay.types import TaskId
 
 __all__ = ["GroupSnapshot", "read_group"]
 
@@ -50,13 +50,9 @@ class GroupSnapshot:
     assignor: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    id: str
+class _Member(NamedTuple):
+    member: GroupMember
     topics: frozenset[str]
-    rack: str | None
-    subscription: SubscriptionInfo
-    owned: frozenset[TopicPartition]
     assigned: AssignmentInfo
 
 
@@ -80,7 +76,7 @@ def read_group(settings: Mapping[str, Any], application_id: str, configs: Mappin
         _check(group)
         members = [_decode(group, member) for member in group.members]
         subscribed = frozenset[str]().union(*(member.topics for member in members))
-        tag = members[0].subscription.client_tags[TOPOLOGY_TAG]
+        tag = members[0].member.subscription.client_tags[TOPOLOGY_TAG]
         parts = parse_topology_metadata(tag, application_id, subscribed)
         topics = {topic for part in parts.values() for topic in (*part.sources, *part.changelogs.values())}
         counts = {topic: len(found) for topic, found in admin.partitions(topics).items() if found is not None}
@@ -132,7 +128,14 @@ def _decode(group: GroupDescription, member: GroupMemberDescription) -> _Member:
             "topology (perhaps it is a Kafka Streams application in Java)"
         )
     return _Member(
-        member.member_id, consumer.topics, consumer.rack or None, subscription, frozenset(given.partitions), assigned
+        GroupMember(
+            consumer_id=member.member_id,
+            subscription=subscription,
+            owned_partitions=frozenset(given.partitions),
+            rack_id=consumer.rack or None,
+        ),
+        consumer.topics,
+        assigned,
     )
 
 
@@ -155,7 +158,7 @@ def _snapshot(
         for task in member.assigned.standby_tasks
         if task in ends
         and not is_caught_up(
-            max(0, ends[task] - max(0, member.subscription.task_offset_sums.get(task, 0))),
+            max(0, ends[task] - max(0, member.member.subscription.task_offset_sums.get(task, 0))),
             settings.acceptable_recovery_lag,
         )
     }
@@ -163,22 +166,17 @@ def _snapshot(
         names = ", ".join(map(str, sorted(behind)))
         notes.append(f"copies of {names} were behind at the last rebalance; they count as warm, having been assigned")
     known = [
-        GroupMember(
-            consumer_id=member.id,
-            subscription=replace(member.subscription, task_offset_sums=_sums(member, ends)),
-            owned_partitions=member.owned,
-            rack_id=member.rack,
-        )
-        for member in members
+        replace(member, subscription=replace(member.subscription, task_offset_sums=_sums(member, assigned, ends)))
+        for member, _, assigned in members
     ]
     state = ApplicationState(
         all_tasks=frozenset(tasks), clients=client_states(known, tasks, ends), assignment_configs=settings
     )
-    assignor = agreed_assignor(member.subscription.client_tags.get(ASSIGNOR_TAG) for member in members)
+    assignor = agreed_assignor(member.subscription.client_tags.get(ASSIGNOR_TAG) for member in known)
     return GroupSnapshot(state, ends, tuple(notes), assignor)
 
 
-def _sums(member: _Member, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
+def _sums(member: GroupMember, assigned: AssignmentInfo, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
     """Return the member's offset sums now: assigned copies are complete, others unchanged."""
     # Without tasks that ran here before: their copies have aged by an unknown amount.
     sums = {
@@ -186,8 +184,8 @@ def _sums(member: _Member, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
         for task, total in member.subscription.task_offset_sums.items()
         if task in ends and total != LATEST_OFFSET
     }
-    sums |= {task: ends[task] for task in member.assigned.standby_tasks if task in ends}
-    return sums | {task: LATEST_OFFSET for task in member.assigned.active_tasks if task in ends}
+    sums |= {task: ends[task] for task in assigned.standby_tasks if task in ends}
+    return sums | {task: LATEST_OFFSET for task in assigned.active_tasks if task in ends}
 
 
 def _assigned_standbys(members: Sequence[_Member], tasks: Iterable[TaskInfo]) -> int:

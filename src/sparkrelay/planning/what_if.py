@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
 from sparkrelay.assignment.lags import shortest_lag_to_catch_up
 from sparkrelay.assignment.leader.explain import Decision, Kind, explain
 from sparkrelay.assignment.process_ids import new_process_ids
-from sparkrelay.assignment.validation import ask_for_valid
+from sparkrelay.assignment.validation import ask_for_valid, message_of
 from sparkrelay.errors import ConfigException, SparkRelayError, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["HostMaps", "assign_consumers", "host_maps"]
+__all__ = ["assign_consumers", "host_maps"]
 
 #: ``next_rebalance_ms`` for a rebalance at once.
 _AT_ONCE = 0
 
-HostMaps = tuple["dict[HostInfo, list[TopicPartition]]", "dict[HostInfo, list[TopicPartition]]"]
 
-
-def host_maps(state: ApplicationState, assignments: Mapping[ProcessId, KafkaStreamsAssignment]) -> HostMaps:
+def host_maps(
+    state: ApplicationState, assignments: Mapping[ProcessId, KafkaStreamsAssignment]
+) -> tuple[dict[HostInfo, list[TopicPartition]], dict[HostInfo, list[TopicPartition]]]:
     """Return the input partitions of the active and of the standby tasks of each queryable process."""
     infos = {info.id: info for info in state.all_tasks}
     active: dict[HostInfo, list[TopicPartition]] = {}

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.agreement import assignor_name
-from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
 from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
@@ -26,7 +25,7 @@ from sparkrelay.assignment.task_assignor import (
     TaskAssignment,
     TaskAssignor,
 )
-from sparkrelay.assignment.validation import ask, invalid_assignment, validate
+from sparkrelay.assignment.validation import ask, invalid_assignment, message_of, validate
 from sparkrelay.errors import (
     KafkaException,
     SparkRelayError,

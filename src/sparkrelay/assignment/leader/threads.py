@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.placement.hash_order import task_hash_order
-from sparkrelay.assignment.placement.java_heap import sift_down, sift_up
+from sparkrelay.assignment.placement.java_order import sift_down, sift_up, task_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -60,10 +60,7 @@ class _Residual:
         self._edges = edges
         self._position = position
         self._node_count = len(nodes)
-        self._tail = np.array([row[0] for row in rows], np.int64)
-        self._head = np.array([row[1] for row in rows], np.int64)
-        self._left = np.array([row[2] for row in rows], np.int64)
-        self._cost = np.array([row[3] for row in rows], np.int64)
+        self._tail, self._head, self._left, self._cost = np.array([row[:4] for row in rows], np.int64).T.copy()
         self._back_at: dict[int, int] = {row[4]: at for at, row in enumerate(rows) if row[5]}
         self._counter = np.zeros(len(rows), np.int64)
         forward_at = {row[4]: at for at, row in enumerate(rows) if not row[5]}

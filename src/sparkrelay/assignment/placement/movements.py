@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparkrelay.assignment.lags import are_caught_up, lag_matrix
-from sparkrelay.assignment.placement.java_heap import java_order
+from sparkrelay.assignment.placement.java_order import java_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

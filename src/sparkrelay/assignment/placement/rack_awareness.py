@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sparkrelay.assignment.placement.hash_order import process_hash_order
+from sparkrelay.assignment.placement.java_order import process_hash_order
 from sparkrelay.assignment.placement.rack_solvers import Problem, at_least_cost, in_javas_order
 from sparkrelay.errors import TaskAssignmentException
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sparkrelay.assignment.assignment_configs import AssignmentConfigs
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.assignment.placement.working_copy import Placement
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["STATELESS", "Costs", "RackAwareness", "cross_rack", "racks_known"]
+__all__ = ["STATELESS", "Costs", "RackAwareness", "configured_costs", "cross_rack", "racks_known"]
 
 _STANDBY_ROUNDS = 4
 #: Tasks x clients up to which Java's order is followed.
@@ -41,6 +42,19 @@ class Costs(NamedTuple):
 
 #: Tasks without state cost nothing to move.
 STATELESS = Costs(1, 0)
+
+
+def configured_costs(
+    configs: AssignmentConfigs, traffic_cost: int | None = None, non_overlap_cost: int | None = None
+) -> Costs | None:
+    """Return the configured costs, or the given ones instead; None unless a strategy and both costs are configured."""
+    configured = configs.traffic_cost, configs.non_overlap_cost
+    if configs.rack_aware_assignment_strategy == "none" or configured[0] is None or configured[1] is None:
+        return None
+    return Costs(
+        configured[0] if traffic_cost is None else traffic_cost,
+        configured[1] if non_overlap_cost is None else non_overlap_cost,
+    )
 
 
 def racks_known(states: Mapping[ProcessId, KafkaStreamsState], infos: Iterable[TaskInfo], *, changelogs: bool) -> bool:

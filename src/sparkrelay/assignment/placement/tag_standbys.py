@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.placement.hash_order import task_hash_order
+from sparkrelay.assignment.placement.java_order import task_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -24,10 +24,10 @@ from sparkrelay.assignment import (
     agreed_assignor,
     assignor_name,
 )
-from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.leader.client_states import end_offset_sums
 from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.assignment.once import Once
+from sparkrelay.assignment.validation import message_of
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.errors import (
     ApplicationShutdownException,

@@ -6,6 +6,7 @@ import contextlib
 import math
 import uuid
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.client.admin import Admin
@@ -46,46 +47,38 @@ class Breakable(Protocol):
         """Call ``interrupt``, on any thread, if the start is interrupted within this block."""
 
 
+@dataclass(kw_only=True, eq=False)
 class RuntimeContext:
     """Shared by the processes of one instance."""
 
-    def __init__(
-        self,
-        *,
-        config: StreamsConfig,
-        topology: Topology,
-        assignor: TaskAssignor,
-        load_assignor: Callable[[str], TaskAssignor],
-        progress: ProgressLog,
-        callbacks: ThreadCallbacks,
-        show: Callable[[logging.Logger, str], None],
-    ) -> None:
-        self.config = config
-        self.topology = topology
-        self.names = TopicNames(config.application_id)
-        self.assignor = assignor
-        self.load_assignor = load_assignor
-        self.progress = progress
-        self.callbacks = callbacks
-        _runs[config.application_id] += 1
-        self.run = _runs[config.application_id]
+    config: StreamsConfig
+    topology: Topology
+    assignor: TaskAssignor
+    load_assignor: Callable[[str], TaskAssignor]
+    progress: ProgressLog
+    callbacks: ThreadCallbacks
+    show: Callable[[logging.Logger, str], None]
+    #: False where the first micro-batch may be slow: each prewarm costs a second, and tests start many instances.
+    prewarm: bool = True
+    #: True while no micro-batch may start, also in processes added later.
+    paused: bool = False
+    #: The last rebalances, for the page.
+    stories: RebalanceStories = field(default_factory=RebalanceStories)
+    #: ``host:port`` of this instance's page; empty if it has none.
+    page: str = ""
+    listeners: RestoreListeners = field(default_factory=RestoreListeners)
+    #: The legs built to check the topology, once they are.
+    checked: PreparedLegs | None = None
+    #: The instance's start while it is in progress.
+    beginning: Breakable | None = None
+
+    def __post_init__(self) -> None:
+        self.names = TopicNames(self.config.application_id)
+        _runs[self.config.application_id] += 1
+        self.run = _runs[self.config.application_id]
         #: Unique among all instances ever.
         self.id = uuid.uuid4().hex
-        self.show = show
         self._frames = CollectedFrames()
-        #: False where the first micro-batch may be slow: each prewarm costs a second, and tests start many instances.
-        self.prewarm = True
-        #: True while no micro-batch may start, also in processes added later.
-        self.paused = False
-        #: The last rebalances, for the page.
-        self.stories = RebalanceStories()
-        #: ``host:port`` of this instance's page; empty if it has none.
-        self.page = ""
-        self.listeners = RestoreListeners()
-        #: The legs built to check the topology, once they are.
-        self.checked: PreparedLegs | None = None
-        #: The instance's start while it is in progress.
-        self.beginning: Breakable | None = None
 
     def plans(self, target: ExecutorTarget) -> PreparedLegs:
         """Build every leg for a target; Catalyst checks every column. The first call collects DataFrames.

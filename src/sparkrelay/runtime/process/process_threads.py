@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.host_metadata import HostMetadata
     from sparkrelay.runtime.process.context import RuntimeContext
     from sparkrelay.runtime.slot.cleaner import Cleaner
-    from sparkrelay.runtime.slot.process_slot import ProcessSlot
+    from sparkrelay.runtime.slot.executor_slot import ProcessSlot
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread

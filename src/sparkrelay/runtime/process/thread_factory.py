@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.process.context import RuntimeContext
     from sparkrelay.runtime.slot.cleaner import Cleaner
-    from sparkrelay.runtime.slot.process_slot import ProcessSlot
+    from sparkrelay.runtime.slot.executor_slot import ProcessSlot
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.types import TaskId

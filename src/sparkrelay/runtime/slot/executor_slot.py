@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA, RESTORE_POOL, run_job
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.state import Slot
 
-__all__ = ["ExecutorSlot"]
+__all__ = ["ExecutorSlot", "ProcessSlot"]
+
+#: A claimed slot, on the driver's host or an executor's.
+ProcessSlot: TypeAlias = "Slot | ExecutorSlot"
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.batch.batch_thread import BatchThread
     from sparkrelay.runtime.contract.owners import Owner
     from sparkrelay.runtime.slot.cleaner import Cleaner
-    from sparkrelay.runtime.slot.process_slot import ProcessSlot
+    from sparkrelay.runtime.slot.executor_slot import ProcessSlot
     from sparkrelay.runtime.spark.jobs import Jobs
     from sparkrelay.runtime.tasks.in_service import InService
     from sparkrelay.runtime.tasks.state_updater import StateUpdater
