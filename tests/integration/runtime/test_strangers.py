@@ -92,5 +92,7 @@ def test_a_stranger_that_leads_is_named(instance, topics, joins, wait_until, app
     streams = instance(counting(*topics))
     streams.start()
     wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
-    with pytest.raises(StreamsException, match=f"the leader of group '{application_id}' is not an instance of SparkRelay"):
+    with pytest.raises(
+        StreamsException, match=f"the leader of group '{application_id}' is not an instance of SparkRelay"
+    ):
         streams.awaitTermination(LONG)

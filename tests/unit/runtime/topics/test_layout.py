@@ -77,9 +77,7 @@ def test_partitions_of_a_repartition_that_were_changed_are_refused():
     flights = builder.stream("flights", key=String("carrier"), value=Json("origin string"))
     flights.repartition("origin", partitions=3, name="r").groupBy("origin").count(name="by-origin")
     known = {"flights": 4, "app-r-repartition": 2}
-    with pytest.raises(
-        StreamsException, match=r"'app-r-repartition' has 2 partitions.* needs 3: .*sparkrelay reset"
-    ):
+    with pytest.raises(StreamsException, match=r"'app-r-repartition' has 2 partitions.* needs 3: .*sparkrelay reset"):
         lay_out(builder.build(), NAMES, known)
 
 
