@@ -27,10 +27,7 @@ def end_offset_sums(
 ) -> dict[TaskId, int]:
     """Return, for every logged task, the sum of its changelogs' end offsets.
 
-    Args:
-        tasks: The tasks of the application.
-        end_offsets: By changelog partition; committed offsets if a source topic is the changelog.
-        created: Topics just created, which count as empty.
+    The end offset of a source topic that is a changelog is the committed one. ``created`` topics count as empty.
 
     Raises:
         StreamsException: an end offset is missing.
@@ -61,13 +58,7 @@ def members_by_process(members: Iterable[GroupMember]) -> dict[ProcessId, list[G
 def client_states(
     members: Iterable[GroupMember], tasks: Iterable[TaskInfo], ends: Mapping[TaskId, int] | None
 ) -> dict[ProcessId, KafkaStreamsState]:
-    """Return the processes of the members.
-
-    Args:
-        members: The members of the group.
-        tasks: The tasks of the application.
-        ends: End offset sums of the logged tasks; None leaves lags uncomputed.
-    """
+    """Return the processes of the members, with lags if the end offset sums of the logged tasks are known."""
     task_of = {partition: task.id for task in tasks for partition in task.input_topic_partitions}
     return {
         process: _client_state(process, consumers, task_of, None if ends is None else _lags(consumers, ends))

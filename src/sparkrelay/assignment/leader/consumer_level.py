@@ -61,15 +61,9 @@ def assign_consumers(
 ) -> dict[str, ConsumerAssignment]:
     """Spread each process's tasks over its consumers; return the assignment of every consumer.
 
-    Args:
-        members: The members that take part.
-        state: The assignor's input.
-        assignments: The assignor's answer, one entry for each process.
-        deadlines_ms: Follow-up rebalances by process, in ms of wall-clock time.
-        version: Wire version of the assignments.
-        commonly_supported_version: Sent to the members.
-        owned_by_others: Partitions that members without part in the assignment still own.
-        keep: Leave its tasks with each consumer, however uneven that is.
+    ``assignments`` has one entry for each process. ``deadlines_ms`` are follow-up rebalances by process, in ms of
+    wall-clock time. ``owned_by_others`` are partitions that members without part in the assignment still own. ``keep``
+    leaves its tasks with each consumer, however uneven that is.
     """
     infos = {info.id: info for info in state.all_tasks}
     owned = owned_by_others.union(*(member.owned_partitions for member in members))

@@ -82,12 +82,10 @@ class ThreadLoads:
         previous: Mapping[str, Sequence[TaskId]] | None = None,
         holders: Mapping[TaskId, str] | None = None,
     ) -> dict[str, list[TaskId]]:
-        """Return the tasks by consumer, in the order dealt.
+        """Return tasks of one kind by consumer, in the order dealt.
 
-        Args:
-            tasks: Tasks of one kind.
-            previous: Tasks with state on each consumer, least lag first; None for stateless tasks.
-            holders: Consumers that get tasks whatever their load.
+        ``previous`` are the tasks with state on each consumer, least lag first. ``holders`` get their tasks whatever
+        their load.
         """
         given: dict[str, list[TaskId]] = {consumer: [] for consumer in self.consumers}
         rest = TaskHeap(tasks)

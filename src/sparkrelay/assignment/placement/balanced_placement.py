@@ -56,13 +56,9 @@ def place_at_least_cost(
 ) -> NDArray[np.bool_] | None:
     """Return where copies go, a boolean matrix tasks x clients, or None if the bounds contradict each other.
 
-    Args:
-        costs: Cost of a copy, tasks x clients; any sum of as many costs as there are clients and parts must stay below
-            2**60.
-        copies: Copies of each task, on different clients.
-        group_of: Sub-topology of each task, counted from 0.
-        bounds: Numbers of copies of clients and parts.
-        allowed: Where copies may go; everywhere if None.
+    Any sum of as many ``costs`` (tasks x clients) as there are clients and parts must stay below 2**60. ``copies`` of a
+    task go to different clients. ``group_of`` are the tasks' sub-topologies, counted from 0. With ``allowed`` copies
+    may only go there.
     """
     flow = _Flow(costs, copies, group_of, bounds, allowed)
     while flow.uneven:

@@ -72,14 +72,11 @@ class Placement:
             self.active[position % clients].add(task)
 
     def balance(self, held: Sequence[set[int]], may_move: Callable[[int, int, int], bool] | None = None) -> None:
-        """Move tasks of one role to less loaded clients until no single move helps.
+        """Move tasks of a role (``self.active`` or ``self.standby``) to less loaded clients while a single move helps.
 
         For each source and destination in order, tasks move while the source with one less has at least the load of the
-        destination with one more. The order is Kafka's; it decides which tasks end up where.
-
-        Args:
-            held: ``self.active`` or ``self.standby``. Loads count both.
-            may_move: Called with task, source and destination; returns False to leave the task.
+        destination with one more. Loads count both roles. The order is Kafka's; it decides which tasks end up where.
+        ``may_move`` gets a task, source and destination.
         """
         # The load of each client with one task more. A source whose load with one less is below all of these cannot
         # give anything, which skips nearly all pairs.

@@ -83,14 +83,10 @@ class Notice:
 def why(
     now: Collection[str], before: Collection[str], *, again: Collection[str], asked: str | None, begins: bool = False
 ) -> str:
-    """Return the cause of a rebalance.
+    """Return the cause of a rebalance, by the group's processes now and before (empty if the leader took no part).
 
-    Args:
-        now: the group's processes.
-        before: those of the last rebalance; empty if the leader took no part in it.
-        again: processes that have rejoined.
-        asked: a member's reason for requesting it, if nobody joined or left.
-        begins: True if no member runs anything yet.
+    ``again`` are processes that rejoined, ``asked`` is a member's reason if nobody joined or left, and ``begins`` is
+    True if no member runs anything yet.
     """
     if not before:
         return "the group begins" if begins else "the leader is new to the group"
@@ -105,11 +101,7 @@ def why(
 class AssignmentLog:
     """The log of one member, called by its stream thread.
 
-    Args:
-        name: the stream thread's.
-        finished: receives the duration of each rebalance in seconds.
-        show: receives each INFO line and its logger, to print it as well.
-        stories: keeps the last rebalances for the page.
+    ``finished`` receives the duration of each rebalance in seconds, ``show`` each INFO line, to print it as well.
     """
 
     def __init__(

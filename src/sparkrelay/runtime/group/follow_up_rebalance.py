@@ -55,12 +55,7 @@ class FollowUp:
         self._warm_since: float | None = None
 
     def on_subscription(self, lags: Mapping[TaskId, int], running: Iterable[TaskId]) -> None:
-        """Record the lags that a subscription reports.
-
-        Args:
-            lags: known lags of the copies.
-            running: own active tasks; as standbys they would not be behind.
-        """
+        """Record the lags that a subscription reports; as standbys, ``running`` tasks would not be behind."""
         # Copies not checked since then keep their last report: a hand-over takes two rebalances in a row.
         before = {task: lag for task, lag in self._reported.items() if task in self._standby}
         self._reported = {**before, **dict.fromkeys(running, 0), **lags}
@@ -70,12 +65,7 @@ class FollowUp:
         self._pause.assigned(now)
 
     def on_followed(self, standby: Collection[TaskId], warming: Collection[str]) -> None:
-        """Record the copies of the assignment that is now followed.
-
-        Args:
-            standby: all standby tasks of this member.
-            warming: tasks that move here once our copy, which is behind for the leader, has caught up.
-        """
+        """Record the copies of the assignment that is now followed; ``warming`` is :meth:`Notice.warms`."""
         # The leader decided on our report, so copies that have caught up since must still request. The leader may also
         # find a copy behind that we reported as warm: it lists newer ends, by whole batches of a busy owner.
         limit = self._acceptable_lag

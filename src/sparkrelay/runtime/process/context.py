@@ -102,11 +102,7 @@ class RuntimeContext:
         return KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
 
     def connect(self, client: KafkaClient, *, refused_timeout: float = math.inf) -> None:
-        """Connect a client to the cluster.
-
-        Args:
-            client: not connected yet.
-            refused_timeout: seconds to wait if every address refuses connections.
+        """Connect a client; ``refused_timeout`` is in seconds, for when every address refuses connections.
 
         Raises:
             KafkaException: no broker answers, or access is denied.

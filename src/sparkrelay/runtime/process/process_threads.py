@@ -58,13 +58,8 @@ class ProcessThreads:
     ) -> None:
         """Make the threads without starting them.
 
-        Args:
-            context: shared by the instance's processes.
-            target: where jobs run.
-            slot: a claimed slot. The process releases it, also if the threads cannot be made.
-            cleaner: the slot's cleaner; closed with the process.
-            host_metadata: the process's host, rack and tags.
-            plans: prepared legs of this target, if they exist already.
+        The process releases its claimed ``slot``, also if the threads cannot be made, and closes the ``cleaner``.
+        ``plans`` are the prepared legs of this target, if they exist already.
 
         Raises:
             ConfigException: the tags of this process contradict the settings.

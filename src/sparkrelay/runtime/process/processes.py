@@ -79,12 +79,8 @@ class ExecutorProcesses:
     ) -> None:
         """Prepare, without claiming anything.
 
-        Args:
-            spark: the session.
-            context: shared by the processes.
-            executors: lists Spark's executors.
-            on_change: called when a process was added, and when the watch ends.
-            on_failure: called when no process is left and none can be made.
+        ``on_change`` is called when a process was added and when the watch ends, ``on_failure`` when no process is left
+        and none can be made.
         """
         self._spark = spark
         self._context = context

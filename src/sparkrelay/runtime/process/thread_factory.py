@@ -91,14 +91,8 @@ class ThreadFactory:
     ) -> StreamThread:
         """Make a stream thread, not started.
 
-        Args:
-            number: its position in the process, from 0.
-            clients: its connections.
-            plans: its legs.
-            runs_tasks: True while any thread of the process runs a task.
-            active_elsewhere: the active tasks of the process's other threads.
-            global_tables: keeps the process's global tables, if any.
-            beside: True if other threads of the process already run the tasks.
+        ``runs_tasks`` is True while any thread of the process runs a task; ``active_elsewhere`` are the active tasks of
+        its other threads; ``beside`` is True if these run tasks already.
         """
         context, config, slot = self.context, self.config, self.slot
         name = self.name(f"StreamThread-{number + 1}")

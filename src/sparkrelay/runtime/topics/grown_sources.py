@@ -20,13 +20,7 @@ __all__ = ["grown_source", "sources_of"]
 
 
 def grown_source(application_id: str, before: Mapping[str, int], *, now: int | None = None) -> StreamsException:
-    """Return the error of source topics that have grown.
-
-    Args:
-        application_id: for the remedy.
-        before: topic -> partition count when tasks were assigned or the state was made.
-        now: the current count, if known.
-    """
+    """Return the error of source topics that have grown from the counts ``before`` (to ``now``, if known)."""
     many = "more" if now is None else now
     grown = ", ".join(f"{topic!r} has {many} partitions now, not {count}" for topic, count in sorted(before.items()))
     count = max(before.values())

@@ -116,13 +116,7 @@ class TaskLayout:
 def lay_out(
     topology: Topology, names: TopicNames, partitions: Mapping[str, int], *, dead_letters: str | None = None
 ) -> TaskLayout:
-    """Return the layout.
-
-    Args:
-        topology: what to run.
-        names: Kafka's names of its topics.
-        partitions: partition counts of existing topics that the topology reads, writes or owns.
-        dead_letters: the dead letter topic, if any.
+    """Return the layout, given the partition counts of existing topics.
 
     Raises:
         MissingSourceTopicException: a source topic does not exist.

@@ -17,13 +17,9 @@ __all__ = ["doubtful_topics", "other_owner"]
 def doubtful_topics(
     application_id: str, internal: Collection[str], *, groups: Collection[str], proven: Collection[str]
 ) -> dict[str, str]:
-    """Return the topics that may belong to another application, with the evidence.
+    """Return which internal topics may belong to another application, with the evidence.
 
-    Args:
-        application_id: the supposed owner.
-        internal: topics that have its prefix and an internal suffix.
-        groups: the other groups of the cluster.
-        proven: topics known to be the application's, not only by name.
+    ``groups`` are the other groups of the cluster; ``proven`` topics are known to be the application's.
     """
     prefix = f"{application_id}-"
     # A store's changelog and its repartition topic have the same stem.

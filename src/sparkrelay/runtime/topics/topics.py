@@ -159,12 +159,9 @@ class Topics:
     def await_records(
         self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
     ) -> News:
-        """Wait until a partition has records (read_committed) after its position, or for trouble.
+        """Wait until a partition has read_committed records after its position (the next offset), or for trouble.
 
-        Args:
-            positions: partition -> the next offset.
-            timeout: seconds.
-            over: ends the wait if True; called first and after every :meth:`wakeup`.
+        ``timeout`` is in seconds; ``over`` ends the wait if True, and is called first and after every :meth:`wakeup`.
         """
         with self._lock:
             return self._admin.await_records(positions, timeout=timeout, over=over)
