@@ -161,8 +161,7 @@ def what_if(
         add: Ids of instances that join, without state (see ``process_ids.new_process_ids``).
         remove: Processes that leave.
         threads: Stream threads of each instance that joins.
-        ends: Length of each task's changelogs, in offsets; by default the greatest lag of any process, which is the
-            length if a process has no copy.
+        ends: Length of each task's changelogs, in offsets; by default the greatest lag of any process.
 
     Raises:
         ConfigException: a process to remove does not exist, or none would be left.

@@ -13,8 +13,7 @@ _SHORTEST_PAUSE_S: Final = 1.0
 class FollowUpPause:
     """A member's pause from an assignment to its next request. All members see the same assignments.
 
-    Args:
-        longest_s: bound to which the pause grows, in seconds; twice as long without an assignment resets it.
+    It grows up to ``longest_s`` seconds; twice as long without an assignment resets it.
     """
 
     def __init__(self, longest_s: float) -> None:

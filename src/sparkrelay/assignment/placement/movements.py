@@ -77,9 +77,8 @@ class Lags:
 class Movements:
     """Turns a target placement into one that can run now.
 
-    Attributes:
-        scheduled: Outstanding movements; any requires a follow-up rebalance.
-        warm_ups: Extra copies, by client.
+    ``scheduled`` counts outstanding movements, of which any requires a follow-up rebalance; ``warm_ups`` are the extra
+    copies by client.
     """
 
     placement: Placement

@@ -79,14 +79,9 @@ def cross_rack(info: TaskInfo, partitions: Iterable[TopicPartition], rack: str |
 
 
 class RackAwareness:
-    """Optimises a balanced placement.
+    """Optimises a balanced placement, by ``min_traffic`` or ``balance_subtopology``.
 
-    Args:
-        placement: The placement to change.
-        states: The processes with their racks.
-        infos: The tasks with their partitions' racks.
-        strategy: ``min_traffic`` or ``balance_subtopology``.
-        public: Behave as Java's public utilities: changelogs count for actives too, clients are in hash order.
+    ``public`` behaves as Java's public utilities: changelogs count for actives too, clients are in hash order.
     """
 
     def __init__(

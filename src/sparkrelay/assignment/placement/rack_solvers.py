@@ -30,14 +30,9 @@ _SOURCE = -1
 class Problem:
     """Tasks to exchange; tasks and clients are positions in a placement.
 
-    Attributes:
-        tasks: The tasks, sorted.
-        clients: The clients, in the order that decides ties.
-        counts: The number of tasks of each client.
-        owner: The present client of each task.
-        cost: Cost of a task at a client, by the client's rack and whether it is the owner.
-        rack_of: The rack of each client of the placement.
-        subtopology_of: The sub-topology of each task of the placement.
+    ``tasks`` are sorted; the order of ``clients`` decides ties. ``counts`` are the numbers of tasks of each client, and
+    ``owner`` is the present client of each. ``cost`` of a task at a client depends on the client's rack and on whether
+    it is the owner.
     """
 
     tasks: Sequence[int]

@@ -42,13 +42,10 @@ def place_standbys(
 
 
 class TagStandbys:
-    """Places the standbys of a placement by tags.
+    """Places the standbys of a placement, whose logged tasks are active, by the clients' tags.
 
-    Args:
-        placement: With all logged tasks active.
-        tags: All tags of each client, by position.
-        keys: ``rack.aware.assignment.tags``. Others must not count: each process has its own ``host``, so that no
-            standby could ever move for balance.
+    Only ``keys`` (``rack.aware.assignment.tags``) count: each process has its own ``host``, so that no standby could
+    ever move for balance.
     """
 
     def __init__(self, placement: Placement, tags: Sequence[Mapping[str, str]], keys: Iterable[str]) -> None:

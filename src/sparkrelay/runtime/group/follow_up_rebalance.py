@@ -31,10 +31,8 @@ _MOST_DOUBLINGS: Final = 30
 class FollowUp:
     """The copies of one member, as of the last rebalance.
 
-    Args:
-        acceptable_lag: offsets within which a copy is warm.
-        longest_pause_s: bound on the pause from an assignment or a request to the next request, in seconds.
-        probing_s: seconds until the leader checks again by itself; no copy waits longer.
+    A copy within ``acceptable_lag`` offsets is warm. ``longest_pause_s`` bounds the pause from an assignment or a
+    request to the next request. After ``probing_s`` the leader checks again by itself, so no copy waits longer.
     """
 
     def __init__(self, *, acceptable_lag: int, longest_pause_s: float, probing_s: float) -> None:

@@ -30,12 +30,9 @@ _SHORTEST_INTERVAL: Final = 1.0
 
 
 class Cleaner:
-    """Removes obsolete directories of a slot. Thread-safe; ``who`` identifies a stream thread.
+    """Removes obsolete directories of a slot, ``delay_seconds`` after their task has left.
 
-    Args:
-        slot: the slot's directory.
-        delay_seconds: how long a copy stays after its task has left.
-        now: epoch seconds; the first check is one interval later.
+    Thread-safe; ``who`` identifies a stream thread. Times are epoch seconds.
     """
 
     def __init__(self, slot: Path, *, delay_seconds: float, now: float) -> None:
