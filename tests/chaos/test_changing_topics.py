@@ -232,7 +232,7 @@ def test_no_count_falls_where_the_source_of_a_state_gets_partitions(way_out, app
         # It may have ended in ERROR by now.
         app.kill(doomed)
         wait_until(app.newest_partition_is_written, "no order is written to the newest partition")
-    named = f"source topic '{app.source}' has 3 partitions by now, not 2"
+    named = f"source topic '{app.source}' has 3 partitions now, not 2"
     for _ in range(2):
         app.is_refused(app.instances.take(), named)
     app.results.read()

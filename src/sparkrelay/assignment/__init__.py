@@ -1,6 +1,6 @@
-"""Deciding who runs what: KIP-924's public types, the built-in assignors, and the leader's own work.
+"""Task assignment: KIP-924's public types, the built-in assignors, and the leader's part of a rebalance.
 
-Everything here is pure: no I/O, no clock, no threads, no randomness. See ``docs/internals/assignment.md``.
+Pure: no I/O, no clock, no randomness. See ``docs/internals/assignment.md``.
 """
 
 from sparkrelay.assignment import task_assignment_utils
@@ -12,8 +12,7 @@ from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
 from sparkrelay.assignment.least_movement import LeastMovementTaskAssignor
-from sparkrelay.assignment.loading import load_assignor, require_known_settings
-from sparkrelay.assignment.own_settings import number_setting
+from sparkrelay.assignment.loading import load_assignor, number_setting, require_known_settings
 from sparkrelay.assignment.sticky import StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,

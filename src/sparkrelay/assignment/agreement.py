@@ -1,7 +1,7 @@
-"""Which assignor leads while members name different ones: one that all of them support.
+"""The choice of one assignor while members name different ones, during a rolling change.
 
-Every member knows the built-in assignors, and the one it names itself. During a rolling change the group must not
-swing between two assignors as the leader changes: each would move what the other placed.
+It must be one that all members support: those of this package, or the one that all name. If it changed with the leader,
+each assignor would move what the other placed.
 """
 
 from __future__ import annotations
@@ -19,25 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = ["agreed_assignor", "assignor_name"]
 
-#: Assignors of this package are on every member.
 _BUILT_IN = "sparkrelay."
 
 
 def assignor_name(assignor: type[TaskAssignor]) -> str:
-    """Return the name under which a member names its assignor to the leader: ``module:Class`` or ``file.py:Class``."""
-    # A file's module is named by its whole path, and instances need not have it in the same folder.
+    """Return the name of an assignor in subscriptions: ``module:Class`` or ``file.py:Class``."""
+    # A file's module is named by its whole path, which may differ between instances.
     module = assignor.__module__
     return f"{PurePath(module).name if module.endswith('.py') else module}:{assignor.__qualname__}"
 
 
 def agreed_assignor(named: Iterable[str | None]) -> str:
-    """Return the assignor that all members support, by what each of them names.
+    """Return the assignor that all members support, given the name from each member (None: the default).
 
-    The one that all name; else, of the built-in ones that are named, the one most members name; else the
-    high-availability assignor.
-
-    Args:
-        named: For each member the name of its assignor; None if it names none.
+    It is the one that all name, else the built-in one that most members name, else the high-availability assignor.
     """
     usual = assignor_name(HighAvailabilityTaskAssignor)
     votes = Counter(name or usual for name in named)

@@ -1,4 +1,4 @@
-"""Everything an assignor may ask. See KIP-924, "ApplicationState"."""
+"""The input of an assignor. See KIP-924, "ApplicationState"."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ __all__ = ["ApplicationState"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationState:
-    """The application at the moment of a rebalance: a plain value, so that any assignor can be run on any state.
+    """The application at the time of a rebalance.
 
     Attributes:
-        all_tasks: Every task that has to be placed, in task order.
-        clients: The processes of the group. Assignors ask :meth:`kafka_streams_states` for them.
+        all_tasks: Every task to be placed, in task order.
+        clients: The processes of the group; assignors use :meth:`kafka_streams_states`.
         assignment_configs: The group's settings.
-        compute_lags: Returns the lags of each process's tasks, which costs the leader a question to the broker, or
-            raises TaskAssignmentException. None if ``clients`` have their lags. Called when lags are first asked for;
-            ``clients`` have them from then on.
+        compute_lags: Returns the lags of each process, by a request to the broker, or raises TaskAssignmentException;
+            called when lags are first requested. None if ``clients`` have lags.
     """
 
     all_tasks: frozenset[TaskInfo]
@@ -44,14 +43,11 @@ class ApplicationState:
         object.__setattr__(self, "clients", MappingProxyType(dict(self.clients)))
 
     def kafka_streams_states(self, compute_task_lags: bool) -> Mapping[ProcessId, KafkaStreamsState]:
-        """Return the processes of the group.
-
-        Args:
-            compute_task_lags: Whether the lags of their copies are wanted.
+        """Return the processes of the group, with the lags of their copies if requested.
 
         Raises:
-            TaskAssignmentException: lags are wanted but cannot be computed now. Let it pass to keep the present
-                assignment and try again at once, or catch it and place tasks without lags.
+            TaskAssignmentException: lags cannot be computed now. If not caught, the group keeps its assignment and
+                tries again at once.
         """
         if compute_task_lags:
             if self.compute_lags is not None:

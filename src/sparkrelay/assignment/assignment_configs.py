@@ -1,8 +1,8 @@
-"""The settings that an assignor may look at. See KIP-924, "AssignmentConfigs"."""
+"""The settings for an assignor. See KIP-924, "AssignmentConfigs"."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Self
 
 from sparkrelay.config import StreamsConfig
@@ -10,23 +10,23 @@ from sparkrelay.settings import INT32_MAX, check, setting_of
 
 __all__ = ["AssignmentConfigs"]
 
-#: Kafka bounds these nowhere, and its assignors take less than no standby for none.
+#: Kafka does not bound these; its assignors treat a negative number of standbys as none.
 _ANY: Final = {"least": -INT32_MAX, "most": INT32_MAX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentConfigs:
-    """Settings of the group that matter for placing tasks; defaults and ranges are those of :class:`StreamsConfig`.
+    """Settings for placing tasks; defaults and ranges are those of :class:`StreamsConfig`.
 
     Attributes:
-        acceptable_recovery_lag: Offsets behind at which a copy counts as caught up.
-        max_warmup_replicas: Extra copies, in the whole group, that may be warming up at once.
+        acceptable_recovery_lag: Lag in offsets up to which a copy counts as caught up.
+        max_warmup_replicas: Warm-ups at a time, in the whole group.
         num_standby_replicas: Standbys of each task with a changelog.
-        probing_rebalance_interval_ms: Longest wait until warm-ups are looked at again, in ms.
+        probing_rebalance_interval_ms: Longest time until warm-ups are checked again, in ms.
         rack_aware_assignment_tags: Client tags over whose values standbys are spread.
         rack_aware_assignment_strategy: ``none``, ``min_traffic`` or ``balance_subtopology``.
-        traffic_cost: Cost of reading one partition across racks; None leaves it to the assignor.
-        non_overlap_cost: Cost of moving one task; None leaves it to the assignor.
+        traffic_cost: Cost of reading one partition across racks; None: the assignor's default.
+        non_overlap_cost: Cost of moving one task; None: the assignor's default.
     """
 
     acceptable_recovery_lag: int = setting_of(StreamsConfig, "acceptable_recovery_lag")
@@ -44,14 +44,6 @@ class AssignmentConfigs:
 
     @classmethod
     def of(cls, config: StreamsConfig) -> Self:
-        """Return what assignors may see of an instance's settings."""
-        return cls(
-            acceptable_recovery_lag=config.acceptable_recovery_lag,
-            max_warmup_replicas=config.max_warmup_replicas,
-            num_standby_replicas=config.num_standby_replicas,
-            probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
-            rack_aware_assignment_tags=config.rack_aware_assignment_tags,
-            rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
-            traffic_cost=config.rack_aware_assignment_traffic_cost,
-            non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
-        )
+        """Return an instance's settings for assignors."""
+        renamed = {name: f"rack_aware_assignment_{name}" for name in ("traffic_cost", "non_overlap_cost")}
+        return cls(**{name: getattr(config, renamed.get(name, name)) for name in (field.name for field in fields(cls))})

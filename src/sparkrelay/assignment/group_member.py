@@ -1,4 +1,4 @@
-"""A member as the leader sees it, and what it is sent back."""
+"""A member of the group, and its assignment."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["ConsumerAssignment", "GroupMember"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """One consumer of the group, with what it brought to the rebalance.
+    """One consumer of the group, with its subscription.
 
     Attributes:
         consumer_id: Its member id in the group.
         subscription: Its user data, decoded.
-        owned_partitions: Partitions that it owns and will not give up unasked (cooperative protocol).
+        owned_partitions: Partitions that it owns until they are revoked (cooperative protocol).
         rack_id: The consumer's ``client.rack``, if set.
     """
 
@@ -30,13 +30,13 @@ class GroupMember:
 
     @property
     def process_id(self) -> ProcessId:
-        """The process it drives."""
+        """Its process."""
         return self.subscription.process_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerAssignment:
-    """What one consumer is sent: partitions for the consumer protocol, and the user data beside them."""
+    """The assignment of one consumer: partitions for the consumer protocol, and user data."""
 
     partitions: tuple[TopicPartition, ...]
     info: AssignmentInfo

@@ -1,4 +1,4 @@
-"""What an assignor gives to a process. See KIP-924, "KafkaStreamsAssignment"."""
+"""The assignment of one process. See KIP-924, "KafkaStreamsAssignment"."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["AssignedTask", "KafkaStreamsAssignment"]
+__all__ = ["AssignedTask", "KafkaStreamsAssignment", "in_roles"]
 
 
 class _Type(enum.Enum):
-    """Whether a process runs a task or only follows it."""
+    """The role of a task on a process."""
 
     ACTIVE = "active"
     STANDBY = "standby"
 
-    # Members are singletons; the enum's own hash is a Python call, and there is one for each task placed.
+    # Members are singletons, and the enum's own hash is a slow Python call.
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class _Type(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AssignedTask:
-    """A task in its role: running (ACTIVE), or kept up from its changelog (STANDBY, warm-ups too)."""
+    """A task in its role: running (ACTIVE), or following its changelog (STANDBY, also warm-ups)."""
 
     id: TaskId
     type: _Type
@@ -44,12 +44,12 @@ class AssignedTask:
 
 @dataclass(frozen=True, slots=True)
 class KafkaStreamsAssignment:
-    """The tasks of one process. Make it with :meth:`of`; every method returns a new value.
+    """The tasks of one process. Made by :meth:`of`; every method returns a new value.
 
     Attributes:
         process_id: The process.
-        tasks: Its tasks in their roles, by id, in task order.
-        followup_rebalance_deadline: When the process is to ask for a rebalance (timezone-aware), or None.
+        tasks: Its tasks by id, in task order.
+        followup_rebalance_deadline: When the process requests a rebalance (timezone-aware), or None.
     """
 
     process_id: ProcessId
@@ -58,10 +58,10 @@ class KafkaStreamsAssignment:
 
     @classmethod
     def of(cls, process_id: ProcessId, tasks: Iterable[AssignedTask]) -> Self:
-        """Give ``tasks`` to ``process_id``.
+        """Assign ``tasks`` to ``process_id``.
 
         Raises:
-            ValueError: one task is named twice, be it in two roles.
+            ValueError: a task appears in two roles.
         """
         by_id: dict[TaskId, AssignedTask] = {}
         for task in tasks:
@@ -79,18 +79,16 @@ class KafkaStreamsAssignment:
 
     @property
     def active_tasks(self) -> tuple[TaskId, ...]:
-        """Tasks to run, in order."""
+        """Active tasks, in order."""
         return tuple(task.id for task in self.tasks.values() if task.type is _Type.ACTIVE)
 
     @property
     def standby_tasks(self) -> tuple[TaskId, ...]:
-        """Tasks to follow, in order."""
+        """Standby tasks, in order."""
         return tuple(task.id for task in self.tasks.values() if task.type is _Type.STANDBY)
 
     def with_followup_rebalance(self, deadline: dt.datetime) -> Self:
-        """Return this assignment with a follow-up rebalance that the process asks for once ``deadline`` is past.
-
-        The wish lasts until the next rebalance, whoever causes it.
+        """Return this assignment with a rebalance that the process requests at ``deadline``, unless one comes first.
 
         Raises:
             ValueError: the deadline has no time zone.
@@ -100,10 +98,16 @@ class KafkaStreamsAssignment:
         return replace(self, followup_rebalance_deadline=deadline)
 
     def assign_task(self, task: AssignedTask) -> Self:
-        """Return this assignment with ``task``, which replaces the same task in another role."""
+        """Return this assignment with ``task``, replacing its other role."""
         tasks = {**self.tasks, task.id: task}
         return replace(self, tasks=MappingProxyType({key: tasks[key] for key in sorted(tasks)}))
 
     def remove_task(self, task: AssignedTask) -> Self:
-        """Return this assignment without the task, whatever role it has here."""
+        """Return this assignment without the task, in whatever role."""
         return replace(self, tasks=MappingProxyType({k: v for k, v in self.tasks.items() if k != task.id}))
+
+
+def in_roles(process_id: ProcessId, active: Iterable[TaskId], standby: Iterable[TaskId]) -> KafkaStreamsAssignment:
+    """Return the assignment of these active and standby tasks."""
+    roles = ((_Type.ACTIVE, active), (_Type.STANDBY, standby))
+    return KafkaStreamsAssignment.of(process_id, [AssignedTask(task, role) for role, tasks in roles for task in tasks])

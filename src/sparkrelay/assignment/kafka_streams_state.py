@@ -1,4 +1,4 @@
-"""What an assignor knows of a process. See KIP-924, "KafkaStreamsState"."""
+"""A process as an assignor sees it. See KIP-924, "KafkaStreamsState"."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["KafkaStreamsState"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaStreamsState:
-    """One process of the group: its threads, what it ran before, and how far behind its copies are.
+    """One process of the group: its threads, previous tasks and lags.
 
     Attributes:
         process_id: The process.
-        num_processing_threads: Its stream threads: its share of the work relative to others.
+        num_processing_threads: Its stream threads, which determine its share of the work.
         consumer_client_ids: Its consumers, sorted.
         previous_active_tasks: Tasks whose partitions it owned, or that it reported as running.
         previous_standby_tasks: Other tasks that it has state of.
-        host_info: Where it answers queries, if it does.
+        host_info: Its endpoint for queries, if any.
         client_tags: Its ``client.tag.*`` settings.
         rack_id: Its rack, if set.
-        task_lags: Lag in offsets of every logged task; None if lags were not asked for. Use :meth:`lag_for`.
+        task_lags: Lag in offsets of every logged task; None if not computed. Use :meth:`lag_for`.
         previous_tasks_by_consumer: Tasks with state by the consumer that reported them.
     """
 
@@ -63,7 +63,7 @@ class KafkaStreamsState:
         """Every logged task with its lag in offsets.
 
         Raises:
-            UnsupportedOperationException: lags were not asked for.
+            UnsupportedOperationException: lags were not computed.
         """
         if self.task_lags is None:
             raise UnsupportedOperationException(
@@ -73,12 +73,12 @@ class KafkaStreamsState:
         return self.task_lags
 
     def lag_for(self, task: TaskId) -> int:
-        """Return how many offsets this process's copy of ``task`` is behind; the whole log if it has none.
+        """Return how many offsets this process's copy of ``task`` is behind; the whole log without a copy.
 
-        -2 means active and running here, -3 that the offset is not known.
+        -2 means active and running here, -3 that the offset is unknown.
 
         Raises:
-            UnsupportedOperationException: lags were not asked for.
+            UnsupportedOperationException: lags were not computed.
             StreamsException: the task is not a logged task of this group.
         """
         lag = self.stateful_tasks_to_lag_sums.get(task)
@@ -87,15 +87,15 @@ class KafkaStreamsState:
         return lag
 
     def prev_tasks_by_lag(self, consumer_client_id: str) -> tuple[TaskId, ...]:
-        """Return the tasks that this consumer had, least lag first, leaving out tasks that no longer exist.
+        """Return the existing tasks that this consumer had, least lag first.
 
         Raises:
-            UnsupportedOperationException: lags were not asked for.
+            UnsupportedOperationException: lags were not computed.
         """
         lags = self.stateful_tasks_to_lag_sums
         known = self.previous_tasks_by_consumer.get(consumer_client_id, frozenset()) & lags.keys()
         return tuple(sorted(known, key=lambda task: (lags[task], task)))
 
     def without_lags(self) -> Self:
-        """Return the same state with lags not computed."""
+        """Return the same state without lags."""
         return self if self.task_lags is None else replace(self, task_lags=None)

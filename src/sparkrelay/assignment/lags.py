@@ -1,4 +1,4 @@
-"""Lags of copies: how far behind one is, all of a group's as numbers, and when a copy counts as caught up."""
+"""Lags of copies, and when a copy counts as caught up."""
 
 from __future__ import annotations
 
@@ -22,18 +22,14 @@ __all__ = ["are_caught_up", "is_caught_up", "lag_matrix", "lag_of", "shortest_la
 def is_caught_up(lag: int, acceptable: int) -> bool:
     """Return whether a copy is caught up. See KIP-441, "Computing the most-caught-up instances".
 
-    As Java's HighAvailabilityTaskAssignor has it: whoever runs the task is caught up (lag -2), an unknown offset is
-    not (-3), and with a limit of the largest long everybody is.
-
-    Args:
-        lag: offsets, or one of the two sentinels.
-        acceptable: ``acceptable.recovery.lag``, offsets.
+    As in Java's HighAvailabilityTaskAssignor, a running task is caught up (lag -2) and an unknown offset is not (-3);
+    with an ``acceptable.recovery.lag`` of the largest long every copy is.
     """
     return acceptable == LONG_MAX or lag == LATEST_OFFSET or 0 <= lag <= acceptable
 
 
 def are_caught_up(lags: NDArray[np.int64], acceptable: int) -> NDArray[np.bool_]:
-    """Return what :func:`is_caught_up` says of each lag."""
+    """Return :func:`is_caught_up` of each lag."""
     if acceptable == LONG_MAX:
         return np.ones(lags.shape, np.bool_)
     caught_up: NDArray[np.bool_] = (lags == LATEST_OFFSET) | ((lags >= 0) & (lags <= acceptable))
@@ -41,20 +37,16 @@ def are_caught_up(lags: NDArray[np.int64], acceptable: int) -> NDArray[np.bool_]
 
 
 def shortest_lag_to_catch_up(acceptable: int) -> int:
-    """Return the smallest lag that is not caught up, as far as there is one."""
+    """Return the smallest lag that is not caught up, at most the largest long."""
     return min(LONG_MAX, acceptable + 1)
 
 
 def lag_of(offset_sum: int | None, end_offset_sum: int) -> int:
-    """Return the lag of a copy whose offsets add up to ``offset_sum`` (None: there is no copy)."""
-    if offset_sum is None:
-        return end_offset_sum
+    """Return the lag of a copy by its offset sum (None: no copy)."""
     if offset_sum in {LATEST_OFFSET, UNKNOWN_OFFSET_SUM}:
         return offset_sum
-    if offset_sum > end_offset_sum:
-        # The log is shorter than the copy: it was truncated or made anew, so nothing of the copy can be trusted.
-        return end_offset_sum
-    return end_offset_sum - offset_sum
+    # If the log is shorter than the copy it was truncated or recreated, and the copy is useless.
+    return end_offset_sum if offset_sum is None or offset_sum > end_offset_sum else end_offset_sum - offset_sum
 
 
 def lag_matrix(
@@ -70,12 +62,12 @@ def lag_matrix(
     wanted = list(tasks)
     for row, process in zip(lags, processes, strict=True):
         known = states[process].stateful_tasks_to_lag_sums
-        if list(known) == wanted:  # as the leader makes them: no need to look each one up
+        if list(known) == wanted:  # the usual case, without lookups
             row[:] = np.fromiter(known.values(), np.int64, len(wanted))
             continue
         try:
             row[:] = [known[task] for task in wanted]
         except KeyError as missing:
-            states[process].lag_for(missing.args[0])  # says which task is unknown
+            states[process].lag_for(missing.args[0])  # raises StreamsException
             raise
     return lags

@@ -1,9 +1,8 @@
-"""Balanced in the end, available on the way, and as little state moved as that takes. See KIP-441.
+"""KIP-441 with as little state moved as balance allows.
 
-KIP-441 leaves the algorithm open and asks for six properties; its scenarios show what it has in mind. Kafka's own
-high-availability assignor deals all tasks anew from the sorted processes, whoever ran them: a newcomer whose id sorts
-early shifts the whole deal, and most tasks move, two at a time. Here the target is, among all balanced placements, one
-with the least to restore (``least_movement_target``): a newcomer costs about tasks / processes of them.
+KIP-441 leaves the algorithm open and asks for six properties. Kafka's own high-availability assignor deals all tasks
+anew, whoever ran them: a newcomer whose id sorts early shifts most tasks, two at a time. Here the target is the
+balanced placement with the least to restore (``least_movement_target``): a newcomer moves about tasks / processes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.kafka_streams_assignment import in_roles
 from sparkrelay.assignment.lags import are_caught_up, lag_matrix
 from sparkrelay.assignment.placement.least_movement_target import (
     Target,
@@ -39,20 +38,20 @@ __all__ = ["LeastMovementTaskAssignor"]
 class LeastMovementTaskAssignor(TaskAssignor):
     """Balances processes and sub-topologies per thread with the least state to restore.
 
-    1. The target: of all balanced placements of the logged tasks' active and standby copies, one that restores the
-       fewest offsets (an unknown number counts as one); of these, one that changes little.
-    2. What can run now: each task runs on a most-caught-up process, its standbys on the next-most-caught-up; of equals
-       the target's. Copies that the target wants elsewhere warm up there, ``max.warmup.replicas`` at a time, running
-       tasks before standbys, the shortest way first; until all are there it asks to look again.
-    3. Tasks without a changelog stay where they are as far as balance allows.
+    1. The target: among balanced placements of all copies of logged tasks, one that restores the fewest offsets (an
+       unknown lag counts as 1), and of these one with few changes.
+    2. For now, each task runs on a most-caught-up process, and its standbys on the next ones; the target decides ties.
+       The target's other copies warm up, ``max.warmup.replicas`` at a time, active tasks first, then the shortest
+       lags. Until all have caught up it requests probing rebalances.
+    3. Tasks without a changelog stay as far as balance allows.
 
-    A group that is balanced is left as it is. Racks and client tags are not looked at.
+    A balanced group does not change. Racks and client tags are ignored.
     """
 
     settings = frozenset()
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
-        """Place every task; ask for a probing rebalance while movements are outstanding."""
+        """Place every task; request a probing rebalance while movements are outstanding."""
         states = application_state.kafka_streams_states(False)
         if not states:
             return TaskAssignment([])
@@ -64,13 +63,10 @@ class LeastMovementTaskAssignor(TaskAssignor):
         unlogged = group.place_unlogged(target)
         return TaskAssignment(
             [
-                KafkaStreamsAssignment.of(
+                in_roles(
                     process,
-                    [
-                        *(AssignedTask(task, AssignedTask.Type.ACTIVE) for task in group.named(now.runners, client)),
-                        *(AssignedTask(task, AssignedTask.Type.STANDBY) for task in group.named(now.standbys, client)),
-                        *(AssignedTask(group.unlogged[task], AssignedTask.Type.ACTIVE) for task in unlogged[client]),
-                    ],
+                    [*group.named(now.runners, client), *(group.unlogged[task] for task in unlogged[client])],
+                    group.named(now.standbys, client),
                 )
                 for client, process in enumerate(group.processes)
             ],
@@ -85,10 +81,10 @@ class LeastMovementTaskAssignor(TaskAssignor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """The group as matrices, logged tasks x clients; both sorted.
+    """The group as matrices of logged tasks x clients, both sorted.
 
-    ``lags`` are offsets to restore; ``ranks`` are 0 for whoever is caught up, else the lag (KIP-441, "Computing the
-    most-caught-up instances").
+    ``lags`` are offsets to restore; ``ranks`` are 0 if caught up, else the lag (KIP-441, "Computing the most-caught-up
+    instances").
     """
 
     processes: Sequence[ProcessId]
@@ -112,7 +108,7 @@ class _Group:
         try:
             lags = lag_matrix(state.kafka_streams_states(True), processes, logged).T
         except TaskAssignmentException:
-            # Nothing is known but who had what: keep to that, and count tasks instead of offsets.
+            # Only previous owners are known: prefer them, and count tasks instead of offsets.
             lags = np.where(active, LATEST_OFFSET, UNKNOWN_OFFSET_SUM).astype(np.int64)
             ranks = np.where(active, 0, np.where(standby, 1, 2)).astype(np.int64)
         else:
@@ -160,7 +156,7 @@ class _Group:
 
 
 class _Now:
-    """What can be done of a target now: most-caught-up processes run and follow, the others warm up."""
+    """The placement for now: most-caught-up processes have the tasks, the target's others warm up."""
 
     def __init__(self, group: _Group, target: Target) -> None:
         self._group = group
@@ -179,14 +175,14 @@ class _Now:
         self._missing = target.holders & ~(self.runners | self.standbys)
         if self._missing.any():
             self._leave_running_tasks()
-        #: Whether something is not yet where it should be.
+        #: True until the placement is the target.
         self.waiting = bool(self._missing.any() or (self.runners != target.runners).any())
 
     def _leave_running_tasks(self) -> None:
-        """Undo moves between processes that are ready both, while others still warm up.
+        """Undo moves between caught-up processes while other copies warm up.
 
-        They can wait until all is there, and then go together. Done at once, each would leave its task without an
-        owner for a rebalance (KIP-429), and the next target, with other owners, may be another one of equal cost.
+        Each move leaves its task without an owner for a rebalance (KIP-429), and with other owners the next target may
+        be another one of equal cost. So all moves happen together in the end.
         """
         ranks, before = self._group.ranks, self._group.previous_active
         ready = before & self._target.holders & (ranks == ranks.min(axis=1, keepdims=True))

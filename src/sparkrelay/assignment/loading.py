@@ -1,51 +1,51 @@
-"""From ``task.assignor.class`` to an assignor: a class, an import path, or a file and a class in it."""
+"""Loading of the assignor named by ``task.assignor.class``, and its own settings."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
+from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import TaskAssignor
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import nearest, shown
+from sparkrelay.settings import nearest, shortly, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["load_assignor", "require_known_settings"]
+__all__ = ["load_assignor", "number_setting", "require_known_settings"]
 
 _KEY = "task.assignor.class"
 _PREFIX = "task.assignor."
-#: Kafka Streams' own, as its users' settings name them.
-_JAVA_NAMES: Final[Mapping[str, type[TaskAssignor]]] = MappingProxyType(
-    {
-        f"org.apache.kafka.streams.processor.{package}.{name}": kind
-        for package, name, kind in (
-            ("assignment.assignors", "StickyTaskAssignor", StickyTaskAssignor),
-            ("internals.assignment", "HighAvailabilityTaskAssignor", HighAvailabilityTaskAssignor),
-            ("internals.assignment", "FallbackPriorTaskAssignor", FallbackPriorTaskAssignor),
-        )
-    }
-)
+_JAVA: Final = "org.apache.kafka.streams.processor"
+#: Kafka Streams' assignors by their Java names.
+_JAVA_NAMES: Final[Mapping[str, type[TaskAssignor]]] = {
+    f"{_JAVA}.assignment.assignors.StickyTaskAssignor": StickyTaskAssignor,
+    f"{_JAVA}.internals.assignment.HighAvailabilityTaskAssignor": HighAvailabilityTaskAssignor,
+    f"{_JAVA}.internals.assignment.FallbackPriorTaskAssignor": FallbackPriorTaskAssignor,
+}
+_MOST: Final = 1_000_000
+#: No exponent and few digits: computing with a million digits would take hours.
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str, Any]) -> TaskAssignor:
     """Return a configured assignor.
 
     Args:
-        setting: ``package.module:Class``, ``package.module.Class``, ``path/to/file.py:Class``, the class itself, or the
-            Java name of one of Kafka Streams'; None or "" is the default, the high-availability assignor. A relative
-            path is looked for in the current folder and then in those of ``sys.path``.
-        configs: The application's settings, handed to its ``configure``.
+        setting: ``package.module:Class``, ``package.module.Class``, ``path/to/file.py:Class``, the class itself, or a
+            Java name of Kafka Streams; None or "" is the high-availability assignor. Relative paths are searched for in
+            the current folder and in ``sys.path``.
+        configs: The application's settings, passed to its ``configure``.
 
     Raises:
-        ConfigException: it cannot be found or imported, is no TaskAssignor, or cannot be made without arguments.
+        ConfigException: it is not found, not a TaskAssignor, or its import or constructor fails.
     """
     found: Any = _import(setting) if isinstance(setting, str) and setting else setting or HighAvailabilityTaskAssignor
     if not (isinstance(found, type) and issubclass(found, TaskAssignor)):
@@ -56,17 +56,17 @@ def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str
         assignor = found()
         assignor.configure(configs)
     except (Exception, SystemExit) as error:
-        raise ConfigException(f"{_KEY}={setting!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise ConfigException(f"{_KEY}={setting!r} cannot be created: {type(error).__name__}: {error}") from error
     return assignor
 
 
 def require_known_settings(assignor: TaskAssignor, configs: Mapping[str, Any]) -> None:
-    """Check that an assignor knows all settings that are meant for one, if it says which it has.
+    """Check that an assignor that declares its settings knows all ``task.assignor.*`` settings.
 
     Raises:
-        ConfigException: it has no such setting.
+        ConfigException: a setting is unknown.
     """
-    # Not what is inherited: who derives from an assignor of ours may have settings that it does not name.
+    # Not inherited: a subclass of one of our assignors may have settings that it does not declare.
     known: frozenset[str] | None = vars(type(assignor)).get("settings")
     if known is None:
         return
@@ -77,22 +77,35 @@ def require_known_settings(assignor: TaskAssignor, configs: Mapping[str, Any]) -
             )
 
 
+def number_setting(configs: Mapping[str, Any], key: str, default: str, *, least: int) -> Fraction:
+    """Return a setting of an assignor as a fraction, so that no rounding decides an assignment.
+
+    Raises:
+        ConfigException: it is not a number, below ``least`` or too large.
+    """
+    value = configs.get(key, default)
+    text = str(value)  # of a float the shortest: 0.45 is 9/20
+    if not _NUMBER.fullmatch(text) or not least <= (found := Fraction(text)) <= _MOST:
+        raise ConfigException(f"{key}={shortly(value)} must be a number from {least} to {_MOST}, such as {default}")
+    return found
+
+
 def _import(path: str) -> object:
     if path in _JAVA_NAMES:
         return _JAVA_NAMES[path]
     if path.startswith("org.apache.kafka."):
         raise ConfigException(
-            f"{_KEY}={path!r} is a class of Java. Of Kafka Streams' own there are {', '.join(_JAVA_NAMES)}; write "
-            "others in Python: docs/assignors.md"
+            f"{_KEY}={path!r} is a Java class. Supported are {', '.join(_JAVA_NAMES)}; write others in Python: "
+            "docs/assignors.md"
         )
     if path.endswith(".py"):
-        raise ConfigException(f"{_KEY}={path!r} names a file but no class in it; write {path}:Class")
-    # The last colon: a path may have others.
+        raise ConfigException(f"{_KEY}={path!r} names a file without a class; write {path}:Class")
+    # By the last colon: paths may contain others.
     module, separator, name = path.rpartition(":")
     if not separator:
         module, _dot, name = path.rpartition(".")
     if not (module and name):
-        raise ConfigException(f"{_KEY}={path!r} is no import path; write package.module:Class or file.py:Class")
+        raise ConfigException(f"{_KEY}={path!r} is not an import path; write package.module:Class or file.py:Class")
     file = _find(path, module) if module.endswith(".py") else None
     try:
         found: object = importlib.import_module(module) if file is None else _run(file)  # noqa: TID251
@@ -103,30 +116,28 @@ def _import(path: str) -> object:
             f"{_KEY}={path!r} cannot be imported: {type(error).__name__}: {error}; install it, put its folder on "
             f"PYTHONPATH, or name the file: ./file.py:Class"
         ) from error
-    except (Exception, SystemExit) as error:  # importing runs user code: it may raise anything, scripts exit
+    except (Exception, SystemExit) as error:  # user code may raise anything, and scripts exit
         raise ConfigException(f"{_KEY}={path!r} cannot be imported: {type(error).__name__}: {error}") from error
     return found
 
 
 def _find(setting: str, name: str) -> Path:
-    places = [Path(), *map(Path, sys.path)]
-    for place in places:
-        file = place / name
-        if file.is_file():
+    for folder in (Path(), *map(Path, sys.path)):
+        if (file := folder / name).is_file():
             return file.resolve()
     raise ConfigException(
-        f"{_KEY}={setting!r}: there is no file {name} in {Path.cwd()} nor in a folder of sys.path; "
+        f"{_KEY}={setting!r}: no file {name} in {Path.cwd()} or in a folder of sys.path; "
         "give its path, or an import path such as package.module:Class"
     )
 
 
 def _run(file: Path) -> object:
-    """Run a file as a module of its own; anew each time, so an edited file is seen."""
-    # Its path is its name: a file called random.py must not stand in the way of the real one.
+    """Run a file as a module, each time, so that edits take effect."""
+    # The path is the name: a file random.py must not hide the real module.
     spec = importlib.util.spec_from_file_location(str(file), file)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)  # noqa: TID251 - see the module's docstring
+    module = importlib.util.module_from_spec(spec)  # noqa: TID251 - a file that the user names
     before = sys.modules.get(spec.name)
     sys.modules[spec.name] = module  # dataclasses and pickle look their module up there
     try:

@@ -1,8 +1,9 @@
-"""A value that is fetched when it is first asked for, for what costs a request to the broker."""
+"""A value that is fetched at the first call, for requests to the broker."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -14,29 +15,23 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """Fetches a value on the first call and returns it on every call.
+    """Fetches a value at the first call and returns it at every call. Thread-safe.
 
-    What fetching raises is raised on every call, too: an assignor may ask for one partition after the other, and each
-    time would wait for a broker that is away.
-
-    Args:
-        fetch: Returns the value, or raises; any thread may be the first to ask.
+    An exception is also raised at every call: an assignor may ask partition by partition, and would wait for an
+    unavailable broker each time.
     """
 
     def __init__(self, fetch: Callable[[], T]) -> None:
         self._fetch = fetch
         self._lock = threading.Lock()
-        self._fetched: list[T] = []
-        self._error: Exception | None = None
+        self._value: Future[T] = Future()
 
     def __call__(self) -> T:
-        """Return the value, fetched now if nobody has asked before."""
+        """Return the value."""
         with self._lock:
-            if not self._fetched and self._error is None:
+            if not self._value.done():
                 try:
-                    self._fetched.append(self._fetch())
+                    self._value.set_result(self._fetch())
                 except Exception as error:  # noqa: BLE001 - raised below, now and later
-                    self._error = error
-            if self._error is not None:
-                raise self._error
-            return self._fetched[0]
+                    self._value.set_exception(error)
+        return self._value.result()

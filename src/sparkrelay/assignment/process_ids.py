@@ -1,4 +1,4 @@
-"""Ids of processes as operators meet them: written short, or not made yet."""
+"""Process ids for operators: abbreviated, or of instances that do not exist yet."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LARGEST_POSITION = 1 << 127
 def new_process_ids(present: Collection[ProcessId], count: int, *, place: int | None = None) -> list[ProcessId]:
     """Return ids for instances that do not exist yet; they sort together.
 
-    A new instance's id is random, and assignors deal tasks in the order of ids: its place decides which tasks move.
+    A new instance's id is random, and assignors deal tasks in the order of ids, so its place decides which tasks move.
 
     Args:
-        present: Ids that are taken.
-        count: How many are wanted.
-        place: How many of those present sort before the new ones; all if left out.
+        present: Existing ids.
+        count: The number of new ids.
+        place: How many existing ids sort before the new ones; all by default.
     """
     order = [-_LARGEST_POSITION, *map(_position, sorted(present)), _LARGEST_POSITION]
     before = order[:-1][-1 if place is None else place]
@@ -35,10 +35,10 @@ def new_process_ids(present: Collection[ProcessId], count: int, *, place: int | 
 
 
 def find_process(state: ApplicationState, text: str) -> ProcessId:
-    """Find a process by its id, by the beginning of it, or by one of its consumers.
+    """Find a process by a prefix of its id or of a consumer's.
 
     Raises:
-        ConfigException: no process is called so, or several are.
+        ConfigException: no process matches, or several do.
     """
     wanted = text.lower()
     found = {
@@ -51,12 +51,12 @@ def find_process(state: ApplicationState, text: str) -> ProcessId:
         return found.pop()
     names = ", ".join(sorted(map(str, found if text and found else state.clients)))
     if text and found:
-        raise ConfigException(f"{text!r} means several processes: {names}; write more of the id")
-    raise ConfigException(f"no process is called {text!r}; the group has {names}")
+        raise ConfigException(f"{text!r} matches several processes: {names}; give more of the id")
+    raise ConfigException(f"no process matches {text!r}; the group has {names}")
 
 
 def _position(process: ProcessId) -> int:
-    """Return an integer that sorts as processes do: the upper and the lower half are signed (``ProcessId``)."""
+    """Return an integer that sorts like processes: both halves of the id are signed (``ProcessId``)."""
     return (process.id.int ^ (1 << 127) ^ (1 << 63)) - _LARGEST_POSITION
 
 

@@ -1,7 +1,7 @@
-"""An immutable set that is walked in order: what KIP-924 calls ``SortedSet``, and it hashes.
+"""An immutable set with sorted iteration: KIP-924's ``SortedSet``, hashable.
 
-Plain frozensets of strings are walked in an order that changes with each Python process, which would make an assignor
-that iterates over them decide differently on each leader.
+Plain frozensets of strings iterate in another order in each Python process, so an assignor would decide differently on
+each leader.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SortedFrozenSet(frozenset[T_co]):
-    """A frozenset whose iteration is sorted; equal to any set of the same members."""
+    """A frozenset with sorted iteration; equal to any set of the same members."""
 
     __slots__ = ("_order",)
 
     _order: tuple[T_co, ...]
 
     def __new__(cls, members: Iterable[T_co] = ()) -> SortedFrozenSet[T_co]:
-        """Make the set; its members must be comparable with each other."""
+        """Make a set of comparable members."""
         made = super().__new__(cls, members)
         ordered: Any = frozenset.__iter__(made)
         object.__setattr__(made, "_order", tuple(sorted(ordered)))

@@ -1,18 +1,18 @@
-"""Assignors that leave tasks where they are, as far as balance allows; state is not waited for.
+"""Assignors that leave tasks where they are, as far as balance allows, without waiting for state.
 
-Kafka has two of them with slightly different rules for ties and for who counts as full: the *public* one
-(``StickyTaskAssignor``) and the older *internal* one, from which the fallback is made that stands in for the
-high-availability assignor while lags cannot be computed.
+Kafka has two with slightly different rules for ties and full clients: the *public* ``StickyTaskAssignor``, and an older
+*internal* one. The fallback of the high-availability assignor, while lags cannot be computed, is made of the latter.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
-from sparkrelay.assignment.placement.hash_order import process_hash_order, task_hash_order
-from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness, racks_known
+from sparkrelay.assignment.kafka_streams_assignment import in_roles
+from sparkrelay.assignment.placement.java_order import process_hash_order, task_hash_order
+from sparkrelay.assignment.placement.rack_awareness import STATELESS, RackAwareness, configured_costs, racks_known
 from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sparkrelay.assignment.application_state import ApplicationState
+    from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+    from sparkrelay.assignment.placement.rack_awareness import Costs
     from sparkrelay.types import ProcessId, TaskId
 
 __all__ = ["FallbackPriorTaskAssignor", "StickyTaskAssignor"]
@@ -32,8 +34,8 @@ class StickyTaskAssignor(TaskAssignor):
     """Gives tasks back to their previous owners up to an even share, the rest to the least loaded.
 
     Args:
-        must_preserve_active_task_assignment: Leave every task with its owner however uneven that is, and ask for a
-            rebalance at once, so that it does not stay so.
+        must_preserve_active_task_assignment: Leave every task with its owner, however uneven that is, and request a
+            rebalance at once, to make it even.
     """
 
     settings = frozenset()
@@ -55,10 +57,10 @@ class StickyTaskAssignor(TaskAssignor):
 
 
 class FallbackPriorTaskAssignor(TaskAssignor):
-    """Keeps every task with its previous owner, and asks to look again: for a round in which lags are not known."""
+    """Keeps every task with its previous owner while lags are unknown, and requests a probing rebalance."""
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
-        """Place every task without looking at lags."""
+        """Place every task without lags."""
         plan = _Plan(application_state, preserve=True, legacy=True)
         plan.place_actives()
         plan.place_standbys()
@@ -66,10 +68,7 @@ class FallbackPriorTaskAssignor(TaskAssignor):
 
 
 class _Plan:
-    """One run of the sticky rules.
-
-    Clients and tasks are walked in Java's hash order where Kafka walks a hash table.
-    """
+    """One run of the sticky rules, in Java's hash order where Kafka iterates over a hash table."""
 
     def __init__(self, state: ApplicationState, *, preserve: bool, legacy: bool) -> None:
         states: Mapping[ProcessId, KafkaStreamsState] = state.kafka_streams_states(False)
@@ -77,7 +76,6 @@ class _Plan:
         self._states = states
         self._preserve = preserve
         self._legacy = legacy
-        self._costs = self._rack_costs()
         self._clients = process_hash_order(states)
         self._tasks = [info.id for info in state.all_tasks]
         self._logged = [info.id for info in state.all_tasks if info.is_logged]
@@ -91,7 +89,7 @@ class _Plan:
             self._previous_active |= dict.fromkeys(states[process].previous_active_tasks, process)
             for task in states[process].previous_standby_tasks:
                 self._previous_standby.setdefault(task, []).append(process)
-        #: Tasks that have shared a client, smaller id first: a new neighbour is preferred to a known one.
+        #: Tasks that share a client, smaller id first: new pairs are preferred to known ones.
         self._pairs: set[tuple[TaskId, TaskId]] = set()
         self._all_pairs = len(self._tasks) * (len(self._tasks) - 1) // 2
 
@@ -115,7 +113,7 @@ class _Plan:
                 self._give(task, follower, self._active)
                 rest.remove(task)
         for task in sorted(rest):
-            self._give(task, self._choose(task, self._clients, active=True), self._active)
+            self._give(task, self._choose(task, self._clients), self._active)
 
     def place_standbys(self) -> None:
         for task in task_hash_order(self._logged):
@@ -123,52 +121,37 @@ class _Plan:
                 without = [client for client in self._clients if task not in self._held(client)]
                 if not without:
                     break
-                self._give(task, self._choose(task, without, active=False), self._standby)
+                self._give(task, self._choose(task, without), self._standby)
 
     def optimize_actives(self) -> None:
-        if self._costs is None:
+        if (costs := self._costs) is None:
             return
         placement, racks = self._for_racks()
-        logged = {placement.tasks.index(task) for task in self._logged}
-        racks.optimize_actives(sorted(logged), **self._costs)
-        rest = [task for task in range(len(self._tasks)) if task not in logged]
-        # A task without state costs nothing to move.
-        racks.optimize_actives(rest, traffic_cost=1, non_overlap_cost=0)
+        logged = {placement.position[task] for task in self._logged}
+        racks.optimize_actives(sorted(logged), costs)
+        racks.optimize_actives([task for task in range(len(self._tasks)) if task not in logged], STATELESS)
         self._take_over(placement)
 
     def optimize_standbys(self) -> None:
-        if self._costs is None or self._replicas <= 0:
+        if self._replicas <= 0 or (costs := self._costs) is None:
             return
         placement, racks = self._for_racks()
-        strategy = "min_traffic" if self._legacy else self._state.assignment_configs.rack_aware_assignment_strategy
-        racks.optimize_standbys(strategy=strategy, **self._costs)
+        racks.optimize_standbys(costs, strategy=self._state.assignment_configs.rack_aware_assignment_strategy)
         self._take_over(placement)
 
-    def _rack_costs(self) -> Costs | None:
-        configs = self._state.assignment_configs
-        infos = self._state.all_tasks
-        if configs.rack_aware_assignment_strategy == "none":
-            return None
-        if not racks_known(self._states, infos, changelogs=configs.num_standby_replicas > 0 or not self._legacy):
-            return None
-        traffic, non_overlap = configs.traffic_cost, configs.non_overlap_cost
-        if not self._legacy and (traffic is None or non_overlap is None):
-            return None
-        return {
-            "traffic_cost": 1 if traffic is None else traffic,
-            "non_overlap_cost": 10 if non_overlap is None else non_overlap,
-        }
+    @functools.cached_property
+    def _costs(self) -> Costs | None:
+        costs = configured_costs(self._state.assignment_configs)
+        known = costs is not None and racks_known(self._states, self._state.all_tasks, changelogs=True)
+        return costs if known else None
 
     def _for_racks(self) -> tuple[Placement, RackAwareness]:
         infos = {info.id: info for info in self._state.all_tasks}
         placement = Placement(self._states, infos)
-        position = {task: index for index, task in enumerate(placement.tasks)}
         for client, process in enumerate(placement.processes):
-            placement.active[client] = {position[task] for task in self._active[process]}
-            placement.standby[client] = {position[task] for task in self._standby[process]}
+            placement.give(client, self._active[process], self._standby[process])
         strategy = self._state.assignment_configs.rack_aware_assignment_strategy
-        racks = RackAwareness(placement, self._states, infos, strategy, public=not self._legacy)
-        return placement, racks
+        return placement, RackAwareness(placement, self._states, infos, strategy, public=True)
 
     def _take_over(self, placement: Placement) -> None:
         for client, process in enumerate(placement.processes):
@@ -176,16 +159,7 @@ class _Plan:
             self._standby[process] = {placement.tasks[task] for task in placement.standby[client]}
 
     def to_assignments(self) -> list[KafkaStreamsAssignment]:
-        return [
-            KafkaStreamsAssignment.of(
-                process,
-                [
-                    *(AssignedTask(task, AssignedTask.Type.ACTIVE) for task in self._active[process]),
-                    *(AssignedTask(task, AssignedTask.Type.STANDBY) for task in self._standby[process]),
-                ],
-            )
-            for process in sorted(self._clients)
-        ]
+        return [in_roles(process, self._active[process], self._standby[process]) for process in sorted(self._clients)]
 
     def _held(self, client: ProcessId) -> set[TaskId]:
         return self._active[client] | self._standby[client]
@@ -200,7 +174,7 @@ class _Plan:
         self._pairs |= {_pair(task, other) for other in self._held(client)}
         role[client].add(task)
 
-    def _choose(self, task: TaskId, among: list[ProcessId], *, active: bool) -> ProcessId:
+    def _choose(self, task: TaskId, among: list[ProcessId]) -> ProcessId:
         if len(among) == 1:
             return among[0]
         owner = self._previous_active.get(task)
@@ -212,13 +186,11 @@ class _Plan:
             if follower is not None and not self._should_shed(follower):
                 return follower
         chosen = self._least_loaded(task, among)
-        if chosen is None:
-            kind = "active" if active else "standby"
-            raise AssertionError(f"no client among {len(among)} for {kind} task {task}")
+        assert chosen is not None, f"no client among {len(among)} for task {task}"
         return chosen
 
     def _should_shed(self, client: ProcessId) -> bool:
-        """Return whether the client is full while somebody else is emptier."""
+        """Return whether the client is full while another is less loaded."""
         if self._count(client) < self._threads[client]:
             return False
         return any(self._is_emptier(other, client) for other in self._clients)

@@ -1,4 +1,4 @@
-"""The interface that a pluggable assignor implements, and what goes in and out of it. See KIP-924, "TaskAssignor"."""
+"""The interface of pluggable assignors. See KIP-924, "TaskAssignor"."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["AssignmentError", "GroupAssignment", "GroupSubscription", "TaskAssig
 class AssignmentError(enum.Enum):
     """What is wrong with an assignor's answer. See KIP-924, "Assignment Validation"."""
 
-    #: Nothing is wrong.
+    #: The answer is valid.
     NONE = "NONE"
-    #: Several processes were given the same active task.
+    #: Several processes have the same active task.
     ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES = "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"
-    #: One process was given a task as active and as standby.
+    #: One process has a task in both roles.
     ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS = "ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS"
-    #: A task without stores was given as standby.
+    #: A task without stores is a standby.
     INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
-    #: A process of the group is not in the answer (Java's addition to KIP-924).
+    #: A process of the group is missing (Java's addition to KIP-924).
     MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
-    #: A process in the answer is not in the group.
+    #: A process is not in the group.
     UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
-    #: A task in the answer does not exist.
+    #: A task does not exist.
     UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
 
 
@@ -44,9 +44,9 @@ class TaskAssignment:
 
     Attributes:
         assignment: One entry for each process of the group, idle ones too.
-        probing_rebalance: Ask the leader's own process for a rebalance after ``probing.rebalance.interval.ms``. An
-            assignor has no clock, so "look again after the usual while" is a flag and not a deadline (KIP-441).
-        warm_ups: Standbys that are there only because a move is under way; shown to operators, decides nothing.
+        probing_rebalance: Request a rebalance after ``probing.rebalance.interval.ms`` (KIP-441), by the leader's
+            process. A flag instead of a deadline, because an assignor has no clock.
+        warm_ups: Standbys that only prepare a move; shown to operators.
     """
 
     assignment: tuple[KafkaStreamsAssignment, ...]
@@ -67,44 +67,44 @@ class TaskAssignment:
 
 @dataclass(frozen=True, slots=True)
 class GroupSubscription:
-    """What the members reported to the leader, by consumer id."""
+    """The members with their subscriptions, by consumer id."""
 
     group_subscription: Mapping[str, GroupMember] = field(hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment:
-    """What the members are sent, by consumer id; empty if the answer could not be used."""
+    """The members' assignments by consumer id; empty if the answer is unusable."""
 
     group_assignment: Mapping[str, ConsumerAssignment] = field(hash=False)
 
 
 class TaskAssignor(abc.ABC):
-    """Places tasks on processes; which consumer of a process runs a task is not its business.
+    """Places tasks on processes, not on their consumers.
 
-    One instance lives as long as its member and is called only while that member leads the group, one call at a time,
-    on a thread of its own. :meth:`assign` must not wait for other members. An answer that takes longer than half of
-    ``max.poll.interval.ms`` is not waited for: every member gets an error, and gives up.
+    One instance lives as long as its member. It is called only while that member leads the group, one call at a time,
+    on a separate thread. :meth:`assign` must not wait for other members. After half of ``max.poll.interval.ms`` it
+    times out: every member gets an error, and ends.
 
     Attributes:
-        settings: the assignor's own settings, which begin with ``task.assignor.``: a class that names them has others
-            with that beginning refused. None: any are passed on to :meth:`configure`.
+        settings: The assignor's own settings, which begin with ``task.assignor.``. A class that declares them has other
+            such settings rejected; with None all are passed to :meth:`configure`.
     """
 
     settings: ClassVar[frozenset[str] | None] = None
 
     def configure(self, configs: Mapping[str, Any]) -> None:  # noqa: B027 - optional, KIP-924's Configurable
-        """Take the application's settings; called once, before anything else."""
+        """Take the application's settings; called once, first."""
 
     @abc.abstractmethod
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task.
 
         Raises:
-            TaskAssignmentException: keep the present assignment and rebalance again at once.
+            TaskAssignmentException: the group keeps its assignment and rebalances again at once.
         """
 
     def on_assignment_computed(  # noqa: B027 - optional, as in KIP-924
         self, assignment: GroupAssignment, subscription: GroupSubscription, error: AssignmentError
     ) -> None:
-        """See the final assignment before it is sent; an ``error`` is raised as StreamsException afterwards."""
+        """Take the final assignment before it is sent; an ``error`` is raised as StreamsException afterwards."""

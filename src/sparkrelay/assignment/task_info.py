@@ -1,4 +1,4 @@
-"""What an assignor knows of a task: its stores and its partitions. See KIP-924, "TaskInfo"."""
+"""A task as an assignor sees it. See KIP-924, "TaskInfo"."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNKNOWN: Mapping[TopicPartition, Iterable[str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTopicPartition:
-    """One partition that a task reads, or writes its changes to, or both.
+    """An input or changelog partition of a task, or both.
 
     Attributes:
         topic_partition: The partition.
         is_source: True if it is input of the task.
         is_changelog: True if it is the changelog of one of its stores.
-        racks: Returns the racks of partitions, where they are known; it may ask the broker.
+        racks: Returns the known racks of partitions, by a request to the broker.
     """
 
     topic_partition: TopicPartition
@@ -34,11 +34,11 @@ class TaskTopicPartition:
 
     @property
     def rack_ids(self) -> frozenset[str] | None:
-        """Racks of all its replicas, or None if they are not known. A running group's leader asks the broker then.
+        """Racks of all its replicas, or None if unknown. A running group's leader asks the broker.
 
         Raises:
-            TaskAssignmentException: the broker cannot be asked now. Let it pass to keep the present assignment and try
-                again at once, or catch it and place tasks without racks.
+            TaskAssignmentException: the broker does not answer. If not caught, the group keeps its assignment and
+                tries again at once.
         """
         found = self.racks().get(self.topic_partition)
         return None if found is None else frozenset(found)
@@ -46,14 +46,14 @@ class TaskTopicPartition:
 
 @dataclass(frozen=True, slots=True, order=False)
 class TaskInfo:
-    """A task that has to be placed. See KIP-924, "TaskInfo".
+    """A task to be placed. See KIP-924, "TaskInfo".
 
     Attributes:
         id: The task.
         state_store_names: Its stores, logged or not.
         topic_partitions: Its input and changelog partitions.
-        input_topic_partitions: The input alone.
-        changelog_topic_partitions: The changelogs alone; none if all its stores have logging off.
+        input_topic_partitions: The inputs alone.
+        changelog_topic_partitions: The changelogs alone; empty if no store is logged.
     """
 
     id: TaskId
@@ -85,14 +85,14 @@ class TaskInfo:
         stores: Iterable[str] = (),
         racks: Mapping[TopicPartition, Iterable[str]] | Callable[[], Mapping[TopicPartition, Iterable[str]]] = _UNKNOWN,
     ) -> Self:
-        """Make a task from plain partitions; one named as input and as changelog is both.
+        """Make a task from plain partitions, which may be both input and changelog.
 
         Args:
             task: Its id.
             inputs: Partitions it reads.
-            changelogs: Partitions that can rebuild its stores.
+            changelogs: Changelog partitions of its stores.
             stores: Names of its stores.
-            racks: Racks of the replicas, where known; or what returns them once they are asked for.
+            racks: Known racks of the replicas, or a function that returns them on demand.
         """
         sources, logs = frozenset(inputs), frozenset(changelogs)
         partitions = frozenset(
@@ -108,7 +108,7 @@ class TaskInfo:
 
     @property
     def partition_to_rack_ids(self) -> Mapping[TopicPartition, frozenset[str]]:
-        """Racks of the replicas, for the partitions where they are known; see :attr:`TaskTopicPartition.rack_ids`."""
+        """Racks of the replicas, where known; see :attr:`TaskTopicPartition.rack_ids`."""
         if not self._rack_ids:
             known = {p.topic_partition: racks for p in self.topic_partitions if (racks := p.rack_ids) is not None}
             self._rack_ids.append(MappingProxyType(known))
@@ -121,7 +121,7 @@ class TaskInfo:
 
     @property
     def is_logged(self) -> bool:
-        """True if the task has a changelog: only then a standby can follow it and lag means something."""
+        """True if the task has a changelog, and so lags and standbys."""
         return bool(self.changelog_topic_partitions)
 
     def __lt__(self, other: TaskInfo) -> bool:

@@ -1,7 +1,7 @@
-"""Assignors after the systems that KIP-441 looked at before it decided: to compare with, and to copy from.
+"""Assignors modelled on the systems that KIP-441 discusses, for comparison and as examples.
 
-Each uses nothing but the public names of ``sparkrelay.assignment``, as a user's own would.
-None of them waits for state to catch up: that is KIP-441's own idea. See ``docs/assignors.md``.
+They use only the public names of ``sparkrelay.assignment``, and, unlike KIP-441, do not wait for state to catch up. See
+``docs/assignors.md``.
 """
 
 from sparkrelay.assignors.consumer_sticky import ConsumerStickyTaskAssignor

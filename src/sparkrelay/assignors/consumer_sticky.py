@@ -1,9 +1,8 @@
 """The Kafka consumer's StickyAssignor, with tasks for partitions. See KIP-441, "StickyAssignor", and KIP-54.
 
-Balance comes first, then staying: every consumer gets the even share, rounded down or up, and of what it had it keeps
-as much as that allows. What it costs to move a task is not asked: state is unknown to a consumer.
-
-All members of a Streams group can run all tasks, so only the StickyAssignor's way for equal subscriptions is needed.
+Balance first, then stickiness: every consumer gets an even share, rounded down or up, and keeps as many of its tasks as
+that allows. The cost of a move is ignored. Since all members can run all tasks, only the StickyAssignor's algorithm for
+equal subscriptions is needed.
 """
 
 from __future__ import annotations
@@ -28,12 +27,10 @@ __all__ = ["ConsumerStickyTaskAssignor"]
 
 
 class ConsumerStickyTaskAssignor(TaskAssignor):
-    """As balanced as can be, then as many tasks as possible where they were; state is ignored.
+    """Even shares first, then as many tasks as possible where they were; state is ignored.
 
-    The source balances consumers, and a stream thread is one: a process with three threads counts as three consumers.
-    Which of its threads runs a task is not decided here, so the process gets the sum of their shares.
-
-    Standbys are unknown to a consumer; they come from ``task_assignment_utils.default_standby_task_assignment``.
+    A stream thread counts as a consumer, so a process gets the shares of all its threads. Consumers have no standbys;
+    they come from ``task_assignment_utils.default_standby_task_assignment``.
     """
 
     settings = frozenset()
@@ -56,7 +53,7 @@ def _assign(states: Mapping[ProcessId, KafkaStreamsState], tasks: list[TaskId]) 
     share, larger_shares = divmod(len(tasks), sum(consumers.values()))
     owned = _owned(states, tasks)
     active: dict[ProcessId, list[TaskId]] = {}
-    # Consumers of each process that have one task more than the share; there may be `larger_shares` of them in all.
+    # Consumers of each process with one task more than the share; at most `larger_shares` in total.
     extras: dict[ProcessId, int] = {}
     for process, count in consumers.items():
         surplus = max(0, len(owned[process]) - count * share)
@@ -65,7 +62,7 @@ def _assign(states: Mapping[ProcessId, KafkaStreamsState], tasks: list[TaskId]) 
 
     kept = {task for held in active.values() for task in held}
     rest = deque(task for task in tasks if task not in kept)
-    # One each in turn, first up to the share, then the larger shares.
+    # Round robin, first up to the share, then the larger shares.
     below = deque(process for process, count in consumers.items() if len(active[process]) < count * share)
     while below:
         process = below.popleft()
@@ -83,7 +80,7 @@ def _assign(states: Mapping[ProcessId, KafkaStreamsState], tasks: list[TaskId]) 
 
 
 def _owned(states: Mapping[ProcessId, KafkaStreamsState], tasks: list[TaskId]) -> dict[ProcessId, list[TaskId]]:
-    """What each process ran before and may claim; a task that two claim is nobody's, as in the source."""
+    """Return the previous tasks of each process; a task that two claim counts for neither, as in the original."""
     claims = Counter(task for state in states.values() for task in state.previous_active_tasks)
     valid = {task for task in tasks if claims[task] == 1}
     return {process: [task for task in states[process].previous_active_tasks if task in valid] for process in states}

@@ -1,23 +1,22 @@
 """Cruise Control's goals in order of priority, with tasks for partitions. See KIP-441, "Cruise Control".
 
-A list of goals is gone through from the most important to the least. Each changes the assignment until it is content,
-and may only take an action that it accepts itself and that *every goal before it* accepts. So a later goal never undoes
-an earlier one, and the result is satisfactory rather than optimal. Goals, in Cruise Control's default order:
+Each goal changes the assignment until it is satisfied, by actions that it accepts itself and that *every goal before
+it* accepts. So later goals never undo earlier ones, and the result is satisfactory, not optimal. In Cruise Control's
+order:
 
-1. rack awareness (hard): copies of a task on different racks; with more copies than racks, spread evenly over them
+1. rack awareness (hard): copies of a task on different racks, spread evenly if there are more copies than racks
 2. replica distribution (soft): copies of a process within 9 % of its share, rounded outwards
 3. topic replica distribution (soft): copies of one subtopology on a process at most 180 % above its share, and in any
    case between 2 and 40 above it
 4. leader replica distribution (soft): active tasks of a process within 9 % of its share
 
-9 % and 180 % are nine tenths of the usual thresholds (1.10, 3.00, 1.10), a margin that Cruise Control keeps.
-Goals about disk, network and CPU have nothing to measure here and are left out.
+9 % and 180 % are nine tenths of the default thresholds (1.10, 3.00, 1.10), as in Cruise Control. Its goals for disk,
+network and CPU have nothing to measure here.
 
-One departure: leaders are placed first, by goals 4 and 3, and followers around them, by goals 1 to 3. Cruise Control
-moves a leader's replica like any other, as the broker copies it while it leads on. A task that is handed over stops,
-and for one rebalance nobody runs it. Cruise Control waits until such a move is done before it plans again; here the
-next plan is made in the middle of it, and must come to the same. If who runs a task depended on where all the copies
-are, and those change meanwhile, each rebalance could find another task to hand over, and tasks would move for ever.
+One difference: leaders are placed first, by goals 4 and 3, and followers around them, by goals 1 to 3. Cruise Control
+moves a leader like any replica, because it keeps leading while it is copied, and plans again after the move. Here a
+task stops for one rebalance when it is handed over, and the next plan, made in between, must come to the same result.
+If leaders depended on the places of all copies, each rebalance could hand over another task, without an end.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _LEADERS: Final = f"{_PREFIX}leader.replica.count.balance.threshold"
 
 
 class _Limits(NamedTuple):
-    """How far from its share a process may be, in percent, and in copies."""
+    """Allowed distances of a process from its share, in percent and in copies."""
 
     replicas: Fraction
     topic: Fraction
@@ -54,11 +53,7 @@ class _Limits(NamedTuple):
 
     @classmethod
     def of(cls, configs: Mapping[str, Any]) -> _Limits:
-        """Read Cruise Control's thresholds; of what is above 1, nine tenths are the limit.
-
-        Raises:
-            ConfigException: one is no such number.
-        """
+        """Return nine tenths of the thresholds' excess over 1; raises ConfigException."""
 
         def percent(key: str, default: str) -> Fraction:
             return (number_setting(configs, key, default, least=1) - 1) * 90
@@ -75,23 +70,20 @@ class _Limits(NamedTuple):
 
 
 class CruiseControlTaskAssignor(TaskAssignor):
-    """Hard goals, then soft ones by priority; none may spoil what an earlier one has reached.
+    """Hard goals, then soft ones by priority; none undoes an earlier one.
 
     A task is a partition, a process a broker, the active task the leader, standbys are followers. The leader goal
-    prefers to swap roles with a copy that exists, which moves no state. Racks and counts of copies are met by moving
-    standbys alone, for that interrupts nothing.
+    prefers to swap roles with an existing copy, which moves no state. Rack and count goals move only standbys, which
+    interrupts nothing. Cruise Control's count goals treat brokers alike; here a process's share is in proportion to its
+    threads.
 
-    Cruise Control measures load against a broker's capacity, but its count goals treat brokers alike. Here is only one
-    kind of load, so the counts do both: a process's share is in proportion to its threads.
+    A task that nobody runs, because its process is gone or has just released it, is led by an existing copy, as Kafka
+    elects a leader: the one whose process leads least. If all such tasks are needed to bring processes up to their
+    least share, they go there, with a copy or not, so that no running task has to move. Running tasks move only if
+    moving the others is not enough.
 
-    A task that nobody runs, because its process is gone or has just let go of it, is led by a copy that exists, as
-    Kafka elects a leader: the one whose process leads least. Only if all such tasks are needed to bring processes up to
-    their least share, they go there, copy or not: otherwise a running task would have to, and this one back to where it
-    came from. For the same reason running tasks move only if moving the others is not enough.
-
-    Copies that are missing go to the least loaded process that the hard goal allows, and are the first to move on.
-    Where the hard goal cannot be met, Cruise Control proposes nothing at all; a group cannot do without an assignment,
-    so here it is met as far as there are racks.
+    Missing copies go to the least loaded process that the hard goal allows, and are the first to move. If the hard goal
+    cannot be met, Cruise Control proposes nothing; here it is met as far as there are racks.
     """
 
     settings = frozenset({_REPLICAS, _TOPIC, _TOPIC_MIN_GAP, _TOPIC_MAX_GAP, _LEADERS})
@@ -100,7 +92,7 @@ class CruiseControlTaskAssignor(TaskAssignor):
         self._limits = _Limits.of({})
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Take the goals' thresholds."""
+        """Take the thresholds."""
         self._limits = _Limits.of(configs)
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
@@ -113,7 +105,7 @@ class CruiseControlTaskAssignor(TaskAssignor):
 
 
 def _place_leaders(cluster: Cluster, near: _Limits) -> None:
-    """Decide who runs what, without a look at standbys but as copies that could take over."""
+    """Place active tasks; standbys matter only as copies that could take over."""
     _elect(cluster, near)
     for task, nodes in cluster.origin.items():
         for node in sorted(nodes - set(cluster.holders[task])):
@@ -128,7 +120,7 @@ def _place_leaders(cluster: Cluster, near: _Limits) -> None:
 
 
 def _elect(cluster: Cluster, near: _Limits) -> None:
-    """Leave tasks with who runs them, and give the others a leader."""
+    """Keep running tasks, and give the others a leader."""
     led = [0] * len(cluster.processes)
 
     def lead(task: TaskId, node: int) -> None:
@@ -149,7 +141,7 @@ def _elect(cluster: Cluster, near: _Limits) -> None:
 
 
 def _place_followers(cluster: Cluster, near: _Limits) -> None:
-    """Keep as many copies as are wanted, make those that are missing, and move them as the goals wish."""
+    """Keep existing copies, add missing ones, and move them by the goals."""
     racks = RackAwareness(cluster)
     for make in (False, True):
         for task, holders in cluster.holders.items():
@@ -167,10 +159,10 @@ def _place_followers(cluster: Cluster, near: _Limits) -> None:
 
 
 def _optimize(cluster: Cluster, goals: list[Goal], allowed: Callable[[Action], bool]) -> None:
-    """Go through the goals by priority, again and again until none finds anything to do.
+    """Apply the goals by priority, repeatedly until none finds an action.
 
-    Cruise Control goes through them once and looks again later; this is the state it comes to rest in. It does come to
-    rest: an action makes its own goal better off and leaves none before it worse off.
+    Cruise Control applies them once and runs again later; this is where it comes to rest. It terminates, because an
+    action improves its own goal and worsens none before it.
     """
 
     def attempt_with(earlier: list[Goal]) -> Callable[[Action], bool]:
@@ -189,7 +181,7 @@ def _optimize(cluster: Cluster, goals: list[Goal], allowed: Callable[[Action], b
     while moved:
         moved = False
         for index, goal in enumerate(goals):
-            # A goal is among those that must accept its actions.
+            # A goal must also accept its own actions.
             moved |= goal.optimize(attempt_with(goals[: index + 1]))
 
 

@@ -1,12 +1,11 @@
-"""The goals of the assignor after Cruise Control, and the cluster that they look at and change.
+"""The goals of :mod:`sparkrelay.assignors.cruise_control`, and the cluster that they change.
 
-A goal proposes actions, one copy at a time, and says which actions of others it accepts. It knows nothing of the other
-goals; which are asked, and in which order, is :mod:`sparkrelay.assignors.cruise_control`'s business.
+A goal proposes actions, one copy at a time, and accepts or rejects those of others. It does not know the other goals.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from sparkrelay.assignment import AssignedTask, KafkaStreamsAssignment
 
@@ -20,7 +19,7 @@ __all__ = ["Action", "Cluster", "EvenCounts", "Goal", "RackAwareness", "limits"]
 
 
 class Action(NamedTuple):
-    """Move one copy, in the role it has; or, with ``leadership``, let a follower take over."""
+    """Move one copy in its role; or, with ``leadership``, let a follower take over."""
 
     task: TaskId
     source: int
@@ -28,21 +27,8 @@ class Action(NamedTuple):
     leadership: bool = False
 
 
-class Goal(Protocol):
-    """One wish of the list."""
-
-    def accepts(self, action: Action) -> bool:
-        """Return whether this goal would be no worse off."""
-
-    def optimize(self, attempt: Callable[[Action], bool]) -> bool:
-        """Make attempts until content; return whether any succeeded."""
-
-    def applied(self, action: Action) -> None:
-        """Take note of an action, just before it changes the cluster."""
-
-
 class Cluster:
-    """Who holds a copy of what. A process is a position in ``processes``; the first holder of a task is its leader."""
+    """The copies of tasks on processes, by position in ``processes``; the first holder of a task is its leader."""
 
     def __init__(self, state: ApplicationState) -> None:
         states = state.kafka_streams_states(compute_task_lags=False)
@@ -53,11 +39,11 @@ class Cluster:
         # A broker without a rack counts as a rack of its own.
         self.rack = [(one.rack_id or "", 0 if one.rack_id else node) for node, one in enumerate(ordered)]
         replicas = state.assignment_configs.num_standby_replicas
-        #: Copies of each task that there should be.
+        #: The intended number of copies of each task.
         self.wanted = {
             info.id: min(1 + (replicas if info.is_logged else 0), len(self.processes)) for info in state.all_tasks
         }
-        #: Who had a copy of it, even if only on disk.
+        #: Processes with a copy before, even if only on disk.
         self.origin: dict[TaskId, frozenset[int]] = {
             task: frozenset(
                 node
@@ -66,7 +52,7 @@ class Cluster:
             )
             for task in self.wanted
         }
-        #: Who runs it now. While it is being handed over nobody does, and nothing says who is to have it.
+        #: Who runs it now; nobody during a hand-over.
         self.runner: dict[TaskId, int] = {}
         for node, one in enumerate(ordered):
             for task in one.previous_active_tasks:
@@ -81,7 +67,7 @@ class Cluster:
         self.copies[node].add(task)
 
     def drop_followers(self) -> None:
-        """Leave only leaders."""
+        """Remove all followers."""
         for task, holders in self.holders.items():
             for node in holders[1:]:
                 self.copies[node].remove(task)
@@ -92,7 +78,7 @@ class Cluster:
         return len(self.copies[node]) / self.threads[node]
 
     def apply(self, action: Action) -> None:
-        """Carry an action out."""
+        """Carry out an action."""
         holders = self.holders[action.task]
         at = holders.index(action.source)
         if action.leadership:
@@ -104,15 +90,15 @@ class Cluster:
             self.copies[action.target].add(action.task)
 
     def is_leader(self, task: TaskId, node: int) -> bool:
-        """Return whether the process leads the task, which has a leader."""
+        """Return whether the process leads the task."""
         return self.holders[task][0] == node
 
     def interrupts(self, action: Action) -> bool:
-        """Return whether the action takes a task away from the process that runs it."""
+        """Return whether the action moves a running task."""
         return self.is_leader(action.task, action.source) and self.runner.get(action.task) == action.source
 
     def is_legitimate(self, action: Action) -> bool:
-        """Return whether the action is possible at all; never two copies on one process."""
+        """Return whether the action is possible, without two copies on one process."""
         held = action.task in self.copies[action.target]
         return held and self.is_leader(action.task, action.source) if action.leadership else not held
 
@@ -129,16 +115,16 @@ class Cluster:
 
 
 class RackAwareness:
-    """Hard: no more copies of a task in one rack than even spreading needs."""
+    """A hard goal: copies of a task are spread evenly over racks. See :class:`EvenCounts` for the methods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._racks = len(set(cluster.rack))
-        #: If every process has a rack of its own, different processes are different racks.
+        #: False if every process is its own rack.
         self._matters = self._racks < len(cluster.processes)
 
     def has_room(self, task: TaskId, node: int) -> bool:
-        """Return whether the rack of a process may get another copy."""
+        """Return whether a process's rack may get another copy."""
         return not self._matters or self._in_rack(task, node) < self._most(task)
 
     def accepts(self, action: Action) -> bool:
@@ -165,7 +151,7 @@ class RackAwareness:
         return moved
 
     def applied(self, action: Action) -> None:
-        """Nothing is remembered: racks are counted when they are asked for."""
+        """Do nothing: racks are counted on demand."""
 
     def _in_rack(self, task: TaskId, node: int) -> int:
         rack = self._cluster.rack
@@ -176,7 +162,7 @@ class RackAwareness:
 
 
 class EvenCounts:
-    """Soft: on each process, a number of copies near its share; counted over all tasks or for each kind of them."""
+    """A soft goal: each process has a number of copies near its share, in total or for each kind of tasks."""
 
     def __init__(
         self,
@@ -199,12 +185,11 @@ class EvenCounts:
         self._lower: dict[int, list[int]] = {}
         for each, counts in self._counts.items():
             total = sum(counts)
-            # A share is a fraction: so many in `threads`.
             both = [limits(total * count, threads, percent, gaps) for count in cluster.threads]
             self._lower[each], self._upper[each] = map(list, zip(*both, strict=True))
 
     def accepts(self, action: Action) -> bool:
-        """Return whether neither process gets out of its limits, or further out."""
+        """Return whether an action does not worsen the goal: no process leaves its limits, or moves further away."""
         if not self._concerns(action):
             return True
         kind = self._kind(action.task)
@@ -215,14 +200,14 @@ class EvenCounts:
         )
 
     def applied(self, action: Action) -> None:
-        """Count it."""
+        """Update the counts, just before an action changes the cluster."""
         if self._concerns(action):
             counts = self._counts[self._kind(action.task)]
             counts[action.source] -= 1
             counts[action.target] += 1
 
     def optimize(self, attempt: Callable[[Action], bool]) -> bool:
-        """Bring processes within their limits, from above and from below."""
+        """Attempt actions until all processes are within their limits; return whether any succeeded."""
         moved = False
         for kind in sorted(self._counts):
             counts, upper, lower = self._counts[kind], self._upper[kind], self._lower[kind]
@@ -271,7 +256,7 @@ class EvenCounts:
         return moved
 
     def _movable(self, kind: int, node: int) -> Iterable[TaskId]:
-        """Return the copies that count on a process, running tasks last, those that are new there first."""
+        """Return the counted copies of a process, new ones first, running tasks last."""
         cluster = self._cluster
         counted = [
             task
@@ -285,8 +270,11 @@ class EvenCounts:
         return lambda node: counts[node] / threads[node]
 
 
+Goal: TypeAlias = RackAwareness | EvenCounts
+
+
 def limits(share: int, parts: int, percent: Fraction, gaps: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Return the least and the most that is near ``share / parts``, rounded outwards."""
+    """Return the limits around ``share / parts``, rounded outwards."""
     lower = max(0, share * (100 - percent) // (100 * parts))
     upper = -(-share * (100 + percent) // (100 * parts))
     if gaps is not None:

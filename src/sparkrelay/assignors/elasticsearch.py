@@ -1,17 +1,16 @@
 """Elasticsearch's balanced shards allocator, with tasks for shards. See KIP-441, "Elasticsearch".
 
-The weight of a node in the eyes of an index is ``theta0 * (its shards - average) + theta1 * (its shards of that index -
-average for the index)``. Unassigned shards go where the weight is least, primaries before replicas. Then each index,
-the most uneven first, moves shards from the heaviest node to the lightest while their weights differ by more than the
-threshold. Nothing moves otherwise: what is in place stays.
+The weight of a node for an index is ``theta0 * (its shards - average) + theta1 * (its shards of that index - average
+for the index)``. Unassigned shards go to the least weight, primaries before replicas. Then each index, the most uneven
+first, moves shards from the heaviest node to the lightest while their weights differ by more than the threshold.
+Nothing else moves.
 
-What moves is first what does not run where it is: a replica, or a task that has no runner. For a task that is handed
-over has none in the middle of it, and where Elasticsearch remembers the target of a relocation, here is no memory: its
-old place, where there is a copy, is where it begins again. It must be the one that moves on, and not another in its
-stead, or the two would take turns for ever.
+Shards that do not run move first: a replica, or a task without a runner. During a hand-over a task has no runner, and
+since there is no memory of relocations it starts again from a copy at its old place. It must be the one that moves on,
+or the two would alternate forever.
 
-Weights of two nodes are only ever compared for the same index, so both averages cancel out. Factors and threshold
-become whole numbers of one unit (a twentieth for the usual 0.45, 0.55 and 1.0): no rounding decides an assignment here.
+Weights are only compared for the same index, so averages cancel out. Factors and threshold become integers of one unit
+(a twentieth for the default 0.45, 0.55 and 1.0), so that no rounding decides an assignment.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _STANDBY = AssignedTask.Type.STANDBY
 
 
 class _Balance(NamedTuple):
-    """What weights are made of, as whole numbers of one unit."""
+    """The factors of weights and the threshold, as integers of one unit."""
 
     of_all: int
     of_index: int
@@ -50,33 +49,30 @@ class _Balance(NamedTuple):
         """Read ``cluster.routing.allocation.balance.shard``, ``.index`` and ``.threshold``.
 
         Raises:
-            ConfigException: one is no such number, or both factors are 0.
+            ConfigException: one is not a number in range, or both factors are 0.
         """
         shard = number_setting(configs, _SHARD, "0.45", least=0)
         index = number_setting(configs, _INDEX, "0.55", least=0)
-        # Below 1 a shard that moves would make as large a difference the other way round.
+        # Below 1 a move could make an equal difference in the other direction.
         threshold = number_setting(configs, _THRESHOLD, "1.0", least=1)
         if not shard + index:
-            raise ConfigException(f"{_SHARD} and {_INDEX} are both 0: then nothing is ever uneven")
+            raise ConfigException(f"{_SHARD} and {_INDEX} are both 0, so that no load is ever uneven")
         unit = lcm(shard.denominator, index.denominator, (threshold * (shard + index)).denominator)
         return cls(int(shard * unit), int(index * unit), int(threshold * (shard + index) * unit))
 
 
 class ElasticsearchTaskAssignor(TaskAssignor):
-    """Keeps what is there, puts what is missing on the lightest process, then evens out heavy differences.
+    """Keeps existing copies, puts missing ones on the lightest process, then evens out large differences.
 
     A task is a shard, its subtopology the index, an active task the primary, standbys are replicas, a process is a
-    node. No two copies of a task on one process (the same-shard decider). Primaries are not balanced among themselves:
-    a process may have more than its share of active tasks and fewer standbys.
+    node. No process has two copies of a task (the same-shard decider). Primaries are not balanced separately: a process
+    may have more active tasks and fewer standbys. Threads are ignored, since the weight function treats all nodes
+    alike; give processes the same number of threads.
 
-    Threads are not looked at: to the weight function all nodes are equal. Give processes the same number of threads.
-
-    If the process that ran a task is gone, a copy that exists becomes the active one; Elasticsearch takes in-sync
-    replicas for granted, so here nobody asks how far behind the copy is. Its limit on concurrent relocations throttles
-    the way to the same end, and there is only the end here.
-
-    Elasticsearch moves primaries and replicas alike, for a shard serves on while it is copied. A task that is handed
-    over stops, so those that run move only if moving the others is not enough.
+    If a task's process is gone, an existing copy becomes active, however far behind, as Elasticsearch presumes in-sync
+    replicas. Its limit on concurrent relocations only slows down the way to the same end. It moves primaries like
+    replicas, because a shard serves while it is copied. Here a task stops for a hand-over, so running tasks move only
+    if moving the others is not enough.
     """
 
     settings = frozenset({_SHARD, _INDEX, _THRESHOLD})
@@ -101,7 +97,7 @@ class ElasticsearchTaskAssignor(TaskAssignor):
 
 
 class _Cluster:
-    """Shards on nodes; a node is a position in ``processes``, an index a subtopology."""
+    """Shards on nodes; a node is a position in ``processes``."""
 
     def __init__(self, state: ApplicationState, balance: _Balance) -> None:
         self._balance = balance
@@ -111,10 +107,10 @@ class _Cluster:
         self._tasks = {info.id: info for info in state.all_tasks}
         self._replicas = state.assignment_configs.num_standby_replicas
         self._primary: dict[TaskId, int] = {}
-        #: Who runs a task now: in the midst of a hand-over nobody does.
+        #: Who runs a task now; nobody during a hand-over.
         self._runner: dict[TaskId, int] = {}
         self._followers: dict[TaskId, set[int]] = {task: set() for task in self._tasks}
-        #: Of each index, the shards on each node, in both roles.
+        #: Index -> shards of each node, in both roles.
         self._shards: dict[int, list[set[TaskId]]] = {
             task.subtopology: [set() for _ in self._nodes] for task in self._tasks
         }
@@ -122,10 +118,7 @@ class _Cluster:
         self._total = [0] * len(self.processes)
 
     def keep(self) -> None:
-        """Start from what is there: primaries, or else a copy made primary, and as many replicas as are wanted.
-
-        There may be more copies than are wanted, on disks that were used once: those on the lightest nodes are kept.
-        """
+        """Start from existing primaries, or a copy in place of a lost one, and replicas on the lightest nodes."""
         for node, process in enumerate(self.processes):
             for task in self._states[process].previous_active_tasks:
                 if task in self._tasks and task not in self._primary:
@@ -146,7 +139,7 @@ class _Cluster:
                 self._add_replica(task, node)
 
     def allocate(self) -> None:
-        """Put each missing shard on the lightest node: all primaries, then one replica of each shard at a time."""
+        """Put missing shards on the lightest nodes: all primaries, then one replica of each shard at a time."""
         for task in sorted(self._tasks.keys() - self._primary.keys()):
             node = self._lightest(task)
             assert node is not None
@@ -164,10 +157,10 @@ class _Cluster:
             missing = again
 
     def rebalance(self, *, may_stop: bool) -> bool:
-        """Even out each index once, the most uneven first; return whether anything moved.
+        """Even out each index once, the most uneven first, with ``may_stop`` also by moving running tasks.
 
-        Args:
-            may_stop: Whether a primary may leave the process that runs it.
+        Returns:
+            Whether anything moved.
         """
         spreads = {index: self._spread(index) for index in self._shards}
         moved = False
@@ -188,7 +181,7 @@ class _Cluster:
 
     def _add_primary(self, task: TaskId, node: int) -> None:
         self._primary[task] = node
-        # One more than the partition, so that 0 is "none".
+        # Plus one, so that 0 is "none".
         at = task.subtopology, node
         self._highest_primary[at] = max(self._highest_primary[at], task.partition + 1)
         self._add(task, node)
@@ -209,10 +202,10 @@ class _Cluster:
         return max(weights) - min(weights)
 
     def _lightest(self, task: TaskId) -> int | None:
-        """Return the node of least weight that has no copy of the shard, or None.
+        """Return the node of least weight without a copy of the shard, or None.
 
-        Among equals, the one whose highest primary of the index follows the shard next, going round in a ring: so
-        replicas are shifted against primaries.
+        Ties go to the node whose highest primary of the index follows the shard next, in a ring, which shifts replicas
+        against primaries.
         """
         best, best_weight = None, 0
         shards = self._shards[task.subtopology]
@@ -235,7 +228,7 @@ class _Cluster:
     def _even_out(self, index: int, *, may_stop: bool) -> bool:
         """Move shards of one index from heavy to light nodes; return whether any moved.
 
-        The window of nodes looked at shrinks where the heaviest has nothing for the lightest.
+        The window of nodes shrinks if the heaviest has nothing for the lightest.
         """
         moved = False
         order = self._by_weight(index, self._nodes)
@@ -266,7 +259,7 @@ class _Cluster:
     def _relocate(self, index: int, source: int, target: int, *, may_stop: bool) -> bool:
         shards = self._shards[index]
         movable = shards[source] - shards[target]
-        # A replica, or a primary without a runner, goes before one that would have to be handed over.
+        # Replicas and primaries without a runner move before running tasks.
         idle = {task for task in movable if self._primary[task] != source or self._runner.get(task) != source}
         movable = movable if may_stop and not idle else idle
         if not movable:

@@ -1,9 +1,9 @@
 """Apache Samza's host affinity, with processes for hosts and stream threads for containers. See KIP-441, "Samza".
 
-Samza decides in two steps. Its grouper divides tasks into containers: dealt round robin by name at first; afterwards
-the groups stay as they are, and only when the number of containers changes the oversized ones give tasks from their
-end, which fill the undersized ones one after the other. Its allocator then asks for the host on which the container
-ran last, because the state is there (the *locality* mapping); if that host is not to be had, any host will do.
+Samza's grouper divides tasks into containers, round robin by name at first. The groups stay until the number of
+containers changes; then oversized groups give tasks from their end, which fill the undersized ones one after the other.
+Its allocator requests for each container the host where it ran last and has its state (the *locality* mapping), and
+takes any other host if that is unavailable.
 """
 
 from __future__ import annotations
@@ -27,18 +27,15 @@ __all__ = ["SamzaHostAffinityTaskAssignor"]
 
 
 class SamzaHostAffinityTaskAssignor(TaskAssignor):
-    """Tasks stay with the container that had them, containers with the host that has their state.
+    """Tasks stay with their container, and containers with the host that has their state.
 
-    A host has room for so many containers: here a process has one for each of its threads. Groups differ by one task
-    at most. Containers have no names in this API, so the previous assignment must say it: the groups of a process are
-    what it ran, and a process that holds more than even groups keeps the larger ones.
+    A process has one container for each of its threads, and groups differ by one task at most. Containers have no names
+    in this API: the groups of a process are the tasks it ran, and a process with more than even groups keeps the larger
+    ones. For tasks that nobody runs, standby tasks count as locality: a restarted host reports its state as such, and
+    Samza fails over to standby containers first. Samza waits for the preferred host; an assignor cannot.
 
-    A host that is back after a restart reports its state as standby tasks, and so does one with standby containers,
-    to which Samza moves first when the active one fails. So for tasks that nobody runs these count as locality.
-    Samza waits a while for the preferred host; an assignor cannot wait.
-
-    Samza keeps standbys in containers of their own, never on the host of the active one; here they come from
-    ``task_assignment_utils.default_standby_task_assignment``, which keeps to the same rule.
+    Standbys come from ``task_assignment_utils.default_standby_task_assignment``, which like Samza never puts them on
+    the host of the active task.
     """
 
     settings = frozenset()
@@ -57,11 +54,7 @@ class SamzaHostAffinityTaskAssignor(TaskAssignor):
 
 
 class _Groups:
-    """The tasks in the containers of each host, taken together.
-
-    Attributes:
-        held: What each host runs.
-    """
+    """The tasks of each host; ``held`` are those that it runs."""
 
     def __init__(self, states: Mapping[ProcessId, KafkaStreamsState], tasks: list[TaskId]) -> None:
         self._containers = {process: states[process].num_processing_threads for process in sorted(states)}
@@ -71,7 +64,7 @@ class _Groups:
             self.held[process] = [task for task in states[process].previous_active_tasks if task in homeless]
             homeless.difference_update(self.held[process])
         self._homeless = sorted(homeless)
-        #: Hosts that have the state of a task that nobody runs.
+        #: Hosts with state of tasks that nobody runs.
         self._homes: dict[TaskId, list[ProcessId]] = {task: [] for task in self._homeless}
         for process in self._containers:
             for task in states[process].previous_standby_tasks:
@@ -90,7 +83,7 @@ class _Groups:
         self._fill()
 
     def _even_sizes(self, tasks: int) -> dict[ProcessId, int]:
-        """Return how many tasks the groups of each host are to have, with the larger groups where they are."""
+        """Return the group sizes of each host, with the larger groups where they are now."""
         even, larger = divmod(tasks, sum(self._containers.values()) or 1)
         first_homes = [homes[0] for homes in self._homes.values() if homes]
         sizes = {process: containers * even for process, containers in self._containers.items()}
@@ -113,14 +106,14 @@ class _Groups:
             self.held[hosts[index % len(hosts)]].append(task)
 
     def _take_surplus(self) -> None:
-        """Take tasks from the end of groups that have become too large."""
+        """Take tasks from the end of oversized groups."""
         for process, size in self._sizes.items():
             surplus = self.held[process][size:]
             del self.held[process][size:]
             self._homes |= {task: [] for task in surplus}
 
     def _send_home(self) -> None:
-        """Run a task where its state is, if there is room."""
+        """Place tasks where their state is, if there is room."""
         for task, homes in self._homes.items():
             home = next((process for process in homes if len(self.held[process]) < self._sizes[process]), None)
             if home is not None:
@@ -129,7 +122,7 @@ class _Groups:
         self._homeless = sorted(self._homes.keys() - placed)
 
     def _fill(self) -> None:
-        """Run the rest on any host: fill the groups of one after the other."""
+        """Fill the groups of one host after the other with the rest."""
         start = 0
         for process, size in self._sizes.items():
             room = size - len(self.held[process])

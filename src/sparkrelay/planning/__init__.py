@@ -1,4 +1,1 @@
-"""What-if analysis of a live group: who would run what, why, and how long until it is warm.
-
-Reads a group through the client; the algorithms are pure.
-"""
+"""What-if analysis of a live group: who would run which task, why, and how long until all copies are warm."""

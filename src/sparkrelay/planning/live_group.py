@@ -1,13 +1,13 @@
-"""A running application as its broker knows it: who is in the group, what each has, how long the changelogs are.
+"""A running application as its broker knows it: its members, their tasks, and the lengths of the changelogs.
 
-It reads and changes nothing, and needs no instance's help: members leave their subscription and their assignment with
-the broker (DescribeGroups). Both are of the last rebalance; how far a copy has come since then is not there.
+Reads only, without help from the instances: DescribeGroups has each member's subscription and assignment. Both are of
+the last rebalance; the progress of copies since then is unknown.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember, agreed_assignor
 from sparkrelay.assignment.lags import is_caught_up
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment import TaskInfo
     from sparkrelay.client.admin import GroupDescription, GroupMemberDescription
-    from sparkrelay.types import TaskId, TopicPartition
+    from sparkrelay.types import TaskId
 
 __all__ = ["GroupSnapshot", "read_group"]
 
@@ -38,10 +38,10 @@ class GroupSnapshot:
     """A group as of its last rebalance.
 
     Attributes:
-        state: What an assignor would be given now.
-        ends: Length of each logged task's changelogs, in offsets, read just now.
-        notes: What was assumed, in sentences.
-        assignor: Who decides in this group, as a ``task.assignor.class``.
+        state: The present input of an assignor.
+        ends: Current length of each logged task's changelogs, in offsets.
+        notes: Assumptions, in sentences.
+        assignor: The group's assignor, as a ``task.assignor.class``.
     """
 
     state: ApplicationState
@@ -50,15 +50,9 @@ class GroupSnapshot:
     assignor: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """One member, decoded."""
-
-    id: str
+class _Member(NamedTuple):
+    member: GroupMember
     topics: frozenset[str]
-    rack: str | None
-    subscription: SubscriptionInfo
-    owned: frozenset[TopicPartition]
     assigned: AssignmentInfo
 
 
@@ -66,14 +60,14 @@ def read_group(settings: Mapping[str, Any], application_id: str, configs: Mappin
     """Read the group of an application.
 
     Args:
-        settings: How to reach its Kafka, with dotted keys: ``bootstrap.servers``, ``security.protocol``, ...
+        settings: Kafka client settings with dotted keys: ``bootstrap.servers``, ``security.protocol``, ...
         application_id: Its name, which is the group's.
-        configs: Fields of ``AssignmentConfigs`` that are known; a group does not publish its settings.
+        configs: Known fields of ``AssignmentConfigs``; a group does not publish its settings.
 
     Raises:
         ConfigException: a setting is unknown or out of range.
-        KafkaException: the broker cannot be reached, or refuses.
-        StreamsException: there is no such group, nobody is in it, it rebalances, or it is not SparkRelay's.
+        KafkaException: the broker is unavailable or denies access.
+        StreamsException: the group does not exist, is empty, rebalances, or is not a SparkRelay application.
     """
     with KafkaClient(ClientConfig.from_dict(settings)) as client:
         client.bootstrap(_TIMEOUT_S)
@@ -82,15 +76,16 @@ def read_group(settings: Mapping[str, Any], application_id: str, configs: Mappin
         _check(group)
         members = [_decode(group, member) for member in group.members]
         subscribed = frozenset[str]().union(*(member.topics for member in members))
-        card = parse_topology_metadata(members[0].subscription.client_tags[TOPOLOGY_TAG], application_id, subscribed)
-        topics = {topic for part in card.values() for topic in (*part.sources, *part.changelogs.values())}
+        tag = members[0].member.subscription.client_tags[TOPOLOGY_TAG]
+        parts = parse_topology_metadata(tag, application_id, subscribed)
+        topics = {topic for part in parts.values() for topic in (*part.sources, *part.changelogs.values())}
         counts = {topic: len(found) for topic, found in admin.partitions(topics).items() if found is not None}
-        if missing := sorted(topic for part in card.values() for topic in part.sources if topic not in counts):
+        if missing := sorted(topic for part in parts.values() for topic in part.sources if topic not in counts):
             raise StreamsException(f"source topic {missing[0]!r} of application {application_id!r} does not exist")
-        tasks = metadata_tasks(card, counts)
+        tasks = metadata_tasks(parts, counts)
         changelogs = {p for task in tasks for p in task.changelog_topic_partitions if p.topic in counts}
-        # A table that reuses its topic has what the group has read of it.
-        reused = {p for p in changelogs if any(p.topic in part.reused for part in card.values())}
+        # The changelog of a table that reuses its topic ends at the group's committed offset.
+        reused = {p for p in changelogs if any(p.topic in part.reused for part in parts.values())}
         offsets = admin.list_offsets(dict.fromkeys(changelogs - reused, LATEST)) if changelogs - reused else {}
         read = admin.committed_offsets(application_id, sorted(reused)) if reused else {}
         offsets |= {partition: max(0, read.get(partition) or 0) for partition in reused}
@@ -107,21 +102,21 @@ def _check(group: GroupDescription) -> None:
     if group.protocol_type not in {"", "consumer"}:
         raise StreamsException(f"group {name!r} is a group of {group.protocol_type!r}, not of an application")
     if group.state == _EMPTY or (group.state == _STABLE and not group.members):
-        raise StreamsException(f"no instance of application {name!r} runs, so there is nothing to plan from")
+        raise StreamsException(f"no instance of application {name!r} runs, so there is no group to analyse")
     if group.state != _STABLE:
-        raise StreamsException(f"application {name!r} rebalances (state {group.state}); ask again in a moment")
+        raise StreamsException(f"application {name!r} is rebalancing (state {group.state}); try again in a moment")
     if group.protocol != "stream":
         raise StreamsException(
-            f"group {name!r} is no streams application: its members are assigned by {group.protocol!r}; give the "
-            "application.id of a SparkRelay application"
+            f"group {name!r} is not a streams application: its protocol is {group.protocol!r}; give the application.id "
+            "of a SparkRelay application"
         )
 
 
 def _decode(group: GroupDescription, member: GroupMemberDescription) -> _Member:
     try:
-        said = decode_subscription(member.metadata)
+        consumer = decode_subscription(member.metadata)
         given = decode_assignment(member.assignment)
-        subscription = SubscriptionInfo.decode(said.user_data)
+        subscription = SubscriptionInfo.decode(consumer.user_data)
         assigned = AssignmentInfo.decode(given.user_data) if given.user_data else AssignmentInfo()
     except (SerializationException, TaskAssignmentException, ValueError) as error:
         raise StreamsException(
@@ -129,11 +124,18 @@ def _decode(group: GroupDescription, member: GroupMemberDescription) -> _Member:
         ) from error
     if TOPOLOGY_TAG not in subscription.client_tags:
         raise StreamsException(
-            f"group {group.group_id!r} is not a SparkRelay application: member {member.member_id} shows no topology "
-            "(a Kafka Streams application in Java, perhaps)"
+            f"group {group.group_id!r} is not a SparkRelay application: member {member.member_id} sends no "
+            "topology (perhaps it is a Kafka Streams application in Java)"
         )
     return _Member(
-        member.member_id, said.topics, said.rack or None, subscription, frozenset(given.partitions), assigned
+        GroupMember(
+            consumer_id=member.member_id,
+            subscription=subscription,
+            owned_partitions=frozenset(given.partitions),
+            rack_id=consumer.rack or None,
+        ),
+        consumer.topics,
+        assigned,
     )
 
 
@@ -156,7 +158,7 @@ def _snapshot(
         for task in member.assigned.standby_tasks
         if task in ends
         and not is_caught_up(
-            max(0, ends[task] - max(0, member.subscription.task_offset_sums.get(task, 0))),
+            max(0, ends[task] - max(0, member.member.subscription.task_offset_sums.get(task, 0))),
             settings.acceptable_recovery_lag,
         )
     }
@@ -164,35 +166,30 @@ def _snapshot(
         names = ", ".join(map(str, sorted(behind)))
         notes.append(f"copies of {names} were behind at the last rebalance; they count as warm, having been assigned")
     known = [
-        GroupMember(
-            consumer_id=member.id,
-            subscription=replace(member.subscription, task_offset_sums=_sums(member, ends)),
-            owned_partitions=member.owned,
-            rack_id=member.rack,
-        )
-        for member in members
+        replace(member, subscription=replace(member.subscription, task_offset_sums=_sums(member, assigned, ends)))
+        for member, _, assigned in members
     ]
     state = ApplicationState(
         all_tasks=frozenset(tasks), clients=client_states(known, tasks, ends), assignment_configs=settings
     )
-    assignor = agreed_assignor(member.subscription.client_tags.get(ASSIGNOR_TAG) for member in members)
+    assignor = agreed_assignor(member.subscription.client_tags.get(ASSIGNOR_TAG) for member in known)
     return GroupSnapshot(state, ends, tuple(notes), assignor)
 
 
-def _sums(member: _Member, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
-    """Return what the member would report now: what it was given is complete, other copies are as they were."""
-    # What ran here and was given away is left out: it has aged since, and nobody knows how much.
+def _sums(member: GroupMember, assigned: AssignmentInfo, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
+    """Return the member's offset sums now: assigned copies are complete, others unchanged."""
+    # Without tasks that ran here before: their copies have aged by an unknown amount.
     sums = {
         task: total
         for task, total in member.subscription.task_offset_sums.items()
         if task in ends and total != LATEST_OFFSET
     }
-    sums |= {task: ends[task] for task in member.assigned.standby_tasks if task in ends}
-    return sums | {task: LATEST_OFFSET for task in member.assigned.active_tasks if task in ends}
+    sums |= {task: ends[task] for task in assigned.standby_tasks if task in ends}
+    return sums | {task: LATEST_OFFSET for task in assigned.active_tasks if task in ends}
 
 
 def _assigned_standbys(members: Sequence[_Member], tasks: Iterable[TaskInfo]) -> int:
-    """Return how many standbys each task has at least: warm-ups come on top of that, for some."""
+    """Return the least number of standbys of a task, which excludes warm-ups."""
     counts = {task.id: 0 for task in tasks if task.is_logged}
     for member in members:
         for task in member.assigned.standby_tasks:

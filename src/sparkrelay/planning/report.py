@@ -1,4 +1,4 @@
-"""A what-if as people read it, and as programs do."""
+"""The report of a what-if, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _MOST_NAMES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A what-if with all that its report needs.
+    """A what-if with the context of its report.
 
     Attributes:
-        title: What the group is called.
+        title: The name of the group.
         joining: The made-up ids of instances that join.
-        tasks: How many tasks the group has.
-        restore_rate: Records a second that one process restores.
-        rate_is_given: It was asked for; else it is what we measured.
-        moves: The least and the most tasks that move, by where new ids sort; None if nobody joins.
-        notes: Where the group comes from, and what was assumed.
+        tasks: The group's number of tasks.
+        restore_rate: Records that one process restores, per second.
+        rate_is_given: False if the rate is our measurement.
+        moves: The least and the most tasks that move, by the places of new ids; None if nobody joins.
+        notes: The origin of the group, and assumptions.
     """
 
     outcome: WhatIf
@@ -49,21 +49,21 @@ class Report:
     notes: tuple[str, ...]
 
     def names(self) -> dict[ProcessId, str]:
-        """Return short names: the ids' beginnings where they differ there, ``new-1`` for instances that join."""
+        """Return short names: prefixes of ids if these are unique, and ``new-1``, ... for instances that join."""
         present = [str(one.process) for one in self.outcome.processes if not one.added]
         short = _SHORT if len({text[:_SHORT] for text in present}) == len(present) else None
         named = {one.process: str(one.process)[:short] for one in self.outcome.processes}
         return named | {process: f"new-{number}" for number, process in enumerate(self.joining, 1)}
 
     def renderables(self) -> list[RenderableType]:
-        """Return what is printed, part by part."""
+        """Return the parts of the text."""
         leaving = sum(one.removed for one in self.outcome.processes)
         changes = [f"{len(self.joining)} joining"] * bool(self.joining) + [f"{leaving} leaving"] * bool(leaving)
         head = f"{self.title}, instances: {' and '.join(changes) or 'none joining or leaving'}"
         return [Text(head, style="bold"), "", self._table(), "", *self._rounds(), "", self._summary(), *self._notes()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs; times in seconds, records in offsets."""
+        """Return the report as JSON; times in seconds, records in offsets."""
         outcome, rate = self.outcome, self.restore_rate
         return {
             "settled": outcome.converged,
@@ -127,7 +127,8 @@ class Report:
             table.add_row(
                 "", f"a new instance's id is random: depending on where it sorts, {self.moves[0]} to {self.moves[1]}"
             )
-        table.add_row("rebalances", str(outcome.rebalances) if _changes(outcome) else "none needed")
+        changes = any(one.added or one.removed or one.before != one.after for one in outcome.processes)
+        table.add_row("rebalances", str(outcome.rebalances) if changes else "none needed")
         table.add_row("records to restore", _records(outcome.restore))
         rate = f"{self.restore_rate:,.0f} records/s in each instance"
         why = "" if self.rate_is_given else ", measured once on 2 cores: give your own by --restore-rate"
@@ -157,7 +158,7 @@ class Report:
 
 
 def _lines(decisions: Iterable[Decision], names: dict[ProcessId, str]) -> list[str]:
-    """Return a line for each decision; standbys without a place share one for each reason."""
+    """Return a line for each decision; missing standbys share one line for each reason."""
     left_out: dict[str, list[TaskId]] = {}
     lines = []
     for decision in decisions:
@@ -166,10 +167,6 @@ def _lines(decisions: Iterable[Decision], names: dict[ProcessId, str]) -> list[s
         else:
             lines.append(decision.line(names))
     return lines + [f"fewer standbys than asked for: {why} ({_tasks(tasks)})" for why, tasks in left_out.items()]
-
-
-def _changes(outcome: WhatIf) -> bool:
-    return any(one.added or one.removed or one.before != one.after for one in outcome.processes)
 
 
 def _tasks(tasks: Iterable[TaskId]) -> str:

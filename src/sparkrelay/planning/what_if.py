@@ -1,7 +1,7 @@
-"""What if an instance came or went: the group's assignor, run through rebalances until nothing is left to do. Pure.
+"""What if an instance joined or left: the group's assignor, run until no further rebalance is needed. Pure.
 
-Between two rebalances every copy that was assigned is taken to catch up, which is what the runtime waits for before
-it asks for the next one (KIP-441). Traffic meanwhile is left out: lags are those of the beginning.
+Every assigned copy is assumed to catch up between two rebalances, as the runtime waits for it (KIP-441). Traffic is
+ignored: lags are the initial ones.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
 from sparkrelay.assignment.lags import shortest_lag_to_catch_up
 from sparkrelay.assignment.leader.explain import Decision, Kind, explain
 from sparkrelay.assignment.process_ids import new_process_ids
-from sparkrelay.assignment.validation import ask_for_valid
+from sparkrelay.assignment.validation import ask_for_valid, message_of
 from sparkrelay.errors import ConfigException, SparkRelayError, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 
@@ -26,31 +25,16 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = [
-    "Held",
-    "Pause",
-    "ProcessChange",
-    "Restore",
-    "Round",
-    "WhatIf",
-    "moves_by_place",
-    "what_if",
-]
+__all__ = ["Held", "Pause", "ProcessChange", "Restore", "Round", "WhatIf", "moves_by_place", "what_if"]
 
-#: A custom assignor may ask for rebalances for ever; a what-if ends.
+#: A custom assignor might never stop requesting rebalances.
 _MOST_ROUNDS = 1000
 _MOST_PLACES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What one process has to read from changelogs.
-
-    Attributes:
-        tasks: How many copies are not complete.
-        records: Offsets to read, over all of them; those of unknown length left out.
-        unknown: Copies whose changelogs' length is not known.
-    """
+    """A process's reads from changelogs: copies (``tasks``), offsets to read, and copies of unknown length."""
 
     tasks: int = 0
     records: int = 0
@@ -62,11 +46,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A task that nobody runs until ``process`` has restored it.
-
-    Attributes:
-        records: Offsets to read; None if unknown.
-    """
+    """A task that nobody runs until ``process`` has restored ``records`` offsets (None: unknown)."""
 
     task: TaskId
     process: ProcessId
@@ -83,15 +63,15 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One answer of the assignor, and what has to be restored before the next.
+    """One answer of the assignor, and the restores before the next.
 
     Attributes:
-        held: What each process is given.
-        decisions: What that changes, and why.
-        restores: What each process reads from changelogs; those that read nothing are left out.
+        held: The tasks of each process.
+        decisions: The changes, and why.
+        restores: Reads from changelogs by process, if any.
         pauses: Tasks that their process has to restore before it can run them.
-        hands_over: A task moves away from a process that runs it, so that the group rebalances once more: a partition
-            is let go of in one rebalance and given in the next (KIP-429).
+        hands_over: True if a running task moves, which takes another rebalance: partitions are revoked in one rebalance
+            and assigned in the next (KIP-429).
     """
 
     held: Mapping[ProcessId, Held] = field(hash=False)
@@ -101,19 +81,13 @@ class Round:
     hands_over: bool
 
     def seconds(self, records_per_second: float) -> float:
-        """Return how long the slowest process restores."""
+        """Return the restore time of the slowest process."""
         return max((restore.records for restore in self.restores.values()), default=0) / records_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessChange:
-    """One process before and after.
-
-    Attributes:
-        added: It is not there yet.
-        removed: It is to leave; it then has nothing afterwards.
-        restore: What it reads from changelogs, over all rounds.
-    """
+    """One process before and after; ``restore`` sums up all rounds."""
 
     process: ProcessId
     threads: int
@@ -126,12 +100,12 @@ class ProcessChange:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a change would do to a group.
+    """The effect of a change on a group.
 
     Attributes:
         processes: Every process of before and after, in process order.
-        rounds: The assignor's answers until nothing was left to do.
-        converged: False if the assignor would go on asking for rebalances.
+        rounds: The assignor's answers.
+        converged: False if the assignor would keep requesting rebalances.
     """
 
     processes: tuple[ProcessChange, ...]
@@ -140,33 +114,33 @@ class WhatIf:
 
     @property
     def rebalances(self) -> int:
-        """How often the group rebalances, hand-overs included."""
+        """The number of rebalances, hand-overs included."""
         return len(self.rounds) + sum(one.hands_over for one in self.rounds)
 
     @property
     def moved(self) -> tuple[TaskId, ...]:
-        """Tasks that another process runs in the end, in order."""
+        """Tasks that another process runs in the end, sorted."""
         before = {task: one.process for one in self.processes for task in one.before.active}
         after = {task: one.process for one in self.processes for task in one.after.active}
         return tuple(sorted(task for task, process in after.items() if before.get(task, process) != process))
 
     @property
     def pauses(self) -> tuple[Pause, ...]:
-        """Tasks that are not run for a while because their process has to restore them first."""
+        """Tasks that pause while their process restores them."""
         return tuple(pause for one in self.rounds for pause in one.pauses)
 
     @property
     def not_run(self) -> tuple[TaskId, ...]:
-        """Tasks that the assignor leaves to nobody in the end; Kafka lets it."""
+        """Tasks that nobody runs in the end, which Kafka allows."""
         return tuple(decision.task for decision in self.rounds[-1].decisions if decision.kind is Kind.NOT_RUN)
 
     @property
     def restore(self) -> Restore:
-        """What all processes read from changelogs."""
+        """The reads of all processes from changelogs."""
         return sum((process.restore for process in self.processes), Restore())
 
     def seconds(self, records_per_second: float) -> float:
-        """Return the time until every copy is complete: in each round the slowest process counts."""
+        """Return the time until every copy is complete, by the slowest process of each round."""
         return sum(one.seconds(records_per_second) for one in self.rounds)
 
 
@@ -179,19 +153,18 @@ def what_if(
     threads: int = 1,
     ends: Mapping[TaskId, int] | None = None,
 ) -> WhatIf:
-    """Work out what a change would do.
+    """Return the effect of a change.
 
     Args:
-        state: The group as it is, with lags.
-        assignor: Who decides in that group.
-        add: Ids of the instances that join, with empty state (see ``process_ids.new_process_ids``).
+        state: The group, with lags.
+        assignor: The group's assignor.
+        add: Ids of instances that join, without state (see ``process_ids.new_process_ids``).
         remove: Processes that leave.
         threads: Stream threads of each instance that joins.
-        ends: Length of each task's changelogs, in offsets. Left out: the greatest lag that any process has, which is
-            the length if a process has no copy.
+        ends: Length of each task's changelogs, in offsets; by default the greatest lag of any process.
 
     Raises:
-        ConfigException: a process to remove is not there, or nobody would be left.
+        ConfigException: a process to remove does not exist, or none would be left.
         StreamsException: the assignor fails, or its answer is invalid.
     """
     for process in remove:
@@ -199,7 +172,7 @@ def what_if(
             raise ConfigException(f"process {process} is not in the group, so it cannot be removed")
     present = {process: client for process, client in state.clients.items() if process not in remove}
     if not present and not add:
-        raise ConfigException("nobody would be left: every process of the group is removed and none is added")
+        raise ConfigException("no process would be left: all are removed and none is added")
     simulation = _Simulation(state, ends or {})
     present |= {process: simulation.newcomer(process, threads) for process in add}
     rounds, converged = simulation.run(replace(state, clients=present), assignor)
@@ -215,10 +188,7 @@ def moves_by_place(
     threads: int = 1,
     ends: Mapping[TaskId, int] | None = None,
 ) -> tuple[int, int]:
-    """Return the least and the most tasks that move, over the places where new ids may sort.
-
-    Only some places are tried in a large group.
-    """
+    """Return the least and the most tasks that move, over the places of new ids; samples places in a large group."""
     present = state.clients.keys() - set(remove)
     step = max(1, len(present) // _MOST_PLACES)
     moved = []
@@ -230,7 +200,7 @@ def moves_by_place(
 
 
 class _Simulation:
-    """Follows an assignor's answers as a group would that warms everything up before it looks again."""
+    """Applies an assignor's answers, with all copies warm before the next rebalance."""
 
     def __init__(self, state: ApplicationState, ends: Mapping[TaskId, int]) -> None:
         self._clients = state.clients
@@ -243,7 +213,7 @@ class _Simulation:
                 self._whole[info.id] = ends.get(info.id, max(known, default=None))
 
     def newcomer(self, process: ProcessId, threads: int) -> KafkaStreamsState:
-        """Return a process without state; where the group has racks or tags, it stands where fewest do."""
+        """Return a process without state, on the least used rack and tags of the group."""
         places: dict[tuple[str | None, tuple[tuple[str, str], ...]], int] = {}
         for client in self._clients.values():
             place = client.rack_id, tuple(sorted(client.client_tags.items()))
@@ -261,7 +231,7 @@ class _Simulation:
         )
 
     def run(self, state: ApplicationState, assignor: TaskAssignor) -> tuple[list[Round], bool]:
-        """Return the rounds, and whether the assignor was done in the end."""
+        """Return the rounds, and whether the assignor converged."""
         rounds: list[Round] = []
         while len(rounds) < _MOST_ROUNDS:
             try:
@@ -308,7 +278,7 @@ class _Simulation:
         )
 
     def _left(self, client: KafkaStreamsState, task: TaskId) -> int | None:
-        """Return what a process still has to read to have the task complete; None if unknown."""
+        """Return how many offsets a process still has to restore; None if unknown."""
         lag = (client.task_lags or {}).get(task, UNKNOWN_OFFSET_SUM)
         if lag == LATEST_OFFSET:
             return 0
@@ -319,7 +289,7 @@ class _Simulation:
 
 
 def _follow(state: ApplicationState, held: Mapping[ProcessId, Held]) -> ApplicationState:
-    """Return the group once everybody has what he was given, completely."""
+    """Return the group once all assigned copies are complete."""
     clients = {}
     for process, client in state.clients.items():
         tasks = held[process]
@@ -338,7 +308,7 @@ def _follow(state: ApplicationState, held: Mapping[ProcessId, Held]) -> Applicat
 def _processes(
     before: Mapping[ProcessId, KafkaStreamsState], after: Mapping[ProcessId, KafkaStreamsState], rounds: Sequence[Round]
 ) -> tuple[ProcessChange, ...]:
-    """Return every process with what it has and will have."""
+    """Return every process before and after."""
     changes = []
     for process in sorted({*before, *after}):
         old = before.get(process)

@@ -21,9 +21,8 @@ from sparkrelay.assignment import (
     TaskAssignor,
     TaskInfo,
 )
-from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.leader.kept import kept_assignment
-from sparkrelay.assignment.validation import ask
+from sparkrelay.assignment.validation import ask, message_of
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.simulate.cluster import Role

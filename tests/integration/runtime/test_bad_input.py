@@ -108,7 +108,7 @@ def test_a_source_topic_got_more_partitions_between_two_runs(
         streams.start()
         wait_until(lambda: consumed(topics[1]), "no output")
     add_partition(kafka_admin, topics[0], 3)
-    fails_to_start(StreamsException, "has 3 partitions by now, not 2\\. Producers", counting(*topics))
+    fails_to_start(StreamsException, "has 3 partitions now, not 2\\. Producers", counting(*topics))
 
 
 def test_a_source_topic_gets_more_partitions_while_running(
@@ -119,7 +119,7 @@ def test_a_source_topic_gets_more_partitions_while_running(
     streams.start()
     wait_until(lambda: consumed(topics[1]), "no output")
     add_partition(kafka_admin, topics[0], 3)
-    fails_while_running(StreamsException, r"has (3|more) partitions by now, not 2\. Producers", streams)
+    fails_while_running(StreamsException, r"has (3|more) partitions now, not 2\. Producers", streams)
 
 
 def test_a_record_that_does_not_decode_ends_the_instance(fails_while_running, instance, topics, produce, consumed):

@@ -145,5 +145,5 @@ def test_a_source_of_another_name_under_the_same_store(instance, topics, produce
             streams.start()
             wait_for_table(topics[1], {b"a": {"user": "a", "n": n}}, streams)
     (renamed,) = warnings(caplog, "was a source topic renamed?")
-    assert f"its state holds what came from {topics[0]}-0" in renamed
-    assert f"goes on with {other}-0" in renamed
+    assert f"its state includes records of {topics[0]}-0" in renamed
+    assert f"continues with {other}-0" in renamed

@@ -296,7 +296,7 @@ def test_partitions_that_a_source_gets_are_refused_where_there_is_state(
     streams.start()
     wait_for_table(topics[1], counts(a=1), streams)
     widened(topics[0], 2)
-    fails_with(streams, StreamsException, rf"source topic '{topics[0]}' has 2 partitions by now, not 1\. Producers")
+    fails_with(streams, StreamsException, rf"source topic '{topics[0]}' has 2 partitions now, not 1\. Producers")
     assert f"source topic {topics[0]!r} has 2 partitions by now, 1 of them are read; asking for" in caplog.text
 
 
@@ -311,7 +311,7 @@ def test_a_key_that_moves_to_another_partition_is_not_counted_anew(
     wait_for_table(out, counts(a=5), streams)
     widened(source, 3)
     produce(source, [{"key": "a", "value": '{"n": 1}', "partition": 1}])
-    fails_with(streams, StreamsException, rf"source topic '{source}' has .* partitions by now, not 2\. Producers")
+    fails_with(streams, StreamsException, rf"source topic '{source}' has .* partitions now, not 2\. Producers")
     written = [json.loads(value)["count"] for *_, value in consumed(out)]
     assert written == sorted(written)
 

@@ -105,7 +105,7 @@ def test_topics_that_cannot_take_letters(instance, make_topic, kafka, capsys):
     source, sink = make_topic("in", 1), make_topic("out", 1)
     with pytest.raises(UnknownTopicException, match="dead.letter.queue.*'nowhere' does not exist"):
         instance(tenths(source, sink), config("nowhere")).start()
-    with pytest.raises(StreamsException, match="is one that the pipeline reads or writes itself"):
+    with pytest.raises(StreamsException, match="is also read or written by the pipeline"):
         instance(tenths(source, sink), config(source)).start()
     assert command_line.run(["dead-letters", "list", "nowhere", "--bootstrap-servers", kafka.bootstrap_servers]) == 1
     assert "topic 'nowhere' does not exist" in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_a_stranger_that_joins_is_refused_alone(
     wait_until(lambda: stranger.answers, "the stranger has no answer")
     produce(topics[0], [("a", {"n": 1}), ("b", {"n": 1}), ("c", {"n": 1})])
     wait_for_table(topics[1], counts(a=2, b=1, c=1), streams)
-    assert "is no instance of SparkRelay and gets nothing" in caplog.text
+    assert "is not an instance of SparkRelay and gets no tasks" in caplog.text
     assert all(not answer.partitions for answer in stranger.answers)
 
 
@@ -92,5 +92,7 @@ def test_a_stranger_that_leads_is_named(instance, topics, joins, wait_until, app
     streams = instance(counting(*topics))
     streams.start()
     wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
-    with pytest.raises(StreamsException, match=f"the leader of group '{application_id}' is no instance of SparkRelay"):
+    with pytest.raises(
+        StreamsException, match=f"the leader of group '{application_id}' is not an instance of SparkRelay"
+    ):
         streams.awaitTermination(LONG)

@@ -73,5 +73,5 @@ def test_a_source_that_gets_partitions_is_refused(
     fails_with(
         streams,
         (StreamsException, IncompatibleTopologyException),
-        "source topic .* has 2 partitions by now, not 1|without changelog.* 1 tasks.* keys would move",
+        "source topic .* has 2 partitions now, not 1|without changelog.* 1 tasks.* keys would move",
     )

@@ -19,8 +19,8 @@ from sparkrelay.assignment import (
     TaskAssignor,
     TaskInfo,
 )
-from sparkrelay.assignment.answers import checked_answer
 from sparkrelay.assignment.leader.group import assign_group
+from sparkrelay.assignment.validation import checked_answer
 from sparkrelay.errors import StreamsException, TaskAssignmentException
 from sparkrelay.protocol import LONG_MAX, AssignmentInfo, ErrorCode, SubscriptionInfo
 from sparkrelay.types import ProcessId, TaskId, TopicPartition

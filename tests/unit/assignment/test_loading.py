@@ -95,10 +95,10 @@ def test_an_edited_file_is_seen(file):
     [
         ("my_assignor.py:NoAssignor", "must be a subclass"),
         ("my_assignor.py:Missing", "Missing"),
-        ("my_assignor.py:", "no import path"),
+        ("my_assignor.py:", "not an import path"),
         ("my_assignor.py", r"write .*my_assignor\.py:Class"),
         ("no_such_file.py:Mine", r"no file .*no_such_file\.py"),
-        ("nonsense", "no import path"),
+        ("nonsense", "not an import path"),
         ("no.such:Thing", "cannot be imported"),
         ("json:JSONDecoder", "must be a subclass"),
     ],
@@ -147,7 +147,7 @@ def test_by_javas_name(name, kind):
 
 
 def test_another_class_of_java_is_refused_with_those_that_there_are():
-    with pytest.raises(ConfigException, match=r"Nothing' is a class of Java.*assignors\.StickyTaskAssignor"):
+    with pytest.raises(ConfigException, match=r"Nothing' is a Java class.*assignors\.StickyTaskAssignor"):
         load_assignor("org.apache.kafka.streams.Nothing", {})
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, note, settings, strategies as st
 
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, TaskInfo, task_assignment_utils
-from sparkrelay.assignment.placement.rack_awareness import RackAwareness, cross_rack, racks_known
+from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness, cross_rack, racks_known
 from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -258,7 +258,7 @@ def crossed_standbys(groups, aware):
 
 def test_standbys_change_places_for_their_racks(crossed_standbys):
     placement, racks = crossed_standbys
-    racks.optimize_standbys(**COSTS)
+    racks.optimize_standbys(Costs(**COSTS))
     assert placement.standby == [{0}, {1}, set()]
 
 
@@ -270,7 +270,7 @@ def test_standbys_stay_where_a_rule_keeps_them(crossed_standbys):
         asked.append((task, source, destination))
         return False
 
-    racks.optimize_standbys(may_move=refuse, **COSTS)
+    racks.optimize_standbys(Costs(**COSTS), may_move=refuse)
     assert placement.standby == [{1}, {0}, set()]
     assert (1, 0, 1) in asked
 

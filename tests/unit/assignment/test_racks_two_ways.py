@@ -11,7 +11,7 @@ from tests.examples import examples
 
 from sparkrelay.assignment import KafkaStreamsState, TaskInfo
 from sparkrelay.assignment.placement import rack_awareness
-from sparkrelay.assignment.placement.rack_awareness import RackAwareness, cross_rack
+from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness, cross_rack
 from sparkrelay.assignment.placement.working_copy import Placement
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
@@ -104,7 +104,7 @@ def optimized(case, strategy, limit, exchange):
 @settings(deadline=None, max_examples=examples(200))
 def test_actives_cost_the_same_both_ways(case, strategy):
     def exchange(racks, placement):
-        racks.optimize_actives(list(range(len(placement.tasks))), **case.costs)
+        racks.optimize_actives(list(range(len(placement.tasks))), Costs(**case.costs))
 
     before = case.placement()
     totals = []
@@ -130,7 +130,7 @@ def test_actives_cost_the_same_both_ways(case, strategy):
 def test_standbys_are_valid_and_no_dearer_both_ways(case, strategy, stuck):
     def exchange(racks, _placement):
         racks.optimize_standbys(
-            **case.costs, strategy=strategy, may_move=lambda task, _source, _destination: task not in stuck
+            Costs(**case.costs), strategy=strategy, may_move=lambda task, _source, _destination: task not in stuck
         )
 
     before = case.placement()

@@ -104,8 +104,8 @@ def test_a_whole_assignment_case_will_do(ask, group):
         (["--acceptable-lag", "-5"], "acceptable.recovery.lag"),
         (["--restore-rate", "0"], "--restore-rate 0: "),
         (["--restore-rate", "nan"], "--restore-rate nan: "),
-        (["--remove", "zzz"], f"no process is called 'zzz'; the group has {A}"),
-        (["--remove", A], "nobody would be left"),
+        (["--remove", "zzz"], f"no process matches 'zzz'; the group has {A}"),
+        (["--remove", A], "no process would be left"),
         (["--assignor", "no.such:Thing"], "'no.such:Thing' cannot be imported"),
         (["--assignor-setting", "mine=1"], "--assignor-setting mine=1: give KEY=VALUE with a KEY that begins with"),
         (

@@ -1,1 +1,1 @@
-"""What the leader of a group does: it asks the assignor, and sends each member its part."""
+"""The leader's part of a rebalance: it calls the assignor and makes each member's assignment."""

@@ -1,7 +1,7 @@
-"""Assignment cases as values: run any assignor on a JSON description of a group.
+"""Assignment cases in JSON, to run any assignor on.
 
-``application_state(case["input"])`` takes the ``input`` of the files in ``assignment-cases`` in both client forms:
-*direct* (threads, previous tasks, lags) and *consumer* (what each member reported, from which lags are computed).
+``application_state(case["input"])`` takes both forms of clients: *direct* (threads, previous tasks, lags) and
+*consumer* (the subscription of each member, from which lags are computed).
 """
 
 from __future__ import annotations
@@ -29,19 +29,16 @@ _CONFIG_NAMES = {"rack_aware_strategy": "rack_aware_assignment_strategy"}
 
 
 def application_state(case_input: Mapping[str, Any]) -> ApplicationState:
-    """Build the state that an assignor is given from the ``input`` of an assignment case.
+    """Return the assignor's input from the ``input`` of a case.
 
     Raises:
         ConfigException: a setting is out of range.
-        KeyError: a field that must be there is missing.
+        KeyError: a required field is missing.
         ValueError: an id is malformed.
     """
     tasks = task_infos(case_input["tasks"])
-    clients: dict[ProcessId, KafkaStreamsState] = {}
-    for client in case_input["clients"]:
-        if "consumers" not in client:
-            state = _direct_state(client)
-            clients[state.process_id] = state
+    direct = [_direct_state(client) for client in case_input["clients"] if "consumers" not in client]
+    clients = {state.process_id: state for state in direct}
     members = group_members(case_input["clients"])
     clients |= client_states(members, tasks, end_offset_sums(case_input["tasks"]))
     return ApplicationState(
@@ -52,27 +49,23 @@ def application_state(case_input: Mapping[str, Any]) -> ApplicationState:
 
 
 def assignment_configs(configs: Mapping[str, Any]) -> AssignmentConfigs:
-    """Build settings from a case's ``configs``; what is left out has Kafka's default."""
+    """Return settings from a case's ``configs``, by default Kafka's."""
     return AssignmentConfigs(**{_CONFIG_NAMES.get(key, key): value for key, value in configs.items()})
 
 
 def task_infos(tasks: Iterable[Mapping[str, Any]]) -> list[TaskInfo]:
-    """Build tasks from a case's ``tasks``, with its conventional topics where none are named."""
+    """Return tasks from a case's ``tasks``, with conventional topics if none are named."""
     return [_task_info(task) for task in tasks]
 
 
 def end_offset_sums(tasks: Iterable[Mapping[str, Any]]) -> dict[TaskId, int]:
     """Return the end offset sum of each logged task of a case."""
-    sums = {}
-    for task in tasks:
-        info = _task_info(task)
-        if info.is_logged:
-            sums[info.id] = int(task.get("end_offset_sum", 0))
-    return sums
+    infos = ((_task_info(task), task) for task in tasks)
+    return {info.id: int(task.get("end_offset_sum", 0)) for info, task in infos if info.is_logged}
 
 
 def group_members(clients: Iterable[Mapping[str, Any]]) -> list[GroupMember]:
-    """Build the members of clients in the consumer form; clients in the direct form have none."""
+    """Return the members of clients in the consumer form."""
     return [
         GroupMember(
             consumer_id=consumer["consumer_id"],

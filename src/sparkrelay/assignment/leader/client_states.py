@@ -1,4 +1,4 @@
-"""From what members report to what assignors see: offsets become lags, consumers become processes.
+"""Processes, with lags, from the members' subscriptions.
 
 Sentinels: -2 a running active, -3 an unknown sum; see :mod:`sparkrelay.protocol.common`.
 """
@@ -27,10 +27,7 @@ def end_offset_sums(
 ) -> dict[TaskId, int]:
     """Return, for every logged task, the sum of its changelogs' end offsets.
 
-    Args:
-        tasks: The tasks of the application.
-        end_offsets: End offsets of changelog partitions; committed offsets where a source topic is the changelog.
-        created: Topics that this rebalance has just created; they count as empty.
+    The end offset of a source topic that is a changelog is the committed one. ``created`` topics count as empty.
 
     Raises:
         StreamsException: an end offset is missing.
@@ -38,24 +35,20 @@ def end_offset_sums(
     empty = frozenset(created)
     sums: dict[TaskId, int] = {}
     for task in tasks:
-        if not task.is_logged:
-            continue
-        total = 0
-        for partition in task.changelog_topic_partitions:
-            if partition.topic in empty:
-                continue
+        changelogs = [p for p in task.changelog_topic_partitions if p.topic not in empty]
+        for partition in changelogs:
             if partition not in end_offsets:
                 raise StreamsException(
                     f"no end offset was listed for changelog partition {partition} of task {task.id}; "
                     "list the ends of all changelog partitions before assigning"
                 )
-            total += end_offsets[partition]
-        sums[task.id] = min(total, LONG_MAX)
+        if task.is_logged:
+            sums[task.id] = min(sum(end_offsets[p] for p in changelogs), LONG_MAX)
     return sums
 
 
 def members_by_process(members: Iterable[GroupMember]) -> dict[ProcessId, list[GroupMember]]:
-    """Group members by process, in order of appearance; in each process, consumers are sorted."""
+    """Return the members of each process, sorted; processes are in order of appearance."""
     groups: dict[ProcessId, list[GroupMember]] = {}
     for member in members:
         groups.setdefault(member.process_id, []).append(member)
@@ -65,13 +58,7 @@ def members_by_process(members: Iterable[GroupMember]) -> dict[ProcessId, list[G
 def client_states(
     members: Iterable[GroupMember], tasks: Iterable[TaskInfo], ends: Mapping[TaskId, int] | None
 ) -> dict[ProcessId, KafkaStreamsState]:
-    """Return the processes that the members belong to.
-
-    Args:
-        members: The members of the group.
-        tasks: The tasks of the application.
-        ends: End offset sums of the logged tasks; None if they are not known: there are no lags then.
-    """
+    """Return the processes of the members, with lags if the end offset sums of the logged tasks are known."""
     task_of = {partition: task.id for task in tasks for partition in task.input_topic_partitions}
     return {
         process: _client_state(process, consumers, task_of, None if ends is None else _lags(consumers, ends))
@@ -80,7 +67,7 @@ def client_states(
 
 
 def lags_by_process(members: Iterable[GroupMember], ends: Mapping[TaskId, int]) -> dict[ProcessId, dict[TaskId, int]]:
-    """Return the lag of each process in each logged task, whose end offset sums are ``ends``."""
+    """Return the lags of each process, given the end offset sums of the logged tasks."""
     return {process: _lags(consumers, ends) for process, consumers in members_by_process(members).items()}
 
 
@@ -131,6 +118,6 @@ def _host_info(consumers: Sequence[GroupMember]) -> HostInfo | None:
             try:
                 return HostInfo.parse(consumer.subscription.user_end_point)
             except ValueError:
-                # Its own setting is wrong: it cannot be asked, but that must not keep the others from their tasks.
+                # A wrong setting makes only this instance unavailable to queries.
                 continue
     return None

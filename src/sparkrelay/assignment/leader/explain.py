@@ -1,8 +1,7 @@
-"""Why an assignment is what it is: each change as a value, found from outside, so that it works for any assignor.
+"""Reasons for an assignment, derived from outside, so that it works for any assignor.
 
-An assignor answers with places, not with reasons. Most reasons can be read off what it was given: who ran the task
-before, whose copy is caught up, how many copies were asked for. What cannot be seen from outside is not guessed: a
-change that lags do not explain is called a matter of balance. See KIP-441 for *caught up* and *warm-up*.
+An answer has no reasons. Most follow from its input: who ran the task before, which copies are caught up, how many were
+requested. A change that lags do not explain is attributed to balance. See KIP-441 for *caught up* and *warm-up*.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["Decision", "Kind", "Reason", "explain", "withheld_decisions"]
 
 
 class Kind(enum.Enum):
-    """What was decided. A task that stays where it is and runs is no decision."""
+    """What was decided. A task that keeps running where it is makes no decision."""
 
     #: It runs on ``process``; nobody in the group ran it.
     STARTS = "starts"
@@ -36,48 +35,40 @@ class Kind(enum.Enum):
     RESTORES = "restores"
     #: Nobody runs it; ``previous`` did, if anybody.
     NOT_RUN = "not run"
-    #: ``process`` copies it so that it can take over soon; ``previous`` runs it meanwhile.
+    #: ``process`` copies it to take it over soon; ``previous`` runs it.
     WARM_UP = "warm-up"
     #: ``process`` is a new standby.
     STANDBY_PLACED = "standby placed"
-    #: ``process`` has a copy that it need not keep up: a standby that was, or state that is left from earlier.
+    #: ``process`` no longer follows it: a former standby, or a copy from earlier.
     STANDBY_DROPPED = "standby dropped"
-    #: It has fewer standbys than ``num.standby.replicas``; there is no ``process``.
+    #: It has fewer standbys than ``num.standby.replicas``; ``process`` is None.
     STANDBY_LEFT_OUT = "standby left out"
-    #: ``process`` is to run it, but may not yet; ``previous`` still owns its partitions, if it is in the group.
+    #: ``process`` may not run it yet, because ``previous`` still owns its partitions, if it is in the group.
     WITHHELD = "withheld"
 
 
 class Reason(enum.Enum):
-    """Why, as far as it can be seen from outside the assignor."""
+    """Why, as far as can be derived."""
 
-    #: The process's copy is within ``acceptable.recovery.lag``.
+    #: Within ``acceptable.recovery.lag``.
     CAUGHT_UP = "its copy is caught up"
-    #: It has no copy, but the whole changelog is within ``acceptable.recovery.lag``.
+    #: Without a copy, but the whole changelog is within ``acceptable.recovery.lag``.
     LITTLE_TO_RESTORE = "there is little or nothing to restore"
-    #: Nobody is caught up, and nobody is nearer.
     NOBODY_CAUGHT_UP = "nobody is caught up, and nobody is nearer"
-    #: The copy of a warm-up is beyond ``acceptable.recovery.lag``.
     NOT_CAUGHT_UP = "its copy is not caught up"
-    #: Lags do not ask for it: the assignor's own rule, as a rule even load.
+    #: Not explained by lags: the assignor's own rule, usually even load.
     BALANCE = "the assignor's balance"
-    #: There is no changelog, so any process can run it at once.
     STATELESS = "it has no state to restore"
-    #: Lags could not be computed.
     LAGS_UNKNOWN = "lags are unknown"
-    #: It ran here, so its state is here.
     RAN_HERE = "it ran here, so its state is here"
-    #: ``num.standby.replicas`` asks for it.
     REPLICAS_WANTED = "num.standby.replicas asks for it"
-    #: There are as many standbys without it as ``num.standby.replicas`` asks for.
     ENOUGH_COPIES = "there are enough standbys without it"
-    #: A process holds a task once, and there are fewer processes than copies.
+    #: A process has a task at most once.
     TOO_FEW_PROCESSES = "there are too few processes"
-    #: No process is left with other values of the tags in ``rack.aware.assignment.tags``.
+    #: See ``rack.aware.assignment.tags``.
     TAGS_USED_UP = "no process is left with other client tags"
-    #: The assignor did not place it.
     LEFT_OUT = "the assignor left it out"
-    #: Cooperative rule: a partition is let go of in one rebalance and given in the next (KIP-429).
+    #: Partitions are revoked in one rebalance and assigned in the next (KIP-429).
     STILL_OWNED = "another consumer has to let go of its partitions first"
 
 
@@ -86,12 +77,12 @@ class Decision:
     """One change, and why.
 
     Attributes:
-        task: What it is about.
+        task: The task.
         kind: What was decided.
         reason: Why.
         process: Where; None if nowhere.
-        previous: See :class:`Kind`; None otherwise.
-        lag: How many offsets ``process`` is behind; None if that is unknown or means nothing.
+        previous: See :class:`Kind`; else None.
+        lag: How many offsets ``process`` is behind; None if unknown or meaningless.
     """
 
     task: TaskId
@@ -102,11 +93,7 @@ class Decision:
     lag: int | None = None
 
     def line(self, names: Mapping[ProcessId, str] | None = None) -> str:
-        """Return the decision in plain words, on one line.
-
-        Args:
-            names: How processes are called; by their ids if left out.
-        """
+        """Return the decision in words, on one line; ``names`` of processes are their ids by default."""
         known = names or {}
         where, other = (known.get(p, str(p)) if p is not None else "nobody" for p in (self.process, self.previous))
         what = {
@@ -125,35 +112,23 @@ class Decision:
 
 
 def explain(state: ApplicationState, answer: TaskAssignment) -> tuple[Decision, ...]:
-    """Return what an assignor's answer changes, in task order, with the reasons.
-
-    Args:
-        state: What the assignor was given.
-        answer: What it answered; expected to be valid (``sparkrelay.assignment.validate``).
-    """
-    return _Story(state, answer).decisions()
+    """Return the changes of a valid answer to the input ``state``, in task order, with reasons."""
+    return _Explanation(state, answer).decisions()
 
 
 def withheld_decisions(state: ApplicationState, withheld: Mapping[ProcessId, Iterable[TaskId]]) -> tuple[Decision, ...]:
-    """Return the tasks that their new process may not run yet (``GroupResult.withheld``)."""
+    """Return decisions for withheld tasks (``GroupResult.withheld``)."""
     decisions = []
-    for process, tasks in withheld.items():
-        for task in tasks:
-            owners = sorted(p for p, client in state.clients.items() if task in client.previous_active_tasks)
-            decisions.append(
-                Decision(
-                    task=task,
-                    kind=Kind.WITHHELD,
-                    reason=Reason.STILL_OWNED,
-                    process=process,
-                    previous=owners[0] if owners else None,
-                )
-            )
-    return tuple(sorted(decisions, key=lambda decision: decision.task))
+    for task, process in sorted((task, process) for process, tasks in withheld.items() for task in tasks):
+        owner = min((p for p, client in state.clients.items() if task in client.previous_active_tasks), default=None)
+        decisions.append(
+            Decision(task=task, kind=Kind.WITHHELD, reason=Reason.STILL_OWNED, process=process, previous=owner)
+        )
+    return tuple(decisions)
 
 
-class _Story:
-    """One state and one answer, turned inside out: by task instead of by process."""
+class _Explanation:
+    """A state and an answer, by task instead of by process."""
 
     def __init__(self, state: ApplicationState, answer: TaskAssignment) -> None:
         self._clients = state.clients
@@ -228,38 +203,31 @@ class _Story:
         wanted = self._configs.num_standby_replicas
         lasting = self._standbys[task] - self._warm_ups[task]
         holders = self._standbys[task] | {self._runner.get(task)}
-        found = []
-        for process in sorted(lasting - self._copies[task]):
-            ran_here = process in self._owners[task]
-            found.append(
-                Decision(
-                    task=task,
-                    kind=Kind.STANDBY_PLACED,
-                    reason=Reason.RAN_HERE if ran_here else self._why_follow(len(lasting), wanted),
-                    process=process,
-                    lag=self._lag(process, task),
-                )
+        why = Reason.REPLICAS_WANTED if len(lasting) <= wanted else Reason.BALANCE
+        found = [
+            Decision(
+                task=task,
+                kind=Kind.STANDBY_PLACED,
+                reason=Reason.RAN_HERE if process in self._owners[task] else why,
+                process=process,
+                lag=self._lag(process, task),
             )
+            for process in sorted(lasting - self._copies[task])
+        ]
         enough = Reason.ENOUGH_COPIES if len(lasting) >= wanted else Reason.BALANCE
         found += [
             Decision(task=task, kind=Kind.STANDBY_DROPPED, reason=enough, process=process, lag=self._lag(process, task))
             for process in sorted(self._copies[task] - holders)
         ]
         if len(lasting) < wanted:
-            found.append(Decision(task=task, kind=Kind.STANDBY_LEFT_OUT, reason=self._why_not_placed(wanted)))
+            tags = self._configs.rack_aware_assignment_tags
+            few = len(self._clients) <= wanted
+            why_not = Reason.TOO_FEW_PROCESSES if few else Reason.TAGS_USED_UP if tags else Reason.LEFT_OUT
+            found.append(Decision(task=task, kind=Kind.STANDBY_LEFT_OUT, reason=why_not))
         return found
 
-    @staticmethod
-    def _why_follow(placed: int, wanted: int) -> Reason:
-        return Reason.REPLICAS_WANTED if placed <= wanted else Reason.BALANCE
-
-    def _why_not_placed(self, wanted: int) -> Reason:
-        if len(self._clients) <= wanted:
-            return Reason.TOO_FEW_PROCESSES
-        return Reason.TAGS_USED_UP if self._configs.rack_aware_assignment_tags else Reason.LEFT_OUT
-
     def _lag(self, process: ProcessId, task: TaskId) -> int | None:
-        """Return how far behind a process is, in offsets: 0 if it runs the task, None if unknown."""
+        """Return the lag of a process in offsets: 0 if it runs the task, None if unknown."""
         client = self._clients.get(process)
         lag = None if client is None or client.task_lags is None else client.task_lags.get(task)
         if lag == LATEST_OFFSET:

@@ -1,4 +1,4 @@
-"""The pause between follow-up rebalances that members ask for. Pure: it is told the time."""
+"""The pause between follow-up rebalances that members request. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ _SHORTEST_PAUSE_S: Final = 1.0
 
 
 class FollowUpPause:
-    """How long a member waits after an assignment before it asks for the next. All members see the same assignments.
+    """A member's pause from an assignment to its next request. All members see the same assignments.
 
-    Args:
-        longest_s: seconds to which the pause grows; after twice that without an assignment it is short again.
+    It grows up to ``longest_s`` seconds; twice as long without an assignment resets it.
     """
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
         self._pause_s = self._shortest_s = min(_SHORTEST_PAUSE_S, longest_s)
         self._assigned_at = -math.inf
-        #: When asking is allowed again.
+        #: When the next request is allowed.
         self.over_at = -math.inf
 
     def assigned(self, now: float) -> None:
-        """Note that an assignment has come."""
+        """Record an assignment."""
         quiet_s = now - self._assigned_at
         if quiet_s >= self._longest_s * 2:
             self._pause_s = self._shortest_s
         elif quiet_s >= self._shortest_s:
-            # Sooner is the second half of the same rebalance, in which is taken what was given up in the first.
+            # Sooner is the second half of the same hand-over.
             self._pause_s = min(self._pause_s * 2, self._longest_s)
         self._assigned_at = now
         self.asked(now)
 
     def asked(self, now: float) -> None:
-        """Note that the next assignment was asked for; it may take a while."""
+        """Record a request, whose rebalance may take a while."""
         self.over_at = now + self._pause_s

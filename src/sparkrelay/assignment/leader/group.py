@@ -1,8 +1,7 @@
-"""The leader's work, from what the members sent to what they are sent back; no I/O.
+"""The leader's part of a rebalance, from the members' subscriptions to their assignments; no I/O.
 
-The caller has listed the tasks and the changelogs' end offsets and created the internal topics. Whatever goes wrong
-in here ends in an answer for *every* member: a leader that just raised would leave the others waiting for a sync that
-never comes.
+The caller has listed the tasks and created the internal topics. Every failure ends in an answer for *every* member: if
+the leader just raised, the others would wait in vain for their sync.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.agreement import assignor_name
-from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
 from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
 from sparkrelay.assignment.lags import is_caught_up
 from sparkrelay.assignment.leader.client_states import client_states, lags_by_process
-from sparkrelay.assignment.leader.consumer_level import ConsumerLevel
+from sparkrelay.assignment.leader.consumer_level import assign_consumers
 from sparkrelay.assignment.leader.kept import kept_assignment
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,
@@ -27,7 +25,7 @@ from sparkrelay.assignment.task_assignor import (
     TaskAssignment,
     TaskAssignor,
 )
-from sparkrelay.assignment.validation import ask, invalid_assignment, validate
+from sparkrelay.assignment.validation import ask, invalid_assignment, message_of, validate
 from sparkrelay.errors import (
     KafkaException,
     SparkRelayError,
@@ -46,24 +44,25 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupResult", "assign_group", "error_assignments"]
 
-#: Members below this version cannot take part in version probing: they do not say what they support.
+#: Older versions do not send what they support, as version probing needs.
 _FIRST_PROBING_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
-    """What the leader sends, and what it learnt.
+    """The leader's answer, and its input.
 
     Attributes:
-        members: What each member is sent, by consumer id. Send it even if ``failure`` is set.
+        members: The assignment of each member, by consumer id; also after a failure.
         assignments: Tasks by process, as the assignor placed them; empty after a failure.
-        warm_ups: Standbys that are only there because a move is under way.
-        state: What the assignor was given; None if it was not asked.
+        warm_ups: Standbys that only prepare a move.
+        state: The assignor's input; None if it was not called.
+        probing_rebalance: True while the assignor has outstanding movements.
         error: What is wrong with the assignor's answer.
-        failure: To be raised on the leader's thread once the answer is sent; None if all is well.
+        failure: Raised on the leader's thread once the answer is sent; None if all is well.
         kept: Why the previous assignment was kept (TaskAssignmentException), or None.
-        withheld: Active tasks that their process may not run before another consumer has let go of their partitions.
-        version_probing: True if a member writes a version newer than ours: it steps down, and joins anew at once.
+        withheld: Active tasks by process that wait until another consumer has released their partitions.
+        version_probing: True if a member writes a version newer than ours, which will rejoin with an older one.
     """
 
     members: Mapping[str, ConsumerAssignment]
@@ -79,9 +78,9 @@ class GroupResult:
 
     @property
     def awaited(self) -> Mapping[ProcessId, frozenset[TaskId]]:
-        """The copies that a follow-up rebalance may wait for: warm-ups, and standbys that were held to be behind.
+        """The copies that a follow-up rebalance may wait for: warm-ups and standbys that are behind.
 
-        A standby that is to take over changes roles with who runs the task meanwhile, and is no warm-up (KIP-441).
+        A standby that will swap roles with the task's runner is not a warm-up (KIP-441).
         """
         if not self.probing_rebalance or self.state is None:
             return self.warm_ups
@@ -97,7 +96,7 @@ class GroupResult:
 
     @property
     def stable(self) -> bool:
-        """True if no member has to ask for another rebalance."""
+        """True if no member has to request another rebalance."""
         return (
             self.failure is None
             and not self.version_probing
@@ -127,18 +126,18 @@ def assign_group(
     """Assign all tasks to the members of the group.
 
     Args:
-        members: Every member, with its decoded subscription and what it owns.
+        members: All members, with decoded subscriptions.
         tasks: Every task of the topology.
-        ends: End offset sums of the logged tasks (``client_states.end_offset_sums``); or what returns them, called if
-            the assignor asks for lags. It raises TaskAssignmentException if they cannot be listed.
-        assignor: Decides which process gets which task.
+        ends: End offset sums of the logged tasks (``client_states.end_offset_sums``), or a function that lists them
+            once the assignor needs lags, and raises TaskAssignmentException if it cannot.
+        assignor: Places the tasks on processes.
         configs: Settings for it.
-        leader: The process of the member that leads; it is the one that asks for probing rebalances.
+        leader: The leader's process, which requests probing rebalances.
         now_ms: Wall-clock time, ms since the epoch.
-        refused: Members that take no part (say, another topology), by consumer id, and the code they get.
+        refused: Members without part in the assignment, such as of another topology, and their error codes.
 
     Raises:
-        WakeupException: a question to the broker was broken off.
+        WakeupException: a request to the broker was interrupted.
     """
     turned_away = refused or {}
     answers: dict[str, ConsumerAssignment] = {}
@@ -156,7 +155,11 @@ def assign_group(
     version = min(LATEST_SUPPORTED_VERSION, *(member.subscription.version for member in members))
     probing = any(member.subscription.is_future for member in members)
     if version < _FIRST_PROBING_VERSION and probing:
-        return _failed(members, answers, _too_far_apart(version))
+        reason = (
+            f"a member uses version {version} of the assignment protocol and another a version newer than "
+            f"{LATEST_SUPPORTED_VERSION}: they cannot be in one group; upgrade the old one first"
+        )
+        return _failed(members, answers, TaskAssignmentException(reason))
     known = frozenset(tasks)
     state = ApplicationState(
         all_tasks=known,
@@ -167,18 +170,18 @@ def assign_group(
     try:
         answer, error, kept = _ask(assignor, state, members, leader)
     except (KeyboardInterrupt, WakeupException):
-        raise  # somebody at the keyboard means us, not the assignor; so does who breaks off what it asks the broker
+        raise  # meant for us, not for the assignor
     except KafkaException as raised:
-        # A question to the broker that will never be answered, such as one that an ACL forbids.
+        # A permanent error of a request to the broker, such as a missing ACL.
         return _failed(members, answers, raised, state=state)
-    except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must get an answer
+    except BaseException as raised:  # noqa: BLE001 - user code; every member must get an answer
         return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
 
     placed: dict[ProcessId, KafkaStreamsAssignment] = {}
     sent: dict[str, ConsumerAssignment] = {}
     if error not in {AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID}:
         placed = _by_process(state, answer)
-        sent = ConsumerLevel(
+        sent = assign_consumers(
             members=members,
             state=state,
             assignments=placed,
@@ -187,7 +190,7 @@ def assign_group(
             commonly_supported_version=min(m.subscription.latest_supported_version for m in members),
             owned_by_others=frozenset(owned_by_others),
             keep=kept is not None,
-        ).assign()
+        )
     if (failure := _report(assignor, members, sent, error)) is not None:
         return _failed(members, answers, failure, state=state, error=error)
     return GroupResult(
@@ -205,11 +208,11 @@ def assign_group(
 def _ask(
     assignor: TaskAssignor, state: ApplicationState, members: Iterable[GroupMember], leader: ProcessId
 ) -> tuple[TaskAssignment, AssignmentError, str | None]:
-    """Return the assignor's answer, what is wrong with it, and why it is the previous one, if it is."""
+    """Return the answer, its first error, and why it is the previous assignment, if it is."""
     try:
         return *ask(assignor, state), None
     except TaskAssignmentException as reason:
-        # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
+        # As KIP-924 says; Java 4.3 fails all members instead.
         answer = kept_assignment(state, _copied(members), leader)
         return answer, validate(state, answer), _reason(reason)
 
@@ -220,7 +223,7 @@ def _report(
     sent: Mapping[str, ConsumerAssignment],
     error: AssignmentError,
 ) -> StreamsException | None:
-    """Call ``on_assignment_computed``; return what is to be raised on the leader's thread, if anything."""
+    """Call ``on_assignment_computed``; return the exception for the leader's thread, if any."""
     subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
     try:
         assignor.on_assignment_computed(GroupAssignment(MappingProxyType(sent)), subscription, error)
@@ -236,19 +239,12 @@ def _withheld(
     placed: Mapping[ProcessId, KafkaStreamsAssignment],
     sent: Mapping[str, ConsumerAssignment],
 ) -> dict[ProcessId, frozenset[TaskId]]:
-    """Return the active tasks that were placed on a process and sent to none of its consumers."""
+    """Return the active tasks of each process that none of its consumers got."""
     running: dict[ProcessId, set[TaskId]] = {}
     for member in members:
         running.setdefault(member.process_id, set()).update(sent[member.consumer_id].info.active_tasks)
     missing = {process: frozenset(entry.active_tasks) - running[process] for process, entry in placed.items()}
     return {process: tasks for process, tasks in missing.items() if tasks}
-
-
-def _too_far_apart(version: int) -> TaskAssignmentException:
-    return TaskAssignmentException(
-        f"a member speaks version {version} of the assignment protocol and another a version newer than "
-        f"{LATEST_SUPPORTED_VERSION}: they cannot be in one group; upgrade the old one first"
-    )
 
 
 def _reason(error: TaskAssignmentException) -> str:
@@ -277,7 +273,7 @@ def _failed(
 
 
 def _copied(members: Iterable[GroupMember]) -> dict[ProcessId, dict[TaskId, int]]:
-    """Return how much of a task's changelogs each process has, in offsets; of what it runs that is not known."""
+    """Return the offset sums of each process's copies, unknown (negative) for running tasks."""
     found: dict[ProcessId, dict[TaskId, int]] = {}
     for member in members:
         of_process = found.setdefault(member.process_id, {})
@@ -287,15 +283,14 @@ def _copied(members: Iterable[GroupMember]) -> dict[ProcessId, dict[TaskId, int]
 
 
 def _by_process(state: ApplicationState, answer: TaskAssignment) -> dict[ProcessId, KafkaStreamsAssignment]:
-    """Return one entry for each process; an answer may have several for one, or, in error, none."""
+    """Return one entry for each process; an answer may have several, or, in error, none."""
     placed = {process: KafkaStreamsAssignment.of(process, ()) for process in state.clients}
     for entry in answer.assignment:
-        if entry.process_id not in placed:
-            continue
-        merged = placed[entry.process_id]
-        for task in entry.tasks.values():
-            merged = merged.assign_task(task)
-        placed[entry.process_id] = merged if merged.tasks.keys() != entry.tasks.keys() else entry
+        if entry.process_id in placed:
+            merged = placed[entry.process_id]
+            for task in entry.tasks.values():
+                merged = merged.assign_task(task)
+            placed[entry.process_id] = merged if merged.tasks.keys() != entry.tasks.keys() else entry
     return placed
 
 
@@ -306,7 +301,7 @@ def _deadlines(answer: TaskAssignment, leader: ProcessId, now_ms: int, interval_
             wanted = max(0, round(entry.followup_rebalance_deadline.timestamp() * 1000))
             deadlines[entry.process_id] = min(wanted, deadlines.get(entry.process_id, wanted))
     if answer.probing_rebalance:
-        # Only the leader's process: if everybody asked at the same time, the group would rebalance several times.
+        # Only the leader's process: if all requested at once, the group would rebalance several times.
         probing = now_ms + interval_ms
         deadlines[leader] = min(probing, deadlines.get(leader, probing))
     return deadlines

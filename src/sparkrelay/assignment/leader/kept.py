@@ -1,7 +1,7 @@
-"""What a group keeps while its assignor cannot decide: see KIP-924, ``TaskAssignmentException``.
+"""The assignment while an assignor cannot decide: see KIP-924, ``TaskAssignmentException``.
 
-The assignment stays as it is, and the group looks again at once. A task that nobody runs, because it was on its way to
-another process or its owner has died, does not wait for that: the fallback assignor places it.
+The group keeps its assignment and rebalances again at once. The fallback assignor places tasks that nobody runs,
+because they were moving or their owner has died.
 """
 
 from __future__ import annotations
@@ -27,21 +27,16 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 def kept_assignment(
     state: ApplicationState, copied: Mapping[ProcessId, Mapping[TaskId, int]], leader: ProcessId
 ) -> TaskAssignment:
-    """Return what the processes have, and an immediate follow-up rebalance at the leader's process.
+    """Return the previous assignment, with a follow-up rebalance at once by the leader's process.
 
-    A process reports standbys and closed copies on its disk alike. So of each task the ``num.standby.replicas`` copies
-    that have most of the changelog stay standbys.
-
-    Args:
-        state: what the assignor was given.
-        copied: process -> task -> how much of its changelogs a copy has, in offsets.
-        leader: the process of the member that leads.
+    A process reports standbys and unused copies on its disk alike, so the ``num.standby.replicas`` copies of each task
+    with the most data stay standbys. ``copied`` has their offset sums by process and task.
     """
     states = state.kafka_streams_states(False)
     owners: dict[TaskId, ProcessId] = {}
     for process in sorted(states):
         for task in states[process].previous_active_tasks:
-            # Two members may both believe that they run a task.
+            # Two members may both report that they run a task.
             owners.setdefault(task, process)
     if any(info.id not in owners for info in state.all_tasks):
         for entry in FallbackPriorTaskAssignor().assign(state).assignment:

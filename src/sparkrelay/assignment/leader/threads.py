@@ -1,6 +1,6 @@
 """A process's tasks on its consumers: sticky for state, balanced for work. See KIP-924, "Consumer Assignments".
 
-KIP-924 keeps this step internal: assignors place tasks on processes and never see a consumer.
+KIP-924 keeps this step internal: assignors never see a consumer.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.placement.hash_order import task_hash_order
-from sparkrelay.assignment.placement.java_heap import sift_down, sift_up
+from sparkrelay.assignment.placement.java_order import sift_down, sift_up, task_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +23,9 @@ def _itself(task: TaskId) -> TaskId:
 
 
 class TaskHeap:
-    """A binary heap with removal, whose rest can be read in array order.
+    """A binary heap with removal, readable in array order.
 
-    Kafka deals the last tasks of a process in the order in which its heap's array happens to hold them, and builds
-    that heap from a hash set.
+    Kafka builds it from a hash set, and deals a process's last tasks in the array order of the heap.
     """
 
     __slots__ = ("_heap",)
@@ -45,17 +43,17 @@ class TaskHeap:
 
     @property
     def array(self) -> tuple[TaskId, ...]:
-        """The tasks as they lie in the heap."""
+        """The tasks in array order."""
         return tuple(self._heap)
 
     def pop(self) -> TaskId:
-        """Take the least task."""
+        """Remove and return the least task."""
         least = self._heap[0]
         self.remove(least)
         return least
 
     def remove(self, task: TaskId) -> None:
-        """Take out one task; raises ValueError if it is not there."""
+        """Remove a task; raises ValueError if it is missing."""
         at = self._heap.index(task)
         last = self._heap.pop()
         if at == len(self._heap):
@@ -67,9 +65,9 @@ class TaskHeap:
 
 
 class ThreadLoads:
-    """Spreads task after task kind over the consumers of one process, remembering what each has so far.
+    """Spreads one kind of tasks after another over the consumers of a process.
 
-    Stateful actives go first, then standbys, then stateless actives: so each kind evens out what the former left.
+    The order is stateful actives, standbys, stateless actives; each kind evens out the loads that the former left.
     """
 
     __slots__ = ("_load", "consumers")
@@ -84,12 +82,10 @@ class ThreadLoads:
         previous: Mapping[str, Sequence[TaskId]] | None = None,
         holders: Mapping[TaskId, str] | None = None,
     ) -> dict[str, list[TaskId]]:
-        """Return the tasks by consumer, in the order in which they were given out.
+        """Return tasks of one kind by consumer, in the order dealt.
 
-        Args:
-            tasks: Tasks of one kind.
-            previous: What each consumer has state of, least lag first; None for stateless tasks.
-            holders: The consumers that get tasks whatever their load is.
+        ``previous`` are the tasks with state on each consumer, least lag first. ``holders`` get their tasks whatever
+        their load.
         """
         given: dict[str, list[TaskId]] = {consumer: [] for consumer in self.consumers}
         rest = TaskHeap(tasks)
@@ -98,9 +94,8 @@ class ThreadLoads:
                 given[consumer].append(task)
                 rest.remove(task)
         if len(rest):
-            least = (sum(self._total(consumer, given) for consumer in self.consumers) + len(rest)) // len(
-                self.consumers
-            )
+            total = len(rest) + sum(self._total(consumer, given) for consumer in self.consumers)
+            least = total // len(self.consumers)
             skipped = self._keep_previous(given, rest, least, previous or {})
             self._fill(given, rest, least)
             self._deal_rest(given, rest, least, skipped)
@@ -118,7 +113,7 @@ class ThreadLoads:
         least: int,
         previous: Mapping[str, Sequence[TaskId]],
     ) -> dict[TaskId, str]:
-        """Let every thread keep what it has state of, up to what every thread gets at least."""
+        """Let every thread keep tasks that it has state of, up to the least share; return the skipped ones."""
         skipped: dict[TaskId, str] = {}
         for consumer in self.consumers:
             for task in previous.get(consumer, ()):
@@ -132,7 +127,7 @@ class ThreadLoads:
         return skipped
 
     def _fill(self, given: dict[str, list[TaskId]], rest: TaskHeap, least: int) -> None:
-        """Deal tasks in order, in turns, to the threads that are still short."""
+        """Deal tasks round robin to threads below the least share."""
         short = deque(consumer for consumer in self.consumers if self._total(consumer, given) < least)
         while short and len(rest):
             consumer = short.popleft()
@@ -143,7 +138,7 @@ class ThreadLoads:
     def _deal_rest(
         self, given: dict[str, list[TaskId]], rest: TaskHeap, least: int, skipped: Mapping[TaskId, str]
     ) -> None:
-        """Give what is left over, one each, to threads that have the least: former owners first."""
+        """Give the remaining tasks, one each, to threads with the least share, preferring previous owners."""
         open_consumers = [consumer for consumer in self.consumers if self._total(consumer, given) == least]
         for task in sorted(skipped):
             owner = skipped[task]

@@ -1,1 +1,1 @@
-"""How copies of tasks are placed: balance, racks, tags, and moves in steps."""
+"""Placement of copies of tasks: balance, racks, tags, and moves in steps."""

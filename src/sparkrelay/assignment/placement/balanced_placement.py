@@ -1,14 +1,12 @@
-"""The cheapest way to spread copies of tasks evenly: an exact minimum-cost flow.
+"""The cheapest even placement of copies: an exact minimum-cost flow.
 
-Every task puts a number of copies on different clients, at a cost for each client. Every client, and every client's
-part of each sub-topology, has a least and a greatest number of copies. This is a flow: task, sub-topology's part of a
-client, client, sink; its cost is least when no chain of moves makes it cheaper.
+Every task puts a number of copies on different clients, at a cost for each. Every client, and every client's part of
+each sub-topology, has a least and a greatest number of copies. The flow is task, part, client, sink.
 
-Successive shortest paths: begin with every task at its cheapest places, which is optimal but uneven, and repair one
-excess after the other along the cheapest chain of moves; every step keeps the flow optimal for what is repaired so
-far. The work is therefore in proportion to what has to move, and little does when a group changes. A general solver
-would look at all tasks x clients each time; it also has no say in which of several equally cheap answers comes out,
-and rebalances must not wander between those. Ties go to the task that sorts last.
+Successive shortest paths: start with every task at its cheapest places, which is optimal but uneven, and repair each
+excess along the cheapest chain of moves; the flow stays optimal for what is repaired so far. So the work is in
+proportion to the moves, which are few when a group changes. A general solver would look at all tasks x clients, and
+would not let us choose among equally cheap answers, which must not alternate. Ties go to the last task.
 """
 
 from __future__ import annotations
@@ -23,26 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Bounds", "place_at_least_cost"]
 
-#: No way there. Half of the range, so that adding two of them does not overflow.
+#: Unreachable; two of them do not overflow.
 _FAR = np.int64(1 << 61)
 
-#: Where a chain of moves came from, if not from another part of the same sub-topology.
+#: Predecessors in a chain of moves other than a part of the same sub-topology.
 _START, _FROM_CLIENT = -1, -2
 _FROM_SINK = -3
-#: The sink, where a client's number is asked for.
+#: The sink, in place of a client.
 _AT_SINK = -4
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many copies there may be.
-
-    Attributes:
-        client_least: For each client, at least.
-        client_most: For each client, at most.
-        part_least: For each sub-topology and client, at least.
-        part_most: For each sub-topology and client, at most.
-    """
+    """The least and greatest numbers of copies for each client, and for each sub-topology and client."""
 
     client_least: NDArray[np.int64]
     client_most: NDArray[np.int64]
@@ -63,15 +54,11 @@ def place_at_least_cost(
     bounds: Bounds,
     allowed: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_] | None:
-    """Return where copies go, a boolean matrix tasks x clients, or None if the bounds cannot be kept.
+    """Return where copies go, a boolean matrix tasks x clients, or None if the bounds contradict each other.
 
-    Args:
-        costs: Cost of a copy, tasks x clients; every sum of as many costs as there are clients and parts of
-            sub-topologies must stay below 2**60.
-        copies: Copies of each task, on different clients; at most the number of clients it may use.
-        group_of: Sub-topology of each task, counted from 0.
-        bounds: How many copies clients and parts may have.
-        allowed: Where copies may go; everywhere if None.
+    Any sum of as many ``costs`` (tasks x clients) as there are clients and parts must stay below 2**60. ``copies`` of a
+    task go to different clients. ``group_of`` are the tasks' sub-topologies, counted from 0. With ``allowed`` copies
+    may only go there.
     """
     flow = _Flow(costs, copies, group_of, bounds, allowed)
     while flow.uneven:
@@ -93,8 +80,8 @@ class _Flow:
         self._group_of = group_of
         self.bounds = bounds
         self.held = self._cheapest(copies)
-        # One row for each copy, in task order, of a task's copies the first client's last: where it is, and what moving
-        # it to each client costs. Of equally cheap moves the last row's is made.
+        # One row for each copy, by task and descending client: its place, and the cost of moving it to each client. Of
+        # equally cheap moves the last row's is made.
         self.task, from_the_end = np.nonzero(self.held[:, ::-1])
         self.at = costs.shape[1] - 1 - from_the_end
         self.group = group_of[self.task]
@@ -102,8 +89,8 @@ class _Flow:
         self.price(np.arange(len(self.task)))
         present = np.zeros(bounds.part_least.shape, np.int64)
         np.add.at(present, (self.group, self.at), 1)
-        # Flow from parts to clients and on to the sink, as near to what is there as the bounds let it be. What the
-        # next node does not take is an excess of this one; what it wants beyond is a deficit.
+        # Flow from parts to clients and to the sink, as close to the present copies as the bounds allow. The rest is an
+        # excess of the node, or a deficit if negative.
         self.of_part = np.clip(present, bounds.part_least, bounds.part_most)
         self.part_excess = present - self.of_part
         arriving = self.of_part.sum(axis=0)
@@ -113,11 +100,11 @@ class _Flow:
 
     @property
     def uneven(self) -> bool:
-        """True while some node has more than it may pass on."""
+        """True while any node has an excess."""
         return bool(self.sink_excess > 0 or (self.client_excess > 0).any() or (self.part_excess > 0).any())
 
     def _cheapest(self, copies: int) -> NDArray[np.bool_]:
-        """Put every task at its cheapest places; among equals, where there is most room."""
+        """Put every task at its cheapest places, among equals where most room is."""
         bounds = self.bounds
         held = np.zeros(self.costs.shape, np.bool_)
         of_part = np.zeros(bounds.part_least.shape, np.int64)
@@ -146,14 +133,14 @@ class _Flow:
         self.move[rows] = moved
 
     def repair(self) -> bool:
-        """Take one excess to the nearest deficit; return False if there is no way."""
+        """Move one excess to the nearest deficit; return False if none is reachable."""
         search = _Search(self)
         search.run()
         return search.apply()
 
 
 class _Search:
-    """Bellman-Ford from all excesses at once, over parts, clients and sink."""
+    """Bellman-Ford from all excesses at once, on parts, clients and sink."""
 
     def __init__(self, flow: _Flow) -> None:
         bounds = flow.bounds
@@ -164,7 +151,7 @@ class _Search:
         self._part_from = np.full(self._part.shape, _START, np.int64)
         self._client_from = np.full(self._client.shape, _START, np.int64)
         self._sink_from = _START
-        # A flow may grow below its greatest and shrink above its least value, for nothing.
+        # Within its bounds a flow grows and shrinks for free.
         self._part_grows = flow.of_part < bounds.part_most
         self._part_shrinks = flow.of_part > bounds.part_least
         self._client_grows = flow.of_client < bounds.client_most
@@ -190,12 +177,12 @@ class _Search:
         better = best < self._part
         if better.any():
             row, client = np.nonzero((reached == best[groups]) & better[groups])
-            self._part_from[groups[row], client] = rows[row]  # of equals the last one stays: the last task
+            self._part_from[groups[row], client] = rows[row]  # the last of equals: the last task
             self._part = best
         return better
 
     def _through_clients(self) -> NDArray[np.bool_]:
-        """Let a part pass on more to its client or less, and a client to the sink."""
+        """Change the flows of parts to their clients, and of clients to the sink."""
         clients = np.arange(len(self._client))
         arriving = np.where(self._part_grows, self._part, _FAR)
         source = arriving.argmin(axis=0)
@@ -217,7 +204,7 @@ class _Search:
         return given_back
 
     def apply(self) -> bool:
-        """Follow the shortest way back from the nearest deficit and make its moves; return False if none was found."""
+        """Make the moves of the shortest path to a deficit; return False if there is none."""
         flow = self._flow
         parts = np.where(flow.part_excess < 0, self._part, _FAR)
         clients = np.where(flow.client_excess < 0, self._client, _FAR)
@@ -239,7 +226,7 @@ class _Search:
         return True
 
     def _walk_back(self, client: int, group: int | None = None) -> None:
-        """Take the way that led here: change the flows along it and move its copies."""
+        """Change flows and move copies along the path that leads here."""
         flow = self._flow
         while True:
             if client == _AT_SINK:
@@ -271,7 +258,7 @@ class _Search:
                     client = self._move_copy(came, client)
 
     def _move_copy(self, copy: int, client: int) -> int:
-        """Move one copy to ``client``; return where it was."""
+        """Move one copy to ``client``; return its former client."""
         flow = self._flow
         source, task = int(flow.at[copy]), int(flow.task[copy])
         flow.held[task, source] = False

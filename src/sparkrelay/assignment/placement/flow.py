@@ -1,8 +1,7 @@
 """Minimum-cost flow by cancelling negative cycles, in Kafka's order. See KIP-925.
 
-The least cost is unique, the flow that has it is not: to give the answers that Java gives, nodes, edges, the search for
-a cycle and its cancelling follow Java's order exactly. That order is slow (cycles x nodes x edges), so the search runs
-on flat arrays, compiled once the graph is large enough for that to pay.
+The least cost is unique, its flow is not. For Java's answers the nodes, edges and the search for a cycle follow Java's
+order exactly. It is slow (cycles x nodes x edges), so the search runs on flat arrays, compiled for large graphs.
 """
 
 from __future__ import annotations
@@ -19,28 +18,25 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowGraph"]
 
-#: Relaxations in one search from which compiling it (about a second, once, then cached) is worth it.
+#: Relaxations in one search from which compiling pays (about a second, then cached).
 _COMPILE_FROM = 2_000_000
 _compiled: list[Callable[..., int]] = []
 
 
 class FlowGraph:
-    """A directed graph with capacities and costs whose nodes are small integers, ordered by their number."""
+    """A directed graph with capacities and costs; its nodes are integers, in their order."""
 
     def __init__(self) -> None:
         self._edges: list[tuple[int, int, int, int, int]] = []
 
     def add_edge(self, source: int, destination: int, *, capacity: int, cost: int, flow: int = 0) -> None:
-        """Add an edge; there is at most one between two nodes, in one direction."""
+        """Add an edge, the only one between its nodes."""
         self._edges.append((source, destination, capacity, cost, flow))
 
     def solve(self, source: int, sink: int, *, from_zero: bool) -> dict[tuple[int, int], int]:
-        """Return the flow of every edge at least cost, as much in all as it has now.
+        """Return the flow of every edge at least cost for the same total flow.
 
-        Args:
-            source: Where flow begins.
-            sink: Where it ends.
-            from_zero: Find a greatest flow first, instead of starting from the flow that the edges have.
+        With ``from_zero`` first find a maximum flow, instead of starting from the edges' flows.
         """
         residual = _Residual(self._edges)
         if from_zero:
@@ -64,10 +60,7 @@ class _Residual:
         self._edges = edges
         self._position = position
         self._node_count = len(nodes)
-        self._tail = np.array([row[0] for row in rows], np.int64)
-        self._head = np.array([row[1] for row in rows], np.int64)
-        self._left = np.array([row[2] for row in rows], np.int64)
-        self._cost = np.array([row[3] for row in rows], np.int64)
+        self._tail, self._head, self._left, self._cost = np.array([row[:4] for row in rows], np.int64).T.copy()
         self._back_at: dict[int, int] = {row[4]: at for at, row in enumerate(rows) if row[5]}
         self._counter = np.zeros(len(rows), np.int64)
         forward_at = {row[4]: at for at, row in enumerate(rows) if not row[5]}
@@ -78,7 +71,7 @@ class _Residual:
         return {self._edges[index][:2]: int(self._left[back]) for index, back in self._back_at.items()}
 
     def fill(self, source: int, sink: int) -> None:
-        """Augment along shortest paths until there is none."""
+        """Augment along shortest paths to a maximum flow."""
         start, end = self._position[source], self._position[sink]
         leaving: list[list[int]] = [[] for _ in range(self._node_count)]
         for edge, node in enumerate(self._tail.tolist()):
@@ -105,7 +98,7 @@ class _Residual:
         search = self._search()
         parents = np.full(self._node_count, -1, np.int64)
         while True:
-            # Only edges with something left can be walked; their order stays.
+            # Only edges with residual capacity, in the same order.
             usable = np.flatnonzero(self._left > 0)
             found = search(self._tail[usable], self._head[usable], self._cost[usable], self._node_count, parents)
             if found < 0:
@@ -146,7 +139,7 @@ def _search_lists(
     node_count: int,
     parents: NDArray[np.int64],
 ) -> int:
-    """Run the search uncompiled, on lists, which Python walks faster than arrays."""
+    """Search uncompiled, on lists, which are faster than arrays in Python."""
     known: Any = [-1] * node_count
     found = _find_negative_cycle(tail.tolist(), head.tolist(), cost.tolist(), node_count, known)
     parents[:] = known
@@ -156,9 +149,9 @@ def _search_lists(
 def _find_negative_cycle(tail: Any, head: Any, cost: Any, node_count: int, parents: Any) -> int:
     """Return a node from which parents lead into a negative cycle, or -1.
 
-    All distances start at 0, as if a first node led to all others for nothing. Java makes as many passes as there are
-    nodes, that first one included: the edge that is still relaxed in the last pass decides which cycle is found. A
-    pass that relaxes nothing ends it early without changing the answer.
+    All distances start at 0, as if an extra node led to all others for free. Java makes as many passes as there are
+    nodes, the extra one included; the edge relaxed in the last pass decides which cycle is found. A pass without
+    relaxation ends early with the same answer.
     """
     distance = [0] * node_count
     for node in range(node_count):

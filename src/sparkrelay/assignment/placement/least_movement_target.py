@@ -1,13 +1,13 @@
-"""Where tasks should be in the end: balanced, with as little state to move as that allows.
+"""The balanced target placement with the least state to move.
 
-Balanced is meant as KIP-441 defines it, per thread: every process has its fair share of active tasks, of all copies,
-and of each sub-topology's, rounded down or up. (KIP-441 counts the instances that run a sub-topology; with shares
-rounded like this, each sub-topology is run by as many instances as it can be.)
+Balance is KIP-441's, per thread: every process has its fair share of active tasks, of all copies, and of each
+sub-topology's, rounded down or up. (KIP-441 counts the instances that run a sub-topology; with such shares it is run by
+as many as possible.)
 
-What a copy costs does not depend on its role: the offsets to restore are the same. So first all holders of a task are
-chosen together, at least cost; then, among the holders, who runs it. Both are exact (``balanced_placement``), and the
-second always finds a balanced answer within the first's: give each holder of a task an equal part of it, and every
-process has its share; a flow that can be fractional can be whole.
+The offsets to restore do not depend on a copy's role. So first all holders of a task are chosen together at least
+cost, then which of them runs it. Both steps are exact (``balanced_placement``). The second always finds a balanced
+answer: an equal part of a task for each holder gives every process its share, and a fractional flow implies an integer
+one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Target", "choose_holders", "choose_runners", "fair_shares", "place_unlogged"]
 
-#: Costs of an answer may not add up to more; beyond, lags are rounded up to a multiple of a power of two.
+#: Bound on the sum of costs; to keep it, lags are rounded up to a multiple of a power of two.
 _MOST = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where logged tasks should be: two boolean matrices tasks x clients."""
+    """The target of logged tasks: two boolean matrices tasks x clients."""
 
     holders: NDArray[np.bool_]
     runners: NDArray[np.bool_]
@@ -41,8 +41,8 @@ class Target:
 def fair_shares(threads: Sequence[int], copies: int, tasks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return each client's share of ``tasks`` x ``copies``, rounded down and rounded up.
 
-    Shares are in proportion to threads, but nobody can hold more than one copy of a task: what is beyond goes to the
-    others, again in proportion.
+    Shares are in proportion to threads, with at most one copy of each task; the excess goes to the others, in
+    proportion.
     """
     least, most = np.zeros(len(threads), np.int64), np.zeros(len(threads), np.int64)
     open_clients, left = list(range(len(threads))), copies
@@ -72,11 +72,11 @@ def choose_holders(
     threads: Sequence[int],
     copies: int,
 ) -> NDArray[np.bool_]:
-    """Return who should hold each task, in whatever role, at the least sum of ``lags`` (offsets to restore).
+    """Return who should hold each task, in any role, at the least sum of ``lags`` (offsets to restore).
 
-    Among the cheapest answers: few new holders, then few that lose a task they run. A process that runs more than its
-    share has to lose some anyway; the last of these count like standbys. (So a task that is on its way, and has no
-    owner for one rebalance, does not change who should hold it.)
+    Among the cheapest answers it prefers few new holders, then few that lose a task they run. Of a process that runs
+    more than its share, the last tasks count like standbys. So a moving task without an owner for one rebalance does
+    not change the holders.
     """
     tasks = lags.shape[0]
     bounds = _bounds(group_of, threads, copies)
@@ -96,7 +96,7 @@ def choose_runners(
     group_of: NDArray[np.intp],
     threads: Sequence[int],
 ) -> NDArray[np.bool_]:
-    """Return who of the holders should run each task: who runs it, else who is caught up, else who is least behind."""
+    """Return which holder should run each task: in order its runner, a caught-up one, the one least behind."""
     first = np.zeros_like(holders)
     first[np.arange(len(ranks)), ranks.argmin(axis=1)] = True
     reluctance = np.where(previous_active, 0, np.where(ranks == 0, 1, np.where(first, 2, 3))).astype(np.int64)
@@ -110,13 +110,9 @@ def place_unlogged(
     threads: Sequence[int],
     logged: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Return who runs the tasks that have nothing to restore: as few as possible move.
+    """Return who runs the tasks without state, with few moves; matrices and vectors are as above.
 
-    Args:
-        previous_active: Who ran them, tasks x clients.
-        group_of: Their sub-topologies.
-        threads: Threads of each client.
-        logged: Active logged tasks of each client; together with these the clients are balanced.
+    ``logged`` is each client's number of active logged tasks; together with these the clients are balanced.
     """
     parts = _bounds(group_of, threads, 1)
     least, most = fair_shares(threads, 1, len(group_of) + int(logged.sum()))
@@ -127,7 +123,7 @@ def place_unlogged(
 def _place_as_evenly_as_possible(
     costs: NDArray[np.int64], group_of: NDArray[np.intp], bounds: Bounds, allowed: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_]:
-    """Place one copy of each task within the bounds; where they contradict each other, clients go before parts."""
+    """Place one copy of each task within the bounds; if these contradict each other, parts yield to clients."""
     anything = Bounds(
         np.zeros_like(bounds.client_least),
         np.full_like(bounds.client_most, len(group_of)),
@@ -155,7 +151,7 @@ def _bounds(group_of: NDArray[np.intp], threads: Sequence[int], copies: int) -> 
 
 
 def _surplus(active: NDArray[np.bool_], group_of: NDArray[np.intp], threads: Sequence[int]) -> NDArray[np.bool_]:
-    """Return the tasks, last ones first, that clients run beyond their share, of a sub-topology or in all."""
+    """Return the last tasks that clients run beyond their share, of a sub-topology or in total."""
     bounds = _bounds(group_of, threads, 1)
     surplus = np.zeros_like(active)
     for client in np.flatnonzero(active.any(axis=0)):
@@ -170,7 +166,7 @@ def _surplus(active: NDArray[np.bool_], group_of: NDArray[np.intp], threads: Seq
 
 
 def _weighed(lags: NDArray[np.int64], weight: int, bounds: Bounds) -> NDArray[np.int64]:
-    """Return lags times ``weight``, rounded up to a coarser unit where their sums would overflow."""
+    """Return lags times ``weight``, rounded up to a coarser unit if sums could overflow."""
     nodes = bounds.part_least.size + bounds.client_least.size + 1
     limit = _MOST // nodes // weight - 1
     largest = int(lags.max(initial=0))

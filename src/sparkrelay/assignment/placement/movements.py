@@ -1,8 +1,8 @@
-"""From the balanced target to what can run now: tasks stay where their state is, the target warms up. See KIP-441.
+"""From the balanced target to a placement that can run now. See KIP-441.
 
-The target says where tasks should be. Where the intended client is too far behind and somebody else is ahead of it,
-that somebody runs the task for now, and the intended client gets a warm-up, at most ``max.warmup.replicas`` at a time.
-Each rebalance starts from the same target, so once the warm-up has caught up there is nothing left to move.
+If a target client is too far behind and another is ahead of it, the other runs the task for now, and the target client
+gets a warm-up, at most ``max.warmup.replicas`` at a time. Each rebalance starts from the same target, so nothing is
+left to move once all warm-ups have caught up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparkrelay.assignment.lags import are_caught_up, lag_matrix
-from sparkrelay.assignment.placement.java_heap import java_order
+from sparkrelay.assignment.placement.java_order import java_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,10 @@ __all__ = ["Lags", "Movements"]
 
 
 class Lags:
-    """Who is how far behind, for the logged tasks of a placement.
+    """Lags of clients in the logged tasks of a placement.
 
-    Kafka has no rank numbers, unlike KIP-441's text: a client is *caught up* on a task or not, and apart from that
-    clients are ordered by lag, then by id. An unknown offset (-3) is not caught up, yet comes first in that order.
+    Unlike KIP-441's text Kafka has no ranks: a client is *caught up* on a task or not; apart from that clients are
+    ordered by lag, then by id. An unknown offset (-3) is not caught up, but first in that order.
     """
 
     __slots__ = ("_caught_up", "_first", "_lags", "caught_up_counts")
@@ -44,7 +44,7 @@ class Lags:
         acceptable: int,
     ) -> None:
         shape = (len(placement.processes), len(placement.tasks))
-        # Stateless columns stay 0 and are never looked at.
+        # Stateless columns stay 0 and are never used.
         lags: NDArray[np.int64] = np.zeros(shape, np.int64)
         lags[:, logged] = lag_matrix(states, placement.processes, [placement.tasks[task] for task in logged])
         self._lags = lags
@@ -53,7 +53,7 @@ class Lags:
         self.caught_up_counts: NDArray[np.intp] = self._caught_up.sum(axis=0)
 
     def must_wait(self, client: int) -> NDArray[np.bool_]:
-        """Return, per task, whether the client is not caught up and somebody else is less behind."""
+        """Return, per task, whether the client is not caught up and another is less behind."""
         best = self._lags[self._first, np.arange(self._lags.shape[1])]
         waits: NDArray[np.bool_] = ~self._caught_up[client] & (best < self._lags[client])
         return waits
@@ -67,7 +67,7 @@ class Lags:
         return int(self._first[task])
 
     def ahead_of(self, client: int, task: int) -> list[int]:
-        """Return the clients that come before ``client`` in lag order, least lag first."""
+        """Return the clients with a smaller lag than ``client``, least lag first."""
         column = self._lags[:, task]
         order = np.lexsort((np.arange(len(column)), column))
         return [int(other) for other in order[: int(np.flatnonzero(order == client)[0])]]
@@ -77,9 +77,8 @@ class Lags:
 class Movements:
     """Turns a target placement into one that can run now.
 
-    Attributes:
-        scheduled: Movements that are wanted; any asks for a follow-up rebalance.
-        warm_ups: Extra copies that were placed, by client.
+    ``scheduled`` counts outstanding movements, of which any requires a follow-up rebalance; ``warm_ups`` are the extra
+    copies by client.
     """
 
     placement: Placement
@@ -89,13 +88,13 @@ class Movements:
     warm_ups: dict[int, set[int]] = field(default_factory=dict)
 
     def apply(self) -> None:
-        """Move actives, then standbys; the warm-up budget is shared, actives come first."""
+        """Move actives, then standbys, with a common budget of warm-ups."""
         waiting = [self.lags.must_wait(client) for client in self.placement.clients]
         self._move_actives(waiting)
         self._move_standbys(waiting)
 
     def _queue(self, wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        # Tasks that few can run go first: they have the least choice. Of one task's copies Java's queue decides.
+        # Tasks with the fewest caught-up clients first; among the copies of one task Java's queue decides.
         return java_order(wanted, lambda move: (self.lags.caught_up_counts[move[0]], move[0]))
 
     def _least_loaded(self, clients: list[int], valid: Callable[[int], bool]) -> int | None:
@@ -124,7 +123,7 @@ class Movements:
             active[intended].remove(task)
             active[runner].add(task)
             if task in standby[runner]:
-                # The two swap roles: no extra copy, so nothing is taken from the budget.
+                # The two swap roles, without an extra copy.
                 standby[runner].remove(task)
                 standby[intended].add(task)
             elif self.budget > 0:

@@ -1,19 +1,17 @@
-"""Moving tasks to where their partitions are, without changing how many anybody has. See KIP-925.
+"""Rack-aware exchange of tasks that keeps each client's number of tasks. See KIP-925.
 
-Costs: ``traffic`` for each partition without a replica in the client's rack, ``non_overlap`` for a task that moves.
-``min_traffic`` only minimises; ``balance_subtopology`` also spreads each subtopology over the clients.
-
-Groups up to ``_JAVAS_ORDER_UP_TO`` get the very answers of Kafka Streams, larger ones answers of the same cost
-(``rack_solvers``).
+Costs are for each partition without a replica in the client's rack (traffic), and for each moved task (non-overlap).
+``min_traffic`` only minimises them; ``balance_subtopology`` also spreads each sub-topology over the clients. Groups up
+to ``_JAVAS_ORDER_UP_TO`` get exactly Kafka Streams' answers, larger ones answers of the same cost (``rack_solvers``).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sparkrelay.assignment.placement.hash_order import process_hash_order
+from sparkrelay.assignment.placement.java_order import process_hash_order
 from sparkrelay.assignment.placement.rack_solvers import Problem, at_least_cost, in_javas_order
 from sparkrelay.errors import TaskAssignmentException
 
@@ -22,29 +20,47 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sparkrelay.assignment.assignment_configs import AssignmentConfigs
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.assignment.placement.working_copy import Placement
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["Costs", "RackAwareness", "cross_rack", "racks_known"]
+__all__ = ["STATELESS", "Costs", "RackAwareness", "configured_costs", "cross_rack", "racks_known"]
 
 _STANDBY_ROUNDS = 4
 #: Tasks x clients up to which Java's order is followed.
 _JAVAS_ORDER_UP_TO = 400
 
 
-class Costs(TypedDict):
-    """What reading a partition across racks costs, and what moving a task costs."""
+class Costs(NamedTuple):
+    """The cost of reading a partition across racks, and of moving a task."""
 
     traffic_cost: int
     non_overlap_cost: int
 
 
-def racks_known(states: Mapping[ProcessId, KafkaStreamsState], infos: Iterable[TaskInfo], *, changelogs: bool) -> bool:
-    """Return whether every process has a rack and every partition that is looked at has one at least.
+#: Tasks without state cost nothing to move.
+STATELESS = Costs(1, 0)
 
-    Racks that cannot be listed now are not known, as in Kafka Streams: tasks are placed without them.
+
+def configured_costs(
+    configs: AssignmentConfigs, traffic_cost: int | None = None, non_overlap_cost: int | None = None
+) -> Costs | None:
+    """Return the configured costs, or the given ones instead; None unless a strategy and both costs are configured."""
+    configured = configs.traffic_cost, configs.non_overlap_cost
+    if configs.rack_aware_assignment_strategy == "none" or configured[0] is None or configured[1] is None:
+        return None
+    return Costs(
+        configured[0] if traffic_cost is None else traffic_cost,
+        configured[1] if non_overlap_cost is None else non_overlap_cost,
+    )
+
+
+def racks_known(states: Mapping[ProcessId, KafkaStreamsState], infos: Iterable[TaskInfo], *, changelogs: bool) -> bool:
+    """Return whether every process and every partition concerned has a rack.
+
+    If racks cannot be listed now they count as unknown, as in Kafka Streams.
     """
     try:
         return all(state.rack_id is not None for state in states.values()) and all(
@@ -58,19 +74,14 @@ def racks_known(states: Mapping[ProcessId, KafkaStreamsState], infos: Iterable[T
 
 
 def cross_rack(info: TaskInfo, partitions: Iterable[TopicPartition], rack: str | None) -> int:
-    """Return how many of the task's partitions have no replica in the rack."""
+    """Return how many of a task's partitions have no replica in the rack."""
     return sum(rack not in info.partition_to_rack_ids.get(partition, ()) for partition in partitions)
 
 
 class RackAwareness:
-    """Optimises a placement whose balance is settled.
+    """Optimises a balanced placement, by ``min_traffic`` or ``balance_subtopology``.
 
-    Args:
-        placement: The placement to change.
-        states: The processes, each with its rack.
-        infos: The tasks, with racks of their partitions.
-        strategy: ``min_traffic`` or ``balance_subtopology``.
-        public: Decide as Java's public utilities do: changelogs count for actives too, clients in hash order.
+    ``public`` behaves as Java's public utilities: changelogs count for actives too, clients are in hash order.
     """
 
     def __init__(
@@ -94,33 +105,28 @@ class RackAwareness:
         position = {process: client for client, process in enumerate(placement.processes)}
         self._clients = [position[process] for process in order]
 
-    def optimize_actives(self, tasks: Sequence[int], *, traffic_cost: int, non_overlap_cost: int) -> None:
-        """Exchange active tasks between all clients."""
+    def optimize_actives(self, tasks: Sequence[int], costs: Costs) -> None:
+        """Exchange active tasks among all clients."""
 
         def partitions(info: TaskInfo) -> frozenset[TopicPartition]:
             sources = info.input_topic_partitions
             return sources | info.changelog_topic_partitions if self._all_partitions else sources
 
-        exchange = _Exchange(self._placement.active, self._away(tasks, partitions), traffic_cost, non_overlap_cost)
+        exchange = _Exchange(self._placement.active, self._away(tasks, partitions), costs)
         self._solve(sorted(tasks), self._clients, exchange, self._strategy)
 
     def optimize_standbys(
-        self,
-        *,
-        traffic_cost: int,
-        non_overlap_cost: int,
-        may_move: Callable[[int, int, int], bool] | None = None,
-        strategy: str = "min_traffic",
+        self, costs: Costs, *, may_move: Callable[[int, int, int], bool] | None = None, strategy: str = "min_traffic"
     ) -> None:
         """Exchange standbys between clients of different racks, pair by pair, while anything moves."""
         placement = self._placement
         followed = sorted(set().union(*placement.standby))
         away = self._away(followed, lambda info: info.changelog_topic_partitions)
-        exchange = _Exchange(placement.standby, away, traffic_cost, non_overlap_cost)
+        exchange = _Exchange(placement.standby, away, costs)
         rack_of = np.array(self._rack_of)
-        # Most that one move from a client to a rack can save: two clients without hope are not looked at.
+        # The most that one move from a client to a rack can save; pairs that cannot save anything are skipped.
         hope = np.array([self._hope(exchange, client) for client in placement.clients], np.int64)
-        # From zero flow, tasks may change places at equal cost, and Java's answer has these changes.
+        # Java starts from zero flow, which may also exchange tasks at equal cost.
         always = strategy != "min_traffic" and self._exact
 
         def movable(source: int, destination: int) -> list[int]:
@@ -166,19 +172,19 @@ class RackAwareness:
         saved = [exchange.away[task][here] - exchange.away[task] for task in exchange.held[client]]
         if not saved:
             return np.full(len(self._racks), -(1 << 40))
-        best: NDArray[np.int64] = exchange.traffic_cost * np.max(saved, axis=0) - exchange.non_overlap_cost
+        best: NDArray[np.int64] = exchange.costs.traffic_cost * np.max(saved, axis=0) - exchange.costs.non_overlap_cost
         return best
 
     def _solve(self, tasks: Sequence[int], clients: Sequence[int], exchange: _Exchange, strategy: str) -> bool:
-        """Place ``tasks`` on ``clients`` at least cost, each client keeping its number; return if any moved."""
+        """Place ``tasks`` on ``clients`` at least cost, with the same number for each; return whether any moved."""
         if not tasks:
             return False
-        held = exchange.held
+        held, costs = exchange.held, exchange.costs
         owner = {task: client for client in clients for task in held[client]}
 
         def cost(task: int, client: int) -> int:
-            overlap = 0 if client == owner[task] else exchange.non_overlap_cost
-            return int(exchange.traffic_cost * exchange.away[task][self._rack_of[client]]) + overlap
+            overlap = 0 if client == owner[task] else costs.non_overlap_cost
+            return int(costs.traffic_cost * exchange.away[task][self._rack_of[client]]) + overlap
 
         problem = Problem(
             tasks=tasks,
@@ -200,9 +206,8 @@ class RackAwareness:
 
 
 class _Exchange(NamedTuple):
-    """What is exchanged, and what that costs: tasks by client in one role, and partitions away by task and rack."""
+    """Tasks of one role by client, and by task and rack their partitions without a replica there."""
 
     held: Sequence[set[int]]
     away: Mapping[int, NDArray[np.int64]]
-    traffic_cost: int
-    non_overlap_cost: int
+    costs: Costs

@@ -1,8 +1,8 @@
-"""Exchanging tasks between clients at the least cost, each keeping its number: two ways to one optimum. See KIP-925.
+"""Exchange of tasks between clients at least cost, with the same number for each: two solvers. See KIP-925.
 
-The least cost is unique, who has which task at that cost is not. :func:`in_javas_order` ends with what Kafka Streams
-ends with, and is far too slow for large groups. :func:`at_least_cost` costs the same and takes milliseconds. It is
-quickest where only racks matter: one client of a rack is as good as another then, and tasks are placed on racks first.
+The least cost is unique, the placement is not. :func:`in_javas_order` gives Kafka Streams' answer, and is far too slow
+for large groups. :func:`at_least_cost` costs the same and takes milliseconds. If only racks matter it is quickest: the
+clients of a rack are then equivalent, and tasks are placed on racks first.
 """
 
 from __future__ import annotations
@@ -28,16 +28,11 @@ _SOURCE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Who may exchange what; tasks and clients are positions in a placement.
+    """Tasks to exchange; tasks and clients are positions in a placement.
 
-    Attributes:
-        tasks: The tasks, sorted; each is at one of the clients now.
-        clients: The clients, in the order that decides between equals.
-        counts: How many of the tasks each client has, and will have.
-        owner: Where each task is.
-        cost: Cost of a task at a client. It depends on the client's rack, and on whether the client is the owner.
-        rack_of: The rack of each client of the placement.
-        subtopology_of: The sub-topology of each task of the placement.
+    ``tasks`` are sorted; the order of ``clients`` decides ties. ``counts`` are the numbers of tasks of each client, and
+    ``owner`` is the present client of each. ``cost`` of a task at a client depends on the client's rack and on whether
+    it is the owner.
     """
 
     tasks: Sequence[int]
@@ -49,22 +44,20 @@ class Problem:
     subtopology_of: Sequence[int]
 
     def share(self, count: int, size: int) -> int:
-        """Return how many of a sub-topology's ``size`` tasks a client with ``count`` of all may have, as in Java."""
+        """Return a client's share of a sub-topology's ``size`` tasks, given its count of all tasks, as in Java."""
         return math.ceil(count / len(self.tasks) * size)
 
 
 def in_javas_order(problem: Problem, *, balance: bool) -> dict[int, int]:
-    """Return the client of each task, as Kafka Streams finds it.
+    """Return the client of each task, as in Kafka Streams.
 
-    Args:
-        problem: What to place.
-        balance: Whether no client may have more than its share of a sub-topology.
+    With ``balance`` no client may have more than its share of a sub-topology.
     """
     return _balance_subtopology(problem) if balance else _min_traffic(problem)
 
 
 def at_least_cost(problem: Problem, *, balance: bool) -> dict[int, int]:
-    """Return a client for each task at the same total cost, quickly; arguments as above."""
+    """Return a client for each task at the same total cost, quickly."""
     return _place_on_clients(problem) if balance else _place_on_racks(problem)
 
 
@@ -85,7 +78,7 @@ def _min_traffic(problem: Problem) -> dict[int, int]:
 def _balance_subtopology(problem: Problem) -> dict[int, int]:
     tasks, clients = problem.tasks, problem.clients
     graph, width = FlowGraph(), len(clients)
-    # Sub-topologies without a task here have their nodes too: Java's order counts them.
+    # Java's order also counts sub-topologies without a task here.
     groups = {subtopology: g for g, subtopology in enumerate(sorted(set(problem.subtopology_of)))}
     group_of = [groups[problem.subtopology_of[task]] for task in tasks]
     first = len(tasks)
@@ -114,7 +107,7 @@ def _balance_subtopology(problem: Problem) -> dict[int, int]:
 
 
 def _place_on_racks(problem: Problem) -> dict[int, int]:
-    """Choose a rack for each task; within it a task stays with its owner, and newcomers take what is left."""
+    """Choose a rack for each task; in its own rack a task stays with its owner, others fill the rest."""
     racks = sorted({problem.rack_of[client] for client in problem.clients})
     position = {rack: index for index, rack in enumerate(racks)}
     inside: list[list[int]] = [[] for _ in racks]
@@ -123,7 +116,7 @@ def _place_on_racks(problem: Problem) -> dict[int, int]:
         inside[position[problem.rack_of[client]]].append(client)
         room[position[problem.rack_of[client]]] += count
     home = [position[problem.rack_of[problem.owner[task]]] for task in problem.tasks]
-    # Any client of a rack stands for all: only the owner costs less, and whoever stays in the rack stays with it.
+    # Any client represents its rack; only the owner costs less, and tasks that stay in the rack stay there.
     costs = np.array(
         [
             [
@@ -152,7 +145,7 @@ def _place_on_racks(problem: Problem) -> dict[int, int]:
 
 
 def _place_on_clients(problem: Problem) -> dict[int, int]:
-    """Choose a client for each task, none with more of a sub-topology than its share."""
+    """Choose a client for each task, within the shares of sub-topologies."""
     names, groups = np.unique([problem.subtopology_of[task] for task in problem.tasks], return_inverse=True)
     sizes = np.bincount(groups, minlength=len(names)).tolist()
     most = np.array([[problem.share(count, size) for count in problem.counts] for size in sizes], np.int64)

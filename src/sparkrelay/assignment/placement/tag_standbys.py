@@ -1,15 +1,14 @@
 """Standbys spread over the values of client tags, such as zones. See KIP-708.
 
-For each task one copy after the other goes where no value of a configured tag is used yet by the task's active or an
-earlier copy. A tag with fewer values than copies starts over once all its values are used; copies for which no such
-client is left go to the least loaded.
+Each copy of a task goes to a client whose values of the configured tags no other copy of the task uses. A tag with
+fewer values than copies starts over once all its values are used. Copies without such a client go to the least loaded.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.placement.hash_order import task_hash_order
+from sparkrelay.assignment.placement.java_order import task_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +27,10 @@ def place_standbys(
     tasks: Sequence[int],
     configs: AssignmentConfigs,
 ) -> TagStandbys | None:
-    """Place ``num.standby.replicas`` copies of each task: by tags if any are configured, else by load.
+    """Place ``num.standby.replicas`` copies of each task, by tags if configured, else by load.
 
     Returns:
-        The rules for moving the copies, None if there are none.
+        The rules for moving the copies; None without tags.
     """
     if not configs.rack_aware_assignment_tags:
         placement.place_standbys(tasks, configs.num_standby_replicas)
@@ -43,13 +42,10 @@ def place_standbys(
 
 
 class TagStandbys:
-    """Places the standbys of a placement by tags.
+    """Places the standbys of a placement, whose logged tasks are active, by the clients' tags.
 
-    Args:
-        placement: With all logged tasks active somewhere.
-        tags: All tags of each client, by position.
-        keys: The tags that count (``rack.aware.assignment.tags``). Others do not matter: each process names its
-            ``host``, and a standby moved for balance would never find another process like it.
+    Only ``keys`` (``rack.aware.assignment.tags``) count: each process has its own ``host``, so that no standby could
+    ever move for balance.
     """
 
     def __init__(self, placement: Placement, tags: Sequence[Mapping[str, str]], keys: Iterable[str]) -> None:
@@ -70,10 +66,8 @@ class TagStandbys:
         for task in tasks:
             if task in owner and (left := self._place_apart(task, owner[task], replicas)):
                 pending[task] = left
-        names = self._placement.tasks
-        position = {names[task]: task for task in pending}
-        for name in task_hash_order(position):
-            task = position[name]
+        for name in task_hash_order(self._placement.tasks[task] for task in pending):
+            task = self._placement.position[name]
             for _ in range(pending[task]):
                 client = self._least_loaded(task, set())
                 if client is None:
@@ -81,11 +75,11 @@ class TagStandbys:
                 self._placement.standby[client].add(task)
 
     def may_balance(self, _task: int, source: int, destination: int) -> bool:
-        """Return whether a standby may move for balance: the destination must have the source's tags."""
+        """Return whether a standby may move for balance: only if the destination has the source's tags."""
         return self._tags[source].items() <= self._tags[destination].items()
 
     def may_exchange(self, task: int, source: int, destination: int) -> bool:
-        """Return whether a standby may move for racks: only if no tag value is lost among the task's holders."""
+        """Return whether a standby may move for racks: only if the task's copies lose no tag value."""
         holders = {client for client in self._placement.clients if self._placement.holds(client, task)}
         return self._distinct(holders - {source} | {destination}) >= self._distinct(holders)
 

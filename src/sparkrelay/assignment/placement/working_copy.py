@@ -1,8 +1,7 @@
-"""The working copy that an assignor changes until it is right: who holds which task in which role.
+"""The working copy of an assignment: which client has which task in which role.
 
-Clients and tasks are small integers here, in process and task order, so that comparing two of them *is* comparing
-their ids; names come back in :meth:`Placement.to_assignments`. Values of the public types would cost a new object a
-move.
+Clients and tasks are small integers, in process and task order, so that comparing them compares their ids. The public
+types would cost a new object for each move.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.kafka_streams_assignment import in_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.types import ProcessId, TaskId
 
@@ -25,18 +25,20 @@ class Placement:
     """Tasks on clients while they are being placed.
 
     Attributes:
-        processes: The clients, sorted; everything below is indexed by position here.
-        tasks: The tasks, sorted; a task below is a position here.
+        processes: The clients, sorted; a client is a position here.
+        tasks: The tasks, sorted; a task is a position here.
+        position: The position of each task.
         threads: Threads of each client.
-        active: Tasks each client runs.
-        standby: Tasks each client follows.
+        active: Active tasks of each client.
+        standby: Standby tasks of each client.
     """
 
-    __slots__ = ("active", "processes", "standby", "tasks", "threads")
+    __slots__ = ("active", "position", "processes", "standby", "tasks", "threads")
 
     def __init__(self, states: Mapping[ProcessId, KafkaStreamsState], tasks: Iterable[TaskId]) -> None:
         self.processes: Sequence[ProcessId] = sorted(states)
         self.tasks: Sequence[TaskId] = sorted(tasks)
+        self.position = {task: index for index, task in enumerate(self.tasks)}
         self.threads = [states[process].num_processing_threads for process in self.processes]
         self.active: list[set[int]] = [set() for _ in self.processes]
         self.standby: list[set[int]] = [set() for _ in self.processes]
@@ -47,35 +49,37 @@ class Placement:
         return range(len(self.processes))
 
     def holds(self, client: int, task: int) -> bool:
-        """Return whether the client has the task in either role."""
+        """Return whether the client has the task, in either role."""
         return task in self.active[client] or task in self.standby[client]
 
     def count(self, client: int) -> int:
-        """Return how many tasks the client has in both roles."""
+        """Return the client's number of tasks, in both roles."""
         return len(self.active[client]) + len(self.standby[client])
 
     def load(self, client: int) -> float:
-        """Return tasks in both roles per thread."""
+        """Return the client's tasks per thread, in both roles."""
         return self.count(client) / self.threads[client]
 
+    def give(self, client: int, active: Iterable[TaskId], standby: Iterable[TaskId]) -> None:
+        """Give a client tasks by id, ignoring unknown ones."""
+        for held, tasks in ((self.active, active), (self.standby, standby)):
+            held[client] |= {self.position[task] for task in tasks if task in self.position}
+
     def deal(self, tasks: Iterable[int]) -> None:
-        """Give active tasks round robin, whoever ran them before."""
+        """Deal active tasks round robin, regardless of previous owners."""
         clients = len(self.processes)
         for position, task in enumerate(tasks):
             self.active[position % clients].add(task)
 
     def balance(self, held: Sequence[set[int]], may_move: Callable[[int, int, int], bool] | None = None) -> None:
-        """Move tasks of one role to less loaded clients until no single move helps.
+        """Move tasks of a role (``self.active`` or ``self.standby``) to less loaded clients while a single move helps.
 
-        For each source and each destination in order, a task moves as long as the source, one poorer, still has at
-        least the load of the destination, one richer. The order is Kafka's: it decides which tasks end up where.
-
-        Args:
-            held: ``self.active`` or ``self.standby``: the role that moves. Loads count both.
-            may_move: Called with task, source and destination; False leaves that task where it is.
+        For each source and destination in order, tasks move while the source with one less has at least the load of the
+        destination with one more. Loads count both roles. The order is Kafka's; it decides which tasks end up where.
+        ``may_move`` gets a task, source and destination.
         """
-        # Load of each client if it had one task more. A source whose load with one task less is below all of these
-        # cannot give anything, which spares nearly all of the pairs.
+        # The load of each client with one task more. A source whose load with one less is below all of these cannot
+        # give anything, which skips nearly all pairs.
         richer = [(self.count(client) + 1) / self.threads[client] for client in self.clients]
         moved = True
         while moved:
@@ -102,7 +106,7 @@ class Placement:
                         poorer = (self.count(source) - 1) / self.threads[source]
 
     def place_standbys(self, tasks: Iterable[int], replicas: int) -> None:
-        """Give each task's copies, one after the other, to the least loaded client that does not hold it yet."""
+        """Give each copy of a task to the least loaded client without the task."""
         queue = [(self.load(client), client) for client in self.clients]
         heapq.heapify(queue)
         for task in tasks:
@@ -120,7 +124,7 @@ class Placement:
                     break
 
     def place_stateless(self, tasks: Iterable[int]) -> None:
-        """Give each task to the client with the least active tasks per thread: standbys cost no processing."""
+        """Give each task to the client with the fewest active tasks per thread: standbys cost no processing."""
         queue = [(len(self.active[client]) / self.threads[client], client) for client in self.clients]
         heapq.heapify(queue)
         for task in tasks:
@@ -131,12 +135,6 @@ class Placement:
     def to_assignments(self) -> list[KafkaStreamsAssignment]:
         """Return the result in the public types, one entry for each client."""
         return [
-            KafkaStreamsAssignment.of(
-                process,
-                [
-                    *(AssignedTask(self.tasks[task], AssignedTask.Type.ACTIVE) for task in self.active[client]),
-                    *(AssignedTask(self.tasks[task], AssignedTask.Type.STANDBY) for task in self.standby[client]),
-                ],
-            )
+            in_roles(process, *([self.tasks[task] for task in held[client]] for held in (self.active, self.standby)))
             for client, process in enumerate(self.processes)
         ]

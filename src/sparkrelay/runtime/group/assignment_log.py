@@ -1,8 +1,8 @@
-"""A rebalance as each member logs it: who is in the group and why it rebalances, what moved here, how long it took.
+"""The log of a rebalance at each member: the group's processes, the cause, what moved here, how long it took.
 
-One line when the assignment arrives and one when every task is in service, both at INFO; the leader's log has each
-decision with its reason at DEBUG. The leader knows best who came and went, so it sends that along with the assignment
-(:class:`Notice`), and all members log the same. Pure: it is told the time and does no I/O.
+It has one line when the assignment arrives and one when every task is in service, at INFO; the leader also logs each
+decision with its reason at DEBUG. Only the leader knows the cause, so it sends a :class:`Notice` with the assignment,
+and all members log the same. Pure.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ __all__ = ["AssignmentLog", "Notice", "listed", "why"]
 
 log = logging.getLogger(__name__)
 
-#: Tasks and processes named in one line.
+#: Tasks and processes named in a line.
 _MOST_NAMED: Final = 10
-#: Tasks named of a move that is kept for the page.
+#: Tasks named in a move on the page.
 _MOST_KEPT: Final = 40
 _UNKNOWN: Final = "the leader does not say why"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the leader sends every member about a rebalance.
+    """The leader's message to every member about a rebalance.
 
     Attributes:
-        processes: the group's processes, by the beginnings of their ids, as thread names have them.
-        why: what made the group rebalance, as far as the leader knows.
-        warming: process id -> the tasks that are to move there once its copy, which the
-            leader holds to be cold, has caught up.
-        pages: process, as in ``processes`` -> where its instance's page is, for those that have one.
+        processes: the group's processes, as the first 8 characters of their ids.
+        why: the cause, as far as the leader knows.
+        warming: process id -> tasks that move there once its copy, which is behind for the leader, has caught up.
+        pages: process, as in ``processes`` -> address of its instance's page, if it has one.
     """
 
     processes: tuple[str, ...] = ()
@@ -55,23 +54,23 @@ class Notice:
         warming: Mapping[ProcessId, Collection[TaskId]] | None = None,
         pages: Mapping[ProcessId, str] | None = None,
     ) -> Notice:
-        """Return the notice about a group of these processes."""
+        """Return the notice for full process ids."""
         warm = {str(process): tuple(map(str, sorted(tasks))) for process, tasks in (warming or {}).items() if tasks}
         names = tuple(sorted({str(process)[:8] for process in processes}))
         return cls(names, why, warm, {str(process)[:8]: page for process, page in (pages or {}).items()})
 
     def warms(self, process: ProcessId) -> tuple[str, ...]:
-        """Return the tasks that wait for this process's copies."""
+        """Return the tasks that are to move to this process."""
         return self.warming.get(str(process), ())
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
-        said = {"processes": self.processes, "why": self.why, "warming": self.warming}
-        return json.dumps({**said, **({"pages": self.pages} if self.pages else {})}).encode()
+        """Return the notice as JSON."""
+        fields = {"processes": self.processes, "why": self.why, "warming": self.warming}
+        return json.dumps({**fields, **({"pages": self.pages} if self.pages else {})}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Notice:
-        """Read it; what another release wrote and nobody here can read is an empty notice."""
+        """Return the notice; empty if this release cannot read it."""
         try:
             read = json.loads(data)
             warming = {str(name): tuple(map(str, tasks)) for name, tasks in read.get("warming", {}).items()}
@@ -84,14 +83,10 @@ class Notice:
 def why(
     now: Collection[str], before: Collection[str], *, again: Collection[str], asked: str | None, begins: bool = False
 ) -> str:
-    """Return what made a group rebalance.
+    """Return the cause of a rebalance, by the group's processes now and before (empty if the leader took no part).
 
-    Args:
-        now: its processes.
-        before: those of the last rebalance; empty if nobody here took part in it.
-        again: processes that were there before and have joined anew.
-        asked: why a member asked for it, where nobody came or went.
-        begins: True if nobody runs anything yet.
+    ``again`` are processes that rejoined, ``asked`` is a member's reason if nobody joined or left, and ``begins`` is
+    True if no member runs anything yet.
     """
     if not before:
         return "the group begins" if begins else "the leader is new to the group"
@@ -104,13 +99,9 @@ def why(
 
 
 class AssignmentLog:
-    """One member's. The stream thread calls it.
+    """The log of one member, called by its stream thread.
 
-    Args:
-        name: the stream thread's.
-        finished: takes the seconds that each rebalance took.
-        show: given each line and its logger, to print it as well.
-        stories: keeps what there is to say of the last rebalances.
+    ``finished`` receives the duration of each rebalance in seconds, ``show`` each INFO line, to print it as well.
     """
 
     def __init__(
@@ -126,7 +117,7 @@ class AssignmentLog:
         self._finished = finished
         self._active: frozenset[TaskId] = frozenset()
         self._standby: frozenset[TaskId] = frozenset()
-        #: When the present rebalance began, and when its newest assignment came; None outside of one.
+        #: When the current rebalance began, and when its newest assignment arrived; None outside of one.
         self._began: float | None = None
         self._assigned: float | None = None
         self._generation = -1
@@ -134,26 +125,25 @@ class AssignmentLog:
         self._moved = False
 
     def joins(self, now: float) -> None:
-        """Note that the member joins, which begins a rebalance unless one is under way."""
+        """Record that the member joins, which begins a rebalance unless one is in progress."""
         if self._began is None:
             self._began = now
         self._assigned = None
 
     def decided(self, why: str, lines: Sequence[str]) -> None:
-        """Keep what this member, as leader, decided and why; the assignment that follows has its generation."""
+        """Record the leader's decision; its generation is that of the next assignment."""
         self._stories.decided(self._name, why, lines)
 
     def loses(self) -> None:
-        """Note that the member was expired: others may run its tasks."""
+        """Record that the member was expelled: others may run its tasks."""
         self._active = frozenset()
 
     def assigned(
         self, notice: Notice, generation: int, active: Collection[TaskId], standby: Collection[TaskId], now: float
     ) -> None:
-        """Take the assignment, and log what it changes here."""
+        """Log what an assignment changes here."""
         active, standby = frozenset(active), frozenset(standby)
-        if self._began is None:
-            self._began = now
+        self._began = now if self._began is None else self._began
         self._assigned, self._generation = now, generation
         had, copies = self._active, self._standby
         changes = (
@@ -185,7 +175,7 @@ class AssignmentLog:
         )
 
     def in_service(self, now: float) -> None:
-        """Note that every active task is in service; called again and again, it logs that once a rebalance."""
+        """Log, once for each rebalance, that every active task is in service. Called repeatedly."""
         if self._began is None or self._assigned is None:
             return
         took, waited = now - self._began, self._assigned - self._began
@@ -208,7 +198,7 @@ class AssignmentLog:
 
 
 def listed(names: Iterable[object], most: int = _MOST_NAMED) -> str:
-    """Return names as one text, no more than so many of them."""
+    """Return names separated by commas, at most ``most`` of them."""
     texts = [str(name) for name in names]
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "") if texts else "none"

@@ -1,9 +1,9 @@
-"""Whether a copy that has become warm is a reason to ask for the next rebalance. Pure: the time is an argument.
+"""Whether a warm copy is a reason to request the next rebalance. Pure: the time is an argument.
 
-KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that the leader held to be cold asks
-once, at half of the acceptable lag, after a pause that begins short and grows to ``follow.up.min.interval.ms`` while
-rebalance follows rebalance. A copy that has asked in vain again and again, since its owner is always further ahead by
-the time that the leader looks, waits longer each time: each such rebalance stops the group for nothing.
+KIP-441 waits for ``probing.rebalance.interval.ms``, to avoid storms. Here each copy that was behind for the leader
+requests once, at half of the acceptable lag, after a pause that grows from a second to ``follow.up.min.interval.ms``
+while rebalance follows rebalance. If the leader keeps finding the copy behind, because its owner has moved on
+meanwhile, the copy waits longer each time: such rebalances stop the group for nothing.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["FollowUp"]
 
-#: How long a copy that is warm waits for others of the process that are not: copies that began together take turns and
-#: are warm soon after each other, and a request for each would be a rebalance and a pause for each.
+#: How long a warm copy waits for the others of its process: copies that start together become warm soon after each
+#: other, and one rebalance is enough for all.
 _COMPANY_SECONDS: Final = 1.0
-#: How often a copy may ask in vain before its pause doubles each time: an owner's next batch may have been in between.
+#: Requests in vain before a copy's pause doubles each time; the owner's next batch may have interfered.
 _TRIES: Final = 3
 _MOST_DOUBLINGS: Final = 30
 
 
 class FollowUp:
-    """One member's copies, as the leader knew them at the last rebalance.
+    """The copies of one member, as of the last rebalance.
 
-    Args:
-        acceptable_lag: offsets within which a copy is warm.
-        longest_pause_s: least seconds from an assignment, or from asking, to asking, once the pause has grown.
-        probing_s: seconds after which the leader looks again by itself; no copy waits for longer.
+    A copy within ``acceptable_lag`` offsets is warm. ``longest_pause_s`` bounds the pause from an assignment or a
+    request to the next request. After ``probing_s`` the leader checks again by itself, so no copy waits longer.
     """
 
     def __init__(self, *, acceptable_lag: int, longest_pause_s: float, probing_s: float) -> None:
@@ -42,42 +40,32 @@ class FollowUp:
         self._pause = FollowUpPause(longest_pause_s)
         self._longest_pause_s = longest_pause_s
         self._probing_s = probing_s
-        #: Copies that have asked for the assignment to come.
+        #: Copies that requested the next assignment.
         self._asked: set[TaskId] = set()
-        #: How often in a row a copy was held to be cold by the assignment that it had asked for.
+        #: Consecutive requests of a copy after which it was still behind for the leader.
         self._in_vain: dict[TaskId, int] = {}
-        #: When the last one has asked.
+        #: The time of the last request.
         self._asked_at = -math.inf
         self._reported: Mapping[TaskId, int] = {}
         self._standby: frozenset[TaskId] = frozenset()
         self._cold: set[TaskId] = set()
-        #: Since when there is a reason that is kept back.
+        #: Since when a request is held back.
         self._warm_since: float | None = None
 
     def on_subscription(self, lags: Mapping[TaskId, int], running: Iterable[TaskId]) -> None:
-        """Note the copies that a subscription reports to the leader.
-
-        Args:
-            lags: how far each copy is behind, where that is known.
-            running: tasks that we run. If they stand by here from now on, they do so without being behind.
-        """
-        # Of a copy that was not looked at since, the last report holds: a hand-over takes two rebalances at once.
+        """Record the lags that a subscription reports; as standbys, ``running`` tasks would not be behind."""
+        # Copies not checked since then keep their last report: a hand-over takes two rebalances in a row.
         before = {task: lag for task, lag in self._reported.items() if task in self._standby}
         self._reported = {**before, **dict.fromkeys(running, 0), **lags}
 
     def on_assignment(self, now: float) -> None:
-        """Note that an assignment has come."""
+        """Record an assignment."""
         self._pause.assigned(now)
 
     def on_followed(self, standby: Collection[TaskId], warming: Collection[str]) -> None:
-        """Note the copies of the assignment that is followed now.
-
-        Args:
-            standby: all of ours.
-            warming: tasks that are to move here once our copy, which the leader holds to be cold, has caught up.
-        """
-        # The leader decided on our report; a copy that has caught up since must still ask. And the leader may hold one
-        # to be cold that we held to be warm: the ends that it lists are newer, by whole batches of a busy owner.
+        """Record the copies of the assignment that is now followed; ``warming`` is :meth:`Notice.warms`."""
+        # The leader decided on our report, so copies that have caught up since must still request. The leader may also
+        # find a copy behind that we reported as warm: it lists newer ends, by whole batches of a busy owner.
         limit = self._acceptable_lag
         self._standby = frozenset(standby)
         self._cold = {task for task in standby if self._reported.get(task, limit + 1) > limit or str(task) in warming}
@@ -90,11 +78,11 @@ class FollowUp:
 
     @property
     def waits(self) -> bool:
-        """True while there is a copy that could be a reason."""
+        """True while any copy is cold."""
         return bool(self._cold)
 
     def reasons(self, lags: Mapping[TaskId, int], now: float) -> list[TaskId]:
-        """Return the copies that are a reason to ask now, in order; asked once, they are none any more."""
+        """Return the copies that are a reason to request now, sorted; each is returned once."""
         warm = sorted(
             task
             for task in self._cold
@@ -116,7 +104,7 @@ class FollowUp:
         return warm
 
     def _pause_of(self, task: TaskId) -> float:
-        """Return how long a copy waits behind a request."""
+        """Return how long a copy waits after the last request, in seconds."""
         doubled = self._in_vain.get(task, 0) - _TRIES
         if doubled <= 0:
             return 0.0

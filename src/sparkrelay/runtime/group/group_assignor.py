@@ -1,9 +1,9 @@
-"""The consumer's assignor for stream groups: what a member says when it joins, and the leader's work.
+"""The consumer's assignor of stream groups: a member's subscription, and the leader's work.
 
-Runs on the polling thread, inside ``poll``. As leader it creates missing internal topics and hands everything to the
-pure ``assignment.assign_group``; where changelogs end and on which racks partitions are, the broker is asked once an
-assignor wants to know. Members whose topology differs from the leader's are refused by name: their answer carries the
-reason behind the assignment's bytes, where Kafka Streams' format has no field.
+Runs on the polling thread, inside ``poll``. The leader creates missing internal topics and calls the pure
+``assignment.assign_group``. It asks the broker for changelog ends and racks only if the assignor wants to know. Members
+with another topology than the leader's are rejected; the reason follows the assignment's bytes, because Kafka Streams'
+format has no field for it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 import uuid
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,10 +24,10 @@ from sparkrelay.assignment import (
     agreed_assignor,
     assignor_name,
 )
-from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.leader.client_states import end_offset_sums
 from sparkrelay.assignment.leader.group import assign_group
 from sparkrelay.assignment.once import Once
+from sparkrelay.assignment.validation import message_of
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.errors import (
     ApplicationShutdownException,
@@ -72,39 +73,38 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-#: ``next_rebalance_ms`` that asks for a rebalance at once.
+#: ``next_rebalance_ms`` for a rebalance at once.
 _AT_ONCE = 0
-#: Part of the time a rebalance may take that an assignor gets; then the others still get word of its failure.
+#: An assignor's share of max.poll.interval.ms, which leaves time to report its failure to the members.
 _SHARE_OF_REBALANCE = 0.5
-#: The same for listing where changelogs end, and the longest that it may take: without it lags are unknown, which the
-#: next rebalance mends.
+#: Bounds on listing changelog ends, the first as a share of max.poll.interval.ms. Without the ends, lags are unknown
+#: until the next rebalance.
 _SHARE_FOR_ENDS = 0.125
 _LONGEST_FOR_ENDS_S = 10.0
-#: Between the assignment's bytes and what the leader says of the rebalance; a reason follows it.
+#: Separates the assignment's bytes from the leader's notice.
 _NOTICE = b"\x00sparkrelay-notice:"
-#: Between those and the reason of a refusal: one byte that says of which kind it is, then the text.
+#: Separates those from the reason of a rejection: one byte for its kind, then text.
 _REASON = b"\x00sparkrelay-reason:"
 _OTHER_TOPOLOGY = b"t"
 _FAILURE = b"f"
 #: Characters of the text; the leader's log has all of it.
 _LONGEST_REASON = 2_000
-#: The process of a member that cannot be read.
+#: Stands for the process of an unreadable member.
 _NOBODY = ProcessId(uuid.UUID(int=0))
-#: A host's name has at most 255 characters.
+#: Host names have at most 255 characters.
 _LONGEST_PAGE = 300
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What the leader decides upon.
+    """The leader's input.
 
     Attributes:
-        members: what each member says.
-        foreign: the members that run another topology, with the difference.
-        strangers: the members that are no instances of SparkRelay.
-        tasks: what there is to assign.
-        ends: lists the changelogs' ends when lags are asked for, as sums by task.
-        assignor: the one that all members support.
+        members: the instances of SparkRelay.
+        foreign: those with another topology, and the difference.
+        strangers: members that are not instances of SparkRelay.
+        ends: lists end offset sums of changelogs by task, on demand.
+        assignor: supported by all members.
     """
 
     members: list[GroupMember]
@@ -116,7 +116,12 @@ class _View:
 
 
 class StreamsGroupAssignor:
-    """One member's part in its group's rebalances. See the consumer's ``PartitionAssignor`` for the threading rule."""
+    """One member's part in rebalances. See the consumer's ``PartitionAssignor`` for the threading rule.
+
+    ``assignor`` is the configured one; ``load`` makes another by name if members disagree. ``offset_sums`` returns the
+    local state. ``on_info`` receives each assignment, and ``on_decision`` on the leader the cause of the rebalance and
+    the lines of its decisions. ``page`` is the address of this instance's page, if any.
+    """
 
     name = "stream"
     supports_cooperative = True
@@ -135,20 +140,6 @@ class StreamsGroupAssignor:
         on_decision: Callable[[str, Sequence[str]], None] = lambda *_: None,
         page: str = "",
     ) -> None:
-        """Take what the member needs.
-
-        Args:
-            config: The settings.
-            topology: What it runs.
-            process_id: Its process.
-            topics: Asks the broker, when it leads.
-            assignor: The assignor that it is configured to use.
-            load: Makes another one by its name, where members disagree.
-            offset_sums: Gives the local state.
-            on_info: Takes each assignment.
-            on_decision: Takes, on the leader, why the group rebalances and the lines of what was decided.
-            page: Where the others find this instance's page; empty if it has none.
-        """
         self._config = config
         self._topology = topology
         self._process_id = process_id
@@ -162,22 +153,22 @@ class StreamsGroupAssignor:
         self._on_decision = on_decision
         self._page = page
         self._unique = 0
-        #: What the leader said of the last rebalance.
+        #: The leader's notice about the last rebalance.
         self.notice = Notice()
-        #: Why this member has asked for the next rebalance, if it has.
+        #: Why this member has requested the next rebalance, if it has.
         self.asked: str | None = None
-        #: The group's members by process, and what was left to do, when this member led the last rebalance.
+        #: Members by process, and the cause of the next rebalance, if this member led the last one.
         self._led: dict[str, frozenset[str]] = {}
-        self._left_to_do: str | None = None
-        #: True once this member wants the whole application to end: it says so in its next subscription.
+        self._next_cause: str | None = None
+        #: True once the next subscription is to ask for the shutdown of the application.
         self.shutdown_requested = False
-        #: What a rebalance led here could not do; the stream thread raises it once the answer is sent.
+        #: The failure of a rebalance led here; the stream thread raises it once the answer is sent.
         self.failure: Exception | None = None
 
     # -- every member -----------------------------------------------------------------------------------------------
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Say who we are, what state we have, and which topology we run."""
+        """Return this member's identity, state and topology."""
         del topics
         self._unique = (self._unique + 1) % 128
         tags = {
@@ -198,34 +189,34 @@ class StreamsGroupAssignor:
         ).encode()
 
     def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
-        """Take what the leader sent.
+        """Take the leader's assignment.
 
         Raises:
-            StreamsException: the leader sent an error instead of an assignment.
+            StreamsException: the leader sent an error, or is not an instance of SparkRelay.
         """
         data, refused, reason = bytes(assignment.user_data).partition(_REASON)
         data, noticed, notice = data.partition(_NOTICE)
         if not refused and not noticed:
             raise StreamsException(
-                f"the leader of group {self._config.application_id!r} is no instance of SparkRelay: another program, "
-                "such as a Kafka Streams application, has joined with the same application.id or group.id. Give it "
-                "another one, or stop it (kafka-consumer-groups.sh --describe --members --group "
-                f"{self._config.application_id} shows who it is), and start this instance again"
+                f"the leader of group {self._config.application_id!r} is not an instance of SparkRelay: another "
+                "program, such as a Kafka Streams application, has joined with the same application.id or group.id. "
+                "Give it another one, or stop it (kafka-consumer-groups.sh --describe --members --group "
+                f"{self._config.application_id} shows who it is), and restart this instance"
             )
         info = AssignmentInfo.decode(data)
         self.notice, self.asked = Notice.decode(notice), None
         if info.err_code != ErrorCode.NONE:
             raise _refusal(ErrorCode(info.err_code), reason)
         if self._spoken.answered(info.version, info.commonly_supported_version):
-            log.info("the group speaks version %s of the assignment protocol: joining anew", self._spoken.used)
+            log.info("the group speaks version %s of the assignment protocol: rejoining", self._spoken.used)
             info = replace(info, next_rebalance_ms=_AT_ONCE)
         elif self._is_unknown_to(info):
-            log.info("the group does not know this instance's application.server yet: joining anew")
+            log.info("the group does not know this instance's application.server yet: rejoining")
             info = replace(info, next_rebalance_ms=_AT_ONCE)
         self._on_info(info, metadata)
 
     def _is_unknown_to(self, info: AssignmentInfo) -> bool:
-        """Return whether others can ask some instances, but not this one, though it can be asked."""
+        """Return whether the group knows other instances' endpoints, but not this one's."""
         hosts = info.partitions_by_host
         return bool(hosts and self._config.application_server) and (
             HostInfo.parse(self._config.application_server) not in hosts
@@ -234,13 +225,13 @@ class StreamsGroupAssignor:
     # -- the leader -------------------------------------------------------------------------------------------------
 
     def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
-        """Assign all tasks to the members of the group; every member gets an answer, whatever goes wrong."""
-        del cluster  # its view may be older than the topics just created
+        """Assign all tasks; every member gets an answer, also after errors."""
+        del cluster  # may be older than the topics just created
         try:
             view = self._look(members)
         except (SparkRelayError, ValueError) as error:
             if isinstance(error, WakeupException) or (isinstance(error, KafkaException) and error.retriable):
-                # We stop, or the broker is away: the group tries again; an error in the answer would end every member.
+                # A stop, or an unavailable broker: the group retries. An error in the answer would end every member.
                 raise
             return self._failed(error, members)
         try:
@@ -251,12 +242,12 @@ class StreamsGroupAssignor:
         return self._answer(view, result)
 
     def _look(self, members: Mapping[str, MemberSubscription]) -> _View:
-        """Read what the members say and make the internal topics; racks and changelog ends wait until asked for."""
+        """Decode the subscriptions and create internal topics; racks and changelog ends are listed on demand."""
         everybody = [_read(member_id, member) for member_id, member in members.items()]
         strangers = [member for member in everybody if not _is_instance(member)]
         for stranger in strangers:
             log.error(
-                "group %s: member %s is no instance of SparkRelay and gets nothing; give that program another "
+                "group %s: member %s is not an instance of SparkRelay and gets no tasks; give that program another "
                 "application.id or group.id",
                 self._config.application_id,
                 stranger.consumer_id,
@@ -265,7 +256,7 @@ class StreamsGroupAssignor:
         foreign = self._foreign_topologies(decoded)
         layout = self._topics.prepare()
         topics = {at.topic for shape in layout.tasks.values() for at in (*shape.inputs, *shape.changelogs.values())}
-        racks = _asked("the racks of the partitions", lambda: self._topics.racks(topics))
+        racks = _on_demand("the racks of the partitions", lambda: self._topics.racks(topics))
         tasks = [
             TaskInfo.of(
                 id_,
@@ -276,15 +267,15 @@ class StreamsGroupAssignor:
             )
             for id_, shape in layout.tasks.items()
         ]
-        ends = _asked("the changelogs' end offsets, and so lags,", lambda: self._ends(tasks))
+        ends = _on_demand("the changelogs' end offsets, and so lags,", lambda: self._ends(tasks))
         return _View(decoded, foreign, strangers, tasks, ends, self._agreed(decoded))
 
     def _decide(self, view: _View) -> GroupResult:
-        """Ask the assignor. User code decides here; one that never comes back must not hold the group.
+        """Call the assignor, which may be user code, within a time limit.
 
         Raises:
             StreamsException: it failed, or took too long.
-            WakeupException: we stop, and what it asks the broker was broken off.
+            WakeupException: a stop interrupted its request to the broker.
         """
         name = assignor_name(type(view.assignor))
         limit_s = self._config.max_poll_interval_ms * _SHARE_OF_REBALANCE / 1000
@@ -308,7 +299,7 @@ class StreamsGroupAssignor:
         except WakeupException:
             raise
         except BaseException as error:
-            # Also what would end a program: nobody else would answer the members.
+            # Also SystemExit and the like: the members need an answer.
             raise StreamsException(f"task assignor {name} failed: {message_of(error)}") from error
         if result is None:
             raise StreamsException(
@@ -318,10 +309,10 @@ class StreamsGroupAssignor:
         return result
 
     def _answer(self, view: _View, result: GroupResult) -> dict[str, MemberAssignment]:
-        """Report what was decided to the log and to each member."""
+        """Log the decisions and return each member's answer."""
         self.failure = result.failure
         notice = self._notice(view.members, result.awaited)
-        self._left_to_do = _left_to_do(result)
+        self._next_cause = _next_cause(result)
         log.info("leads the rebalance (members: %d), because %s: %s", len(view.members), notice.why, summarise(result))
         lines = lines_of(result, view.members)
         self._on_decision(notice.why, lines)
@@ -339,18 +330,18 @@ class StreamsGroupAssignor:
         return answers
 
     def _notice(self, members: list[GroupMember], warming: Mapping[ProcessId, Collection[TaskId]]) -> Notice:
-        """Return what to log of this rebalance, and remember who took part."""
+        """Return the notice about this rebalance, and remember its members."""
         led: dict[str, frozenset[str]] = {}
         for member in members:
             name = str(member.subscription.process_id)[:8]
             led[name] = led.get(name, frozenset()) | {member.consumer_id}
-        # Who did not lead the last one knows its members from what the leader said, but not their names in the group.
+        # If another member led the last one, its notice names the processes, but not their members.
         again = [name for name, ids in self._led.items() if name in led and not ids & led[name]]
         text = why(
             led,
             self._led or self.notice.processes,
             again=again,
-            asked=self.asked or self._left_to_do,
+            asked=self.asked or self._next_cause,
             begins=not any(member.owned_partitions for member in members),
         )
         self._led = led
@@ -362,11 +353,11 @@ class StreamsGroupAssignor:
         return Notice.of((member.subscription.process_id for member in members), text, warming, pages)
 
     def _foreign_topologies(self, members: list[GroupMember]) -> dict[str, str]:
-        """Return the members that run another topology than ours, with the difference."""
+        """Return the members with another topology, and the difference."""
         ours = topology_metadata(self._topology)
         reasons = {}
         for member in members:
-            # A version without tags, or a newer one than we can read, does not say it.
+            # Versions without tags, and newer ones that we cannot read, have none.
             theirs = member.subscription.client_tags.get(TOPOLOGY_TAG, ours)
             if theirs != ours:
                 reasons[member.consumer_id] = (
@@ -374,11 +365,11 @@ class StreamsGroupAssignor:
                     f"{self._config.application_id!r}: {difference(ours, theirs)}. Run the same script everywhere, or "
                     "give the changed pipeline an application.id of its own"
                 )
-                log.warning("refused member %s: %s", member.consumer_id, reasons[member.consumer_id])
+                log.warning("rejected member %s: %s", member.consumer_id, reasons[member.consumer_id])
         return reasons
 
     def _failed(self, error: Exception, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
-        """Return the answer that says why there is none; the stream thread raises the error after it."""
+        """Return error answers for all members; the stream thread raises the error afterwards."""
         self.failure = error
         missing = isinstance(error, MissingSourceTopicException)
         code = ErrorCode.INCOMPLETE_SOURCE_TOPIC_METADATA if missing else ErrorCode.ASSIGNMENT_ERROR
@@ -386,7 +377,7 @@ class StreamsGroupAssignor:
         return {member_id: MemberAssignment(partitions=(), user_data=data) for member_id in members}
 
     def _agreed(self, members: list[GroupMember]) -> TaskAssignor:
-        """Return the assignor to ask: one that all members support."""
+        """Return the assignor that all members support."""
         named = {member.consumer_id: member.subscription.client_tags.get(ASSIGNOR_TAG) for member in members}
         name = agreed_assignor(named.values())
         if len(set(named.values())) > 1:
@@ -395,7 +386,7 @@ class StreamsGroupAssignor:
             try:
                 self._assignors[name] = self._load(name)
             except ConfigException as error:
-                # A newer release may have assignors that we have not.
+                # It may be of a newer release.
                 name = assignor_name(HighAvailabilityTaskAssignor)
                 log.warning("%s; %s is used", error, name)
                 self._assignors.setdefault(name, self._load(name))
@@ -403,23 +394,23 @@ class StreamsGroupAssignor:
 
     def _ends(self, tasks: list[TaskInfo]) -> Mapping[TaskId, int]:
         changelogs = {partition for task in tasks for partition in task.changelog_topic_partitions}
-        # A partition may have no leader, and the whole group waits.
+        # Bounded: a partition may have no leader, and the whole group waits.
         limit_s = min(self._config.max_poll_interval_ms * _SHARE_FOR_ENDS / 1000, _LONGEST_FOR_ENDS_S)
         timeout = min(limit_s, self._config.default_api_timeout_ms / 1000)
         return end_offset_sums(tasks, self._topics.changelog_ends(changelogs, timeout=timeout))
 
 
 def encode_answer(info: AssignmentInfo, notice: Notice) -> bytes:
-    """Return what a leader sends an instance: its assignment, and what there is to say of the rebalance."""
+    """Return the leader's answer to an instance: its assignment and the notice."""
     return info.encode() + _NOTICE + notice.encode()
 
 
 def _read(member_id: str, member: MemberSubscription) -> GroupMember:
-    """Return what a member says; of one that cannot be read, only what it owns."""
+    """Return a member; if its subscription is unreadable, only what it owns."""
     try:
         subscription = SubscriptionInfo.decode(member.user_data)
     except (SparkRelayError, ValueError) as error:
-        log.warning("what member %s of the group says cannot be read: %s", member_id, error)
+        log.warning("the subscription of member %s of the group cannot be decoded: %s", member_id, error)
         subscription = SubscriptionInfo(process_id=_NOBODY)
     return GroupMember(
         consumer_id=member_id,
@@ -430,13 +421,13 @@ def _read(member_id: str, member: MemberSubscription) -> GroupMember:
 
 
 def _is_instance(member: GroupMember) -> bool:
-    """Return whether a member is an instance of SparkRelay: each says what it runs, in a version that has tags."""
-    said = member.subscription
-    return said.is_future or not said.has_tags or TOPOLOGY_TAG in said.client_tags
+    """Return whether a member is an instance of SparkRelay: these send their topology if the version has tags."""
+    subscription = member.subscription
+    return subscription.is_future or not subscription.has_tags or TOPOLOGY_TAG in subscription.client_tags
 
 
-def _asked(what: str, ask: Callable[[], T]) -> Once[T]:
-    """Return what asks the broker once an assignor wants to know; if that fails, it raises KIP-924's error."""
+def _on_demand(what: str, ask: Callable[[], T]) -> Once[T]:
+    """Return a request to the broker that is made at the first call; its failure is KIP-924's exception."""
 
     def fetch() -> T:
         try:
@@ -445,7 +436,7 @@ def _asked(what: str, ask: Callable[[], T]) -> Once[T]:
             raise
         except SparkRelayError as error:
             if isinstance(error, KafkaException) and not error.retriable:
-                raise  # Asking again cannot help: an ACL forbids it, say.
+                raise  # permanent, such as a missing ACL
             log.warning("%s cannot be listed: %s", what, error)
             raise TaskAssignmentException(f"{what} cannot be listed: {error}") from error
 
@@ -453,33 +444,28 @@ def _asked(what: str, ask: Callable[[], T]) -> Once[T]:
 
 
 def _within(limit_s: float, decide: Callable[[], GroupResult]) -> GroupResult | None:
-    """Return the decision, or None if it is not there in time; its thread is left to itself then."""
-    results: list[GroupResult] = []
-    raised: list[BaseException] = []
+    """Return the decision, or None if it takes longer; its daemon thread is then left alone."""
+    future: Future[GroupResult] = Future()
 
     def run() -> None:
         try:
-            results.append(decide())
+            future.set_result(decide())
         except BaseException as error:  # noqa: BLE001 - the polling thread raises it
-            raised.append(error)
+            future.set_exception(error)
 
-    thread = threading.Thread(target=run, name="sparkrelay-assignor", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if raised:
-        raise raised[0]
-    return results[0] if results else None
+    threading.Thread(target=run, name="sparkrelay-assignor", daemon=True).start()
+    return future.result() if wait([future], limit_s).done else None
 
 
-def _left_to_do(result: GroupResult) -> str | None:
-    """Return what the group rebalances for next, if it must."""
+def _next_cause(result: GroupResult) -> str | None:
+    """Return the cause of the next rebalance, if one is needed."""
     if any(result.withheld.values()):
         return "tasks that were given up go to their new owners"
     return "copies were to be looked at again" if result.probing_rebalance else None
 
 
 def _reason_bytes(kind: bytes, reason: str) -> bytes:
-    """Return a reason as it follows an assignment: whatever user code wrote, and short, as every member gets it."""
+    """Return a reason as bytes after an assignment: any text of user code, shortened, as every member gets it."""
     text = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
     return _REASON + kind + text.encode("utf-8", "backslashreplace")
 

@@ -1,4 +1,4 @@
-"""What the leader logs of a rebalance: one line for all of it, or each decision with its reason."""
+"""The leader's log of a rebalance: a one-line summary, and each decision with its reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["lines_of", "summarise"]
 
-#: Tasks named of a kind.
+#: Tasks named for each kind of decision.
 _NAMED: Final = 5
 
 
 def summarise(result: GroupResult) -> str:
-    """Return what was decided, on one line: ``moves 0_1; warms up 0_3, 0_4``."""
+    """Return the decisions on one line: ``moves 0_1; warm-up 0_3, 0_4``."""
     if result.failure is not None:
         return f"it failed: {result.failure}"
     kept = "" if result.kept is None else f"the previous assignment is kept ({result.kept}); "
@@ -43,7 +43,7 @@ def _decisions(result: GroupResult) -> tuple[Decision, ...]:
 
 
 def lines_of(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
-    """Return the lines of the story, for the leader's log."""
+    """Return the decisions, one line each."""
     if result.failure is not None:
         return [f"rebalance failed (members: {len(members)}): {result.failure}"]
     processes = len({member.process_id for member in members})
@@ -66,7 +66,7 @@ def lines_of(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
 
 
 def _left_out(decisions: Iterable[Decision]) -> list[str]:
-    """Return one line a reason: too few processes leave out one standby of every task."""
+    """Return one line for each reason: with too few processes every task lacks a standby."""
     tasks: dict[Reason, list[TaskId]] = {}
     for decision in decisions:
         if decision.kind is Kind.STANDBY_LEFT_OUT:

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from sparkrelay.observe.details import InstanceDetails
     from sparkrelay.observe.http_server import HttpServer
     from sparkrelay.runtime.instance.metadata import ThreadMetadata
+    from sparkrelay.runtime.process.driver_process import DriverProcess
     from sparkrelay.runtime.process.process_threads import ProcessThreads
-    from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+    from sparkrelay.runtime.process.processes import ExecutorProcesses
     from sparkrelay.runtime.tasks.restore_listeners import StandbyUpdateListener, StateRestoreListener
     from sparkrelay.runtime.thread.stream_thread import StreamThread
     from sparkrelay.runtime.thread.uncaught_exceptions import UncaughtExceptionHandler

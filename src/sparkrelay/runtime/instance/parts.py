@@ -15,7 +15,8 @@ from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.instance.page_details import page_address, page_details
 from sparkrelay.runtime.process.context import RuntimeContext
-from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+from sparkrelay.runtime.process.driver_process import DriverProcess
+from sparkrelay.runtime.process.processes import ExecutorProcesses
 from sparkrelay.runtime.queries.instance_queries import InstanceQueries
 from sparkrelay.runtime.queries.query_server import serve_queries
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget

@@ -1,4 +1,4 @@
-"""The processes of an instance (KIP-924's client): the driver, or one a Spark executor; each has stream threads.
+"""The processes of an instance (KIP-924's client): the driver's, or one per Spark executor; each has stream threads.
 
-``context`` is what the processes of an instance share. May use every room but ``instance``.
+``context`` holds what they share. May use every room but ``instance`` and ``queries``.
 """

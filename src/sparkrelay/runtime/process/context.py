@@ -6,6 +6,7 @@ import contextlib
 import math
 import uuid
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.client.admin import Admin
@@ -35,61 +36,52 @@ if TYPE_CHECKING:
 __all__ = ["RuntimeContext"]
 
 _BROKER_SECONDS: Final = 30.0
-#: Instances of each application that this driver has made so far.
+#: Instances made by this driver so far, by application id.
 _runs: Counter[str] = Counter()
 
 
 class Breakable(Protocol):
-    """What can be broken off while it waits."""
+    """A start that can be interrupted."""
 
     def breakable(self, interrupt: Callable[[], object], /) -> AbstractContextManager[None]:
-        """Have ``interrupt`` called, on any thread, if it is broken off within this block."""
+        """Call ``interrupt``, on any thread, if the start is interrupted within this block."""
 
 
+@dataclass(kw_only=True, eq=False)
 class RuntimeContext:
-    """What the processes of one instance are made with."""
+    """Shared by the processes of one instance."""
 
-    def __init__(
-        self,
-        *,
-        config: StreamsConfig,
-        topology: Topology,
-        assignor: TaskAssignor,
-        load_assignor: Callable[[str], TaskAssignor],
-        progress: ProgressLog,
-        callbacks: ThreadCallbacks,
-        show: Callable[[logging.Logger, str], None],
-    ) -> None:
-        self.config = config
-        self.topology = topology
-        self.names = TopicNames(config.application_id)
-        self.assignor = assignor
-        self.load_assignor = load_assignor
-        self.progress = progress
-        self.callbacks = callbacks
-        _runs[config.application_id] += 1
-        self.run = _runs[config.application_id]
-        #: Of no other instance, whenever it ran.
+    config: StreamsConfig
+    topology: Topology
+    assignor: TaskAssignor
+    load_assignor: Callable[[str], TaskAssignor]
+    progress: ProgressLog
+    callbacks: ThreadCallbacks
+    show: Callable[[logging.Logger, str], None]
+    #: False where the first micro-batch may be slow: each prewarm costs a second, and tests start many instances.
+    prewarm: bool = True
+    #: True while no micro-batch may start, also in processes added later.
+    paused: bool = False
+    #: The last rebalances, for the page.
+    stories: RebalanceStories = field(default_factory=RebalanceStories)
+    #: ``host:port`` of this instance's page; empty if it has none.
+    page: str = ""
+    listeners: RestoreListeners = field(default_factory=RestoreListeners)
+    #: The legs built to check the topology, once they are.
+    checked: PreparedLegs | None = None
+    #: The instance's start while it is in progress.
+    beginning: Breakable | None = None
+
+    def __post_init__(self) -> None:
+        self.names = TopicNames(self.config.application_id)
+        _runs[self.config.application_id] += 1
+        self.run = _runs[self.config.application_id]
+        #: Unique among all instances ever.
         self.id = uuid.uuid4().hex
-        self.show = show
         self._frames = CollectedFrames()
-        #: False where the first micro-batch may be slow: tests start many instances, and each prewarm costs a second.
-        self.prewarm = True
-        #: True while no micro-batch is to begin, here or in a process to come.
-        self.paused = False
-        #: What the last rebalances were about.
-        self.stories = RebalanceStories()
-        #: ``host:port`` at which the group's other instances find this one's page; empty if it has none.
-        self.page = ""
-        #: Notified of what is restored.
-        self.listeners = RestoreListeners()
-        #: The legs as they were built to check the topology, once they are.
-        self.checked: PreparedLegs | None = None
-        #: The instance's start while it is under way: whoever waits meanwhile can be interrupted.
-        self.beginning: Breakable | None = None
 
     def plans(self, target: ExecutorTarget) -> PreparedLegs:
-        """Build every leg for a target; Catalyst checks every column. The first time, DataFrames are collected.
+        """Build every leg for a target; Catalyst checks every column. The first call collects DataFrames.
 
         Raises:
             TopologyException: a column does not exist or a step is not possible.
@@ -106,19 +98,15 @@ class RuntimeContext:
         return LegCompiler(target, self.config, legs, names=self.names, client=client, frames=self._frames)
 
     def client(self, client_id: str) -> KafkaClient:
-        """Make a client that is not connected yet; it belongs to the thread that polls it."""
+        """Return an unconnected client, for use by one thread."""
         return KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
 
     def connect(self, client: KafkaClient, *, refused_timeout: float = math.inf) -> None:
-        """Have a client find the cluster.
-
-        Args:
-            client: not connected yet.
-            refused_timeout: seconds to wait if every address refuses connections.
+        """Connect a client; ``refused_timeout`` is in seconds, for when every address refuses connections.
 
         Raises:
-            KafkaException: no broker answers, or they refuse us.
-            WakeupException: it was interrupted, or the start was.
+            KafkaException: no broker answers, or access is denied.
+            WakeupException: the client or the instance's start was interrupted.
         """
         timeout = min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000)
         beginning = self.beginning

@@ -1,8 +1,8 @@
-"""When local copies are removed that no task here needs (``state.cleanup.delay.ms``), and when they must not be.
+"""Removal of local copies that no task here needs (``state.cleanup.delay.ms``), and when it must not happen.
 
-KIP-441's mutex: a subscription reports which copies there are, and the leader may give tasks to whoever has them. So
-from the moment a subscription is made until its assignment is followed, nothing is removed. All stream threads of a
-process share one slot, hence one cleaner; it removes only while none of them is in between.
+KIP-441's mutex: a subscription reports the copies, and the leader may assign tasks to their owners. So nothing is
+removed between a subscription and the moment its assignment is followed. The stream threads of a process share one
+slot and one cleaner, which removes nothing while any of them is in between.
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ _SHORTEST_INTERVAL: Final = 1.0
 
 
 class Cleaner:
-    """Removes obsolete directories of a slot. Any stream thread may call it; ``who`` is its own name for itself.
+    """Removes obsolete directories of a slot, ``delay_seconds`` after their task has left.
 
-    Args:
-        slot: the slot's directory.
-        delay_seconds: how long a copy stays after its task was last here.
-        now: epoch seconds; the first look is an interval later.
+    Thread-safe; ``who`` identifies a stream thread. Times are epoch seconds.
     """
 
     def __init__(self, slot: Path, *, delay_seconds: float, now: float) -> None:
@@ -46,33 +43,33 @@ class Cleaner:
         self._lock = threading.Lock()
         self._tasks: dict[Hashable, frozenset[TaskId]] = {}
         self._reported: set[Hashable] = set()
-        #: When each task was last seen here: a lost one leaves without a trace in its directory.
+        #: When each task was last here; the directory of a lost task does not show it.
         self._seen: dict[TaskId, float] = {}
 
     def reported(self, who: Hashable) -> None:
-        """A subscription is about to report the local copies; returns once nothing is being removed."""
+        """Stop removals before a subscription reports the local copies; returns once none is in progress."""
         with self._lock:
             self._reported.add(who)
 
     def assigned(self, who: Hashable, tasks: Collection[TaskId]) -> None:
-        """The assignment that answers it is followed; ``tasks`` are active or standby on that thread."""
+        """Allow removals again: the thread follows its assignment of active and standby ``tasks``."""
         with self._lock:
             self._reported.discard(who)
             self._tasks[who] = frozenset(tasks)
 
     def held(self) -> frozenset[TaskId]:
-        """Return the tasks that are active or standby on some thread of the slot."""
+        """Return the active and standby tasks of all threads."""
         with self._lock:
             return frozenset().union(*self._tasks.values())
 
     def gone(self, who: Hashable) -> None:
-        """A thread has ended."""
+        """Forget a thread that has ended."""
         with self._lock:
             self._reported.discard(who)
             self._tasks.pop(who, None)
 
     def turn(self, who: Hashable, tasks: Collection[TaskId], now: float) -> list[Path]:
-        """Remove what is due to go, which is rarely something; return what was removed."""
+        """Remove obsolete copies if a check is due; return the removed paths."""
         with self._lock:
             self._tasks[who] = frozenset(tasks)
             if now < self._due:
@@ -86,19 +83,19 @@ class Cleaner:
             return self._remove(before, now)
 
     def close(self) -> None:
-        """End what is being done."""
+        """End a removal in progress."""
 
     def _remove(self, before: float, now: float) -> list[Path]:
         removed = []
         try:
             for path in obsolete(self._slot, self._seen.keys(), before):
                 remove_state(path)
-                log.info("%s is removed: not used here for %.0f s (state.cleanup.delay.ms)", path, self._delay)
+                log.info("removed %s: unused for %.0f s (state.cleanup.delay.ms)", path, self._delay)
                 removed.append(path)
             for path in clear_abandoned(self._slot, min(before, now - ABANDONED_SECONDS)):
-                log.info("%s is removed: its instance has not come back for a day", path)
+                log.info("removed %s: its instance has been away for a day", path)
                 removed.append(path)
         except StateStoreException as error:
-            # It costs disk, no correctness; the next look tries again.
+            # Costs only disk space; the next check retries.
             log.warning("cleaning up below %s failed: %s", self._slot.parent, error)
         return removed

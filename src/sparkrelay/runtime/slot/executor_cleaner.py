@@ -1,7 +1,7 @@
-"""Cleaning up a slot on an executor's host: when is decided here, as for any slot; what goes is removed there.
+"""Cleaning up a slot on an executor's host: the driver decides when, a small Spark job removes.
 
-That is a small Spark job, which may wait for a core behind a long batch. So it runs on a thread of its own, while the
-stream threads serve the group; a subscription that is about to report the copies (KIP-441's mutex) cancels it.
+The job may queue for a core behind a long batch, so a thread of its own waits for it. A subscription that is about to
+report the copies (KIP-441's mutex) cancels it.
 """
 
 from __future__ import annotations
@@ -28,44 +28,46 @@ log = logging.getLogger(__name__)
 
 
 class ExecutorCleaner(Cleaner):
-    """A cleaner whose slot is elsewhere. A look costs a small Spark job, at most once a minute by default."""
+    """A cleaner of a remote slot. A check costs a small Spark job, by default at most once a minute."""
 
     def __init__(self, slot: ExecutorSlot, *, delay_seconds: float, now: float) -> None:
         super().__init__(slot.path, delay_seconds=delay_seconds, now=now)
-        self._there = slot
-        self._look: threading.Thread | None = None
+        self._remote_slot = slot
+        self._removal: threading.Thread | None = None
 
     def reported(self, who: Hashable) -> None:
-        """A subscription is about to report the local copies; returns once nothing is being removed."""
+        """Stop removals before a subscription reports the local copies; returns once none is in progress."""
         super().reported(who)
-        self._end_look()
+        self._end_removal()
 
     def close(self) -> None:
-        """End what is being done."""
-        self._end_look()
+        """End a removal in progress."""
+        self._end_removal()
 
     def _remove(self, before: float, now: float) -> list[Path]:
-        if self._look is None or not self._look.is_alive():
+        if self._removal is None or not self._removal.is_alive():
             arguments = frozenset(self._seen), before, min(before, now - ABANDONED_SECONDS)
-            self._look = threading.Thread(target=self._clean, args=arguments, name="sparkrelay-cleaning", daemon=True)
-            self._look.start()
+            self._removal = threading.Thread(
+                target=self._clean, args=arguments, name="sparkrelay-cleaning", daemon=True
+            )
+            self._removal.start()
         return []
 
     def _clean(self, kept: frozenset[TaskId], before: float, abandoned_before: float) -> None:
         try:
-            self._there.remove_obsolete(kept, before, abandoned_before)
+            self._remote_slot.remove_obsolete(kept, before, abandoned_before)
         except SparkRelayError as error:
-            # It costs disk, no correctness; the next look tries again. A lost executor is noticed by others.
-            log.info("cleaning up below %s was not done: %s", self._slot.parent, error)
+            # Costs only disk space; the next check retries. Others notice a lost executor.
+            log.info("cleaning up below %s failed: %s", self._slot.parent, error)
 
-    def _end_look(self) -> None:
-        look = self._look
-        if look is None or not look.is_alive():
+    def _end_removal(self) -> None:
+        removal = self._removal
+        if removal is None or not removal.is_alive():
             return
 
         def ended(seconds: float) -> bool:
-            look.join(seconds)
-            return not look.is_alive()
+            removal.join(seconds)
+            return not removal.is_alive()
 
-        if not cancel_until(ended, self._there.cancel_removal):
-            log.warning("Spark does not cancel the job that cleans up below %s", self._slot.parent)
+        if not cancel_until(ended, self._remote_slot.cancel_removal):
+            log.warning("Spark did not cancel the job that cleans up below %s", self._slot.parent)

@@ -1,4 +1,4 @@
-"""A stream thread: its membership of the group, its tasks, and what becomes of the instance when it dies.
+"""A stream thread: its membership of the group, its tasks, and the response when it dies.
 
-May use every room but ``instance`` and ``process``.
+May use every room but ``instance``, ``queries`` and ``process``.
 """

@@ -1,4 +1,4 @@
-"""A stream thread's membership of the group: its consumer, what the leader sent it, when to ask for a rebalance."""
+"""A stream thread's membership of the group: its consumer, its assignment, and when it requests a rebalance."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ __all__ = ["GroupHosts", "StreamsMembership"]
 log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 0.1
-#: How long a LeaveGroup may take; else it finds out by the session timeout.
+#: Bound on LeaveGroup. Without it, the group notices by the session timeout.
 _LEAVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupHosts:
-    """Which input partitions the tasks of each instance have that says where it can be queried (KIP-535).
+    """Input partitions of the tasks of each queryable instance (KIP-535).
 
     Attributes:
-        active: of tasks that run there.
-        standby: of standby copies.
-        generation: of the assignment that says so; -1: there was none yet.
+        active: of active tasks.
+        standby: of standby tasks.
+        generation: of the assignment that this is from; -1 before the first.
     """
 
     active: Mapping[HostInfo, Sequence[TopicPartition]] = field(default_factory=dict)
@@ -52,10 +52,7 @@ class GroupHosts:
 
 
 class StreamsMembership:
-    """One group member. The stream thread owns it.
-
-    Only :meth:`wakeup` and :meth:`interrupt` may be called from elsewhere.
-    """
+    """One group member, owned by the stream thread; others may only call :meth:`wakeup` and :meth:`interrupt`."""
 
     def __init__(
         self,
@@ -90,7 +87,7 @@ class StreamsMembership:
         )
         self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
         self._process_id = process_id
-        #: What the client ids of this process's threads begin with.
+        #: Prefix of the client ids of this process's threads.
         self._own_clients = f"{config.application_id}-{str(process_id)[:8]}-"
         self._scheduled_rebalance = ScheduledRebalance()
         self._follow_up = FollowUp(
@@ -98,43 +95,43 @@ class StreamsMembership:
             longest_pause_s=config.follow_up_min_interval_ms / 1000,
             probing_s=config.probing_rebalance_interval_ms / 1000,
         )
-        #: An assignment, active and standby tasks, that is not followed yet.
+        #: Active and standby tasks of an assignment that has yet to be followed.
         self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
         self._joined = False
-        #: The name that the broker gave us at the last assignment. Any thread may read it.
+        #: Given by the broker; of the last assignment. Thread-safe.
         self.member_id = ""
-        #: Where the group's tasks and their copies can be queried, by the newest assignment. Any thread may read it.
+        #: Of the newest assignment. Thread-safe.
         self.hosts = GroupHosts()
 
     @property
     def stable(self) -> bool:
-        """True while we follow an assignment of the group: from the first on, except after we were expelled."""
+        """True while this member follows an assignment; False before the first and after it was expelled."""
         return self._joined and self._unfollowed is None
 
     @property
     def notice(self) -> Notice:
-        """What the leader said of the newest rebalance. Any thread may read it."""
+        """The leader's notice about the newest rebalance. Thread-safe."""
         return self._assignor.notice
 
     @property
     def heartbeats(self) -> int:
-        """How many heartbeats were answered so far; at most one is under way at any time."""
+        """Heartbeats answered so far; at most one is in flight at any time."""
         return int(self._consumer.metrics()["heartbeat-total"])
 
     def nobody_else(self) -> bool:
-        """Return whether no other process is in the group, as far as the broker can say that at once.
+        """Return whether no other process is in the group; False if the broker does not answer at once.
 
-        What a process of this slot has left there does not count: it runs nothing any more.
+        Members that an earlier process of this slot left behind do not count: they run nothing any more.
         """
         try:
             clients = self._topics.group_clients()
         except (KafkaException, WakeupException) as error:
-            log.debug("who is in group %s is not known: %s", self._config.application_id, error)
+            log.debug("members of group %s are unknown: %s", self._config.application_id, error)
             return False
         return all(client.startswith(self._own_clients) for client in clients)
 
     def start(self, tasks: TaskSet) -> None:
-        """Join the group on behalf of ``tasks``."""
+        """Join the group for ``tasks``."""
         self._tasks = tasks
         self._consumer.subscribe(
             sorted(self._source_topics),
@@ -144,15 +141,15 @@ class StreamsMembership:
         )
 
     def poll(self, timeout: float) -> None:
-        """Serve the group; rebalance callbacks run in here.
+        """Serve the group, rebalance callbacks included.
 
         Raises:
-            SparkRelayError: the group, its leader or our own part in leading failed.
+            SparkRelayError: the group, its leader or this member as leader failed.
         """
         try:
             self._consumer.poll(timeout)
         except StreamsException:
-            # The answer of a rebalance that failed may come in the poll that led it, which knows the cause.
+            # If this member led the failed rebalance, it knows the cause.
             self._check_leading()
             raise
         self._check_leading()
@@ -168,13 +165,13 @@ class StreamsMembership:
             raise failure
 
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete records of internal topics that nobody needs any more."""
+        """Delete records of internal topics before the given offsets."""
         self._topics.purge(before)
 
     def ask_all_to_end(self) -> None:
-        """Ask the whole application to end: a subscription asks the leader, whose answer goes to every member.
+        """Shut down the whole application: a subscription asks the leader, whose answer goes to every member.
 
-        Returns when our own answer has come, or when that takes longer than a rebalance may.
+        Returns once this member has its answer, at the latest after ``max.poll.interval.ms``.
         """
         self._assignor.shutdown_requested = True
         deadline = time.monotonic() + self._config.max_poll_interval_ms / 1000
@@ -189,53 +186,50 @@ class StreamsMembership:
             except KafkaException as error:
                 if not error.retriable:
                     raise
-        log.warning("the group did not answer the request to end the application; other instances may go on")
+        log.warning("the group did not answer the request to shut down the application; other instances may continue")
 
     def wakeup(self) -> None:
-        """End a waiting :meth:`poll`. May be called from any thread."""
+        """End a waiting :meth:`poll`. Thread-safe."""
         self._consumer.wakeup()
 
     def interrupt(self) -> None:
-        """Break off what is asked about topics and transactions, now and later. May be called from any thread."""
+        """Interrupt requests about topics and transactions, now and later. Thread-safe."""
         self._topics.interrupt()
 
     def close(self, *, for_good: bool = False) -> None:
-        """Leave the group, a static member only ``for_good``, and close the connections.
-
-        A broker that does not answer is waited for some seconds at most.
-        """
+        """Leave the group, a static member only ``for_good``, and close the connections; takes some seconds at most."""
         self._consumer.close(_LEAVE_SECONDS, for_good=for_good)
 
     def consider_follow_up(self, tasks: TaskSet) -> None:
-        """Ask for a rebalance as soon as a copy that was cold is warm."""
+        """Request a rebalance once a cold copy has warmed up."""
         if not self._config.follow_up_when_caught_up or not self._follow_up.waits:
             return
         if warm := self._follow_up.reasons(tasks.standby_lags(), time.monotonic()):
             names = ", ".join(map(str, warm))
-            log.info("copies of %s are warm: asking for the follow-up rebalance", names)
+            log.info("copies of %s are warm: requesting the follow-up rebalance", names)
             self.ask(f"copies of {names} are warm")
 
     def note_service(self, *, all_up: bool) -> None:
-        """Note, again and again, whether every active task is in service."""
+        """Record whether every active task is in service; called repeatedly."""
         if all_up:
             self._story.in_service(time.monotonic())
 
     def expect_rebalance(self) -> None:
-        """Have the news of the next rebalance, which is about to begin, sooner than heartbeats would bring it."""
+        """Check for the imminent rebalance sooner than the next heartbeat would."""
         self._consumer.expect_rebalance()
 
     def ask(self, reason: str) -> None:
-        """Ask the group for a rebalance."""
+        """Request a rebalance."""
         self._assignor.asked = reason
         self._consumer.enforce_rebalance(reason)
 
-    def _note_generation(self, place: GroupMetadata) -> None:
-        """Have offsets committed under the newest generation from now on: tasks are ours until they are given up."""
-        if self._tasks is not None and place.generation >= 0:
-            self._tasks.joined(GroupMember(place.generation, place.member_id, place.group_instance_id))
+    def _note_generation(self, metadata: GroupMetadata) -> None:
+        """Commit under the newest generation from now on: tasks are ours until they are revoked."""
+        if self._tasks is not None and metadata.generation >= 0:
+            self._tasks.joined(GroupMember(metadata.generation, metadata.member_id, metadata.group_instance_id))
 
     def _lose_if_expelled(self) -> None:
-        """Drop also what we were given while we were expelled: ``on_lost`` is not called for that."""
+        """Drop all tasks if expelled: ``on_lost`` is not called for those assigned since then."""
         assert self._tasks is not None, "subscribe() comes after start()"
         if self._joined and self._consumer.group_metadata().generation < 0:
             self._lose(self._tasks, {partition for task in self._tasks.all() for partition in task.inputs})
@@ -243,7 +237,6 @@ class StreamsMembership:
     def _lose(self, tasks: TaskSet, partitions: Collection[TopicPartition]) -> None:
         self._story.loses()
         self._joined = False
-        # An assignment that is not followed yet is over, too.
         self._unfollowed = None
         tasks.lose(partitions)
 
@@ -269,7 +262,7 @@ class StreamsMembership:
         self._follow()
 
     def _follow(self) -> None:
-        """Follow the newest assignment. Where the broker cannot be asked just now, the next poll tries again."""
+        """Follow the newest assignment; if the broker does not answer, the next poll retries."""
         if self._unfollowed is None:
             return
         assert self._tasks is not None

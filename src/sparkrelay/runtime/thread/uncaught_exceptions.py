@@ -1,6 +1,6 @@
-"""What becomes of an instance when a stream thread dies: the user's handler decides.
+"""The response to the death of a stream thread, decided by the user's handler (KIP-671).
 
-Kafka Streams' ``StreamsUncaughtExceptionHandler`` and its three answers (KIP-671).
+Kafka Streams' ``StreamsUncaughtExceptionHandler`` with its three responses.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 
 
 class StreamThreadExceptionResponse(enum.StrEnum):
-    """What an uncaught-exception handler may answer; its words will do as well."""
+    """A response of an uncaught-exception handler, which may also return the string."""
 
-    #: A new thread takes the dead one's place, and gets its tasks by a rebalance. For errors that pass.
+    #: A new thread replaces the dead one and gets its tasks by a rebalance. For transient errors.
     REPLACE_THREAD = "replace-thread"
-    #: The instance ends in ERROR; others take its tasks over. The default, and what None means.
+    #: The instance ends in ERROR; others take over its tasks. The default, also for None.
     SHUTDOWN_CLIENT = "shutdown-client"
-    #: Every instance of the application ends in ERROR. For errors that would follow the task from one to the next.
+    #: Every instance of the application ends in ERROR. For errors that would follow the task to its next owner.
     SHUTDOWN_APPLICATION = "shutdown-application"
 
 
@@ -34,25 +34,25 @@ UncaughtExceptionHandler: TypeAlias = "Callable[[Exception], StreamThreadExcepti
 
 
 def ask_handler(handler: UncaughtExceptionHandler | None, error: Exception) -> StreamThreadExceptionResponse:
-    """Return what is to be done about a stream thread's death.
+    """Return the response to a stream thread's death.
 
-    A handler that fails or answers something else does not decide; nor does anyone when the application is ending.
+    It is the default if the handler fails or returns anything else, and while the application shuts down.
     """
     default = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
     if handler is None or isinstance(error, ApplicationShutdownException):
         return default
     try:
         answer = handler(error)
-    except BaseException:  # sys.exit() among them: it would end this thread alone
-        log.exception("the uncaught-exception handler failed itself; the instance ends")
+    except BaseException:  # also sys.exit(), which would end this thread alone
+        log.exception("the uncaught-exception handler failed; the instance ends")
         return default
     if answer is None:
         return default
     try:
         return StreamThreadExceptionResponse(answer)
     except ValueError:
-        log.error(  # noqa: TRY400 - its traceback says nothing
-            "the uncaught-exception handler answered %r; it may answer %s or None. The instance ends",
+        log.error(  # noqa: TRY400 - the traceback is ours
+            "the uncaught-exception handler returned %r instead of %s or None; the instance ends",
             answer,
             ", ".join(repr(str(one)) for one in StreamThreadExceptionResponse),
         )

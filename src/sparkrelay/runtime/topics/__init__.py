@@ -1,4 +1,1 @@
-"""The topics of an application: which there are, whose they are, what changed, and how long they keep their records.
-
-May use ``contract``.
-"""
+"""The topics of an application: layout, ownership, changes and retention. May use ``contract``."""

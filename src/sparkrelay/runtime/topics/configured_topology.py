@@ -1,4 +1,4 @@
-"""What an instance's settings make of a topology, or refuse of it. Pure."""
+"""A topology as an instance's settings configure it. Pure but for the schema registry."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def as_configured(topology: Topology, config: StreamsConfig) -> Topology:
     """Return a topology as it runs with an instance's settings.
 
     Raises:
-        SchemaRegistryException: a schema is the registry's, and that does not answer.
-        TopologyException: it has something that does not go together with one of them, or the registry lacks a schema.
+        SchemaRegistryException: the registry, which has a schema, does not answer.
+        TopologyException: a step contradicts a setting, or the registry lacks a schema.
     """
     topology = with_registered_schemas(topology, config)
     handlers = {
         "processing.exception.handler": config.processing_exception_handler,
         "production.exception.handler": config.production_exception_handler,
     }
-    leaving_out = [name for name, handler in handlers.items() if handler == CONTINUE]
-    for leg in topology.legs if leaving_out else ():
+    skipping = [name for name, handler in handlers.items() if handler == CONTINUE]
+    for leg in topology.legs if skipping else ():
         if isinstance(leg.action, ForeachBatch):
             raise TopologyException(
-                f"{leg.action.call_site}: {leg.action.text} always gets the same rows for the same task and batch, and "
-                f"{leaving_out[0]}={CONTINUE} looks for the record that fails in smaller batches. Leave the handler at "
+                f"{leg.action.call_site}: {leg.action.text} always gets the same rows for the same task and batch, but "
+                f"{skipping[0]}={CONTINUE} searches for the failing record in smaller batches. Leave the handler at "
                 '"fail", or write to a topic here and call foreachBatch() in a pipeline that reads it'
             )
     if not config.reuses_source_topics:
         return topology
     from_beginning = config.auto_offset_reset == "earliest"
-    return reusing_source_topics(topology, from_beginning=from_beginning, leaves_out=bool(leaving_out))
+    return reusing_source_topics(topology, from_beginning=from_beginning, leaves_out=bool(skipping))

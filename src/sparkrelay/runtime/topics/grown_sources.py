@@ -1,8 +1,7 @@
-"""Source topics that have got partitions: keys move to tasks that have no state of theirs. Pure.
+"""Source topics whose partition count has grown: keys move to tasks without their state. Pure.
 
-Producers choose a record's partition by its key and by the number of partitions. Once a topic has more, the records of
-a key may go to another partition, new or old. So a task that ran all along gets keys whose state another task has.
-The topic keeps both parts of such a key's records: to read it again from its beginning does not bring them together.
+Producers map keys to partitions by the partition count, so a key's records go on in another partition, whose task lacks
+the state of the earlier ones. Reading the topic again from its beginning does not bring them together.
 """
 
 from __future__ import annotations
@@ -21,15 +20,9 @@ __all__ = ["grown_source", "sources_of"]
 
 
 def grown_source(application_id: str, before: Mapping[str, int], *, now: int | None = None) -> StreamsException:
-    """Return the error of source topics that have got partitions.
-
-    Args:
-        application_id: whose.
-        before: topic -> how many it had when the work was shared out, or when the state was made.
-        now: how many they have, if that is known.
-    """
-    many = f"{now}" if now is not None else "more"
-    grown = ", ".join(f"{topic!r} has {many} partitions by now, not {count}" for topic, count in sorted(before.items()))
+    """Return the error of source topics that have grown from the counts ``before`` (to ``now``, if known)."""
+    many = "more" if now is None else now
+    grown = ", ".join(f"{topic!r} has {many} partitions now, not {count}" for topic, count in sorted(before.items()))
     count = max(before.values())
     return StreamsException(
         f"source topic {grown}. Producers write some of its keys to other partitions now, which are read by tasks "
@@ -44,19 +37,12 @@ def grown_source(application_id: str, before: Mapping[str, int], *, now: int | N
 
 
 def sources_of(topology: Topology, names: TopicNames, internal: str) -> frozenset[str]:
-    """Return the user's topics whose partition counts decide how many partitions an internal topic has.
-
-    Args:
-        topology: what runs.
-        names: Kafka's names of its topics.
-        internal: a repartition topic or a changelog, as Kafka calls it.
-    """
+    """Return the user's topics that determine the partition count of an internal topic, given by Kafka's name."""
     found: set[str] = set()
     seen: set[str] = set()
     waiting = [internal]
     while waiting:
-        topic = waiting.pop()
-        if topic in seen:
+        if (topic := waiting.pop()) in seen:
             continue
         seen.add(topic)
         for part in topology.subtopologies:
@@ -66,7 +52,5 @@ def sources_of(topology: Topology, names: TopicNames, internal: str) -> frozense
             )
             if decides:
                 found |= part.source_topics
-                waiting += [
-                    names(t, internal=True) for leg in part.legs if leg.source.internal for t in leg.source.topics
-                ]
+                waiting += [name for leg in part.legs if leg.source.internal for name in names.sources(leg)]
     return frozenset(found)

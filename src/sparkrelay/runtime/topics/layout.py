@@ -1,4 +1,4 @@
-"""Tasks and internal topics of a topology, once the source topics' partition counts are known. Pure."""
+"""Tasks and internal topics of a topology, given the partition counts of its topics. Pure."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.runtime.topics.writers import Writers
-    from sparkrelay.topology import Leg, Subtopology, Topology
+    from sparkrelay.topology import Leg, Topology
 
 __all__ = ["InternalTopic", "TaskLayout", "TaskShape", "lay_out"]
 
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A topic that belongs to the application: a repartition topic or a changelog.
+    """A repartition topic, or a changelog (``compacted``).
 
-    Attributes:
-        compacted: True for a changelog.
-        cut: True where records that nobody needs any more are deleted: of repartition topics, and of changelogs whose
-            windows end.
+    ``cut`` is True if unneeded records are deleted: of repartition topics, and of changelogs whose windows end.
     """
 
     name: str
@@ -41,13 +38,13 @@ class InternalTopic:
 
     @property
     def configs(self) -> dict[str, str]:
-        """Topic settings: changelogs are compacted; records never expire by time, some are deleted.
+        """Topic settings: changelogs are compacted, and no record expires by time.
 
-        Timestamps are the rows' own, also where the broker's default is the time of writing, and however far from now:
-        a row with a time of the year 2999 that got here must not be refused behind the user's back.
+        Timestamps are the rows' own, whatever the broker's default, and however far from now: a row of the year 2999
+        must not be rejected here.
         """
         compacted = {"min.cleanable.dirty.ratio": "0.5"} if self.compacted else {}
-        # Brokers delete records where the policy says so, and whole segments.
+        # DeleteRecords needs the policy, and frees whole segments.
         cut = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": "52428800"} if self.cut else {}
         return {
             "cleanup.policy": ",".join(["compact"] * self.compacted + ["delete"] * self.cut),
@@ -61,22 +58,22 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class TaskShape:
-    """What one task reads and keeps.
+    """Inputs and stores of one task.
 
     Attributes:
         inputs: input partitions, sorted.
-        changelogs: store -> changelog partition. That is one of the inputs, for a table that reuses its topic.
-        stores: its stores, with a changelog or without.
-        state_topics: input topics of legs with a store: of these the state itself says how far it has seen.
-        width: how many tasks its subtopology has.
-        table_topics: input topics of tables that other legs look into.
-        cut: stores whose changelogs are cut at what is over.
-        timed_topics: input topics of legs with a watermark, but for those that get rows only when windows are over.
-        merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
-        joins: the stores of joins of streams.
-        timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
-        foreach_batch: True if rows of it go to ``foreachBatch``.
-        clocked: store -> the topics that its step reads, of steps that go by processing time.
+        changelogs: store -> changelog partition, which is an input for a table that reuses its topic.
+        stores: its stores, logged or not.
+        state_topics: input topics of legs with a store, whose state records how far it has read.
+        width: number of tasks of its subtopology.
+        table_topics: input topics of tables that other legs join.
+        cut: stores whose changelogs are cut at closed windows.
+        timed_topics: input topics of legs with a watermark, except those that only get rows of closed windows.
+        merged: store -> its input topics, of groupings with a watermark that read several.
+        joins: stores of stream joins.
+        timed_sinks: repartition topics that it writes whose rows carry event times for the watermark downstream.
+        foreach_batch: True if it calls ``foreachBatch``.
+        clocked: store -> its input topics, of steps by processing time.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -95,19 +92,18 @@ class TaskShape:
 
     @property
     def source_changelogs(self) -> frozenset[TopicPartition]:
-        """The inputs that are changelogs, too, of tables that reuse their topic."""
+        """The inputs that are also changelogs, of tables that reuse their topic."""
         return frozenset(self.changelogs.values()).intersection(self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLayout:
-    """Every task of the application, every topic it owns, and how wide each topic is that it writes.
+    """Every task and internal topic of the application, and the partition counts of other topics.
 
     Attributes:
-        sink_partitions: partition count of each topic that some ``to()`` or repartition writes.
-        source_partitions: partition count of each of the user's topics that is read.
-        writers: repartition topic -> the tasks that write it, where its rows come with the event times that are gone by
-            behind it.
+        sink_partitions: of the topics that are written, by ``to()`` or repartitions.
+        source_partitions: of the user's topics that are read.
+        writers: the tasks that write each repartition topic whose rows carry event times.
     """
 
     tasks: Mapping[TaskId, TaskShape]
@@ -120,19 +116,13 @@ class TaskLayout:
 def lay_out(
     topology: Topology, names: TopicNames, partitions: Mapping[str, int], *, dead_letters: str | None = None
 ) -> TaskLayout:
-    """Work out tasks and internal topics.
-
-    Args:
-        topology: what to run.
-        names: Kafka's names of its topics.
-        partitions: partition count of every topic that exists, of those that the topology reads, writes or owns.
-        dead_letters: the dead letter topic, if there is one.
+    """Return the layout, given the partition counts of existing topics.
 
     Raises:
         MissingSourceTopicException: a source topic does not exist.
         UnknownTopicException: a sink topic does not exist.
-        StreamsException: an internal topic exists with another partition count: the source topic's has changed. Or the
-            source topics of a leg with a store differ in theirs, or those of a stream and of a table it looks into.
+        StreamsException: a partition count has changed under existing state, or topics that must be co-partitioned
+            have different counts.
     """
     tasks: dict[TaskId, TaskShape] = {}
     counts = count_partitions(topology, names, partitions)
@@ -141,70 +131,51 @@ def lay_out(
         if leg.sink is not None and leg.sink.internal:
             name = names(leg.sink.topic, internal=True)
             internal[name] = InternalTopic(name, counts[name], compacted=False, cut=True)
-    behind_final = _behind_final_rows(topology, names)
+    final_topics = _topics_of_final_rows(topology, names)
     for subtopology in topology.subtopologies:
-        sources = {
-            topic: counts[names(topic, leg.source.internal)] for leg in subtopology.legs for topic in leg.source.topics
-        }
-        for leg in subtopology.legs:
-            _check_together(leg, sources)
+        legs = subtopology.legs
+        sources = {topic: counts[names(topic, leg.source.internal)] for leg in legs for topic in leg.source.topics}
+        for leg in legs:
+            _require_one_width(leg, sources)
         width = max(sources.values())
-        timed = [leg for leg in subtopology.legs if leg.keeps_watermark]
+        timed = [leg for leg in legs if leg.keeps_watermark]
         cut = frozenset(leg.store for leg in timed if leg.store is not None)
-        timed_topics = frozenset(names(topic, leg.source.internal) for leg in timed for topic in leg.source.topics)
-        merging = {
-            store: frozenset(
-                names(t, leg.source.internal) for leg in timed if leg.store == store for t in leg.source.topics
-            )
-            for store in cut
-        }
-        joins = frozenset(leg.join.store for leg in subtopology.legs if leg.join is not None)
-        merged = {store: topics for store, topics in merging.items() if len(topics) > 1 or store in joins}
+        joins = frozenset(leg.join.store for leg in legs if leg.join is not None)
+        grouped = {store: frozenset(names.sources(*(leg for leg in timed if leg.store == store))) for store in cut}
         for store in subtopology.logged_stores:
             name = names.changelog(store)
             internal[name] = InternalTopic(name, width, compacted=True, cut=store in cut)
         reused = subtopology.reused_topics
-        state_topics = frozenset(
-            names(topic, leg.source.internal)
-            for leg in subtopology.legs
-            if leg.store is not None
-            for topic in leg.source.topics
-        )
-        looked_into = {lookup.store for leg in subtopology.legs for lookup in leg.lookups}
-        table_topics = frozenset(
-            names(topic, leg.source.internal)
-            for leg in subtopology.legs
-            if leg.store in looked_into
-            for topic in leg.source.topics
-        )
+        looked_up = {lookup.store for leg in legs for lookup in leg.lookups}
         clocked = {
-            leg.emitting.store: frozenset(names(topic, leg.source.internal) for topic in leg.source.topics)
-            for leg in subtopology.legs
+            leg.emitting.store: frozenset(names.sources(leg))
+            for leg in legs
             if leg.emitting is not None and leg.emitting.goes_by_clock
         }
-        by_name = {names(topic, _is_internal(subtopology, topic)): count for topic, count in sources.items()}
+        shape = TaskShape(
+            inputs=(),
+            changelogs={},
+            state_topics=frozenset(names.sources(*(leg for leg in legs if leg.store is not None))),
+            stores=subtopology.stores,
+            width=width,
+            table_topics=frozenset(names.sources(*(leg for leg in legs if leg.store in looked_up))),
+            cut=cut,
+            timed_topics=frozenset(names.sources(*timed)) - final_topics,
+            merged={store: topics for store, topics in grouped.items() if len(topics) > 1 or store in joins},
+            joins=joins,
+            foreach_batch=any(isinstance(leg.action, ForeachBatch) for leg in legs),
+        )
+        by_name = {name: counts[name] for name in names.sources(*legs)}
         for number in range(width):
-            tasks[TaskId(subtopology.id, number)] = TaskShape(
+            tasks[TaskId(subtopology.id, number)] = replace(
+                shape,
                 inputs=tuple(sorted(TopicPartition(t, number) for t, count in by_name.items() if number < count)),
                 changelogs={
                     **{store: TopicPartition(names.changelog(store), number) for store in subtopology.logged_stores},
                     **{store: TopicPartition(t, number) for store, t in reused.items() if number < sources[t]},
                 },
-                state_topics=state_topics,
-                stores=subtopology.stores,
-                width=width,
-                table_topics=table_topics,
-                cut=cut,
-                timed_topics=timed_topics - behind_final,
-                merged=merged,
-                joins=joins,
-                # Where it has none of their partitions, nobody would run the step.
-                clocked={
-                    store: topics
-                    for store, topics in clocked.items()
-                    if any(number < by_name[topic] for topic in topics)
-                },
-                foreach_batch=any(isinstance(leg.action, ForeachBatch) for leg in subtopology.legs),
+                # A task without any of these partitions would never run the step.
+                clocked={store: read for store, read in clocked.items() if any(number < by_name[t] for t in read)},
             )
     for topic in internal.values():
         found = partitions.get(topic.name)
@@ -225,48 +196,41 @@ def lay_out(
 def _other_width(
     topology: Topology, names: TopicNames, counts: Mapping[str, int], topic: InternalTopic, found: int
 ) -> StreamsException:
-    """Return the error of an internal topic that would need another number of partitions than it has."""
-    grown = {
-        source: found
-        for source in sources_of(topology, names, topic.name)
-        if found < topic.partitions == counts[source]
-    }
-    if grown:
+    """Return the error of an internal topic whose partition count does not fit."""
+    sources = sources_of(topology, names, topic.name)
+    if grown := {source: found for source in sources if found < topic.partitions == counts[source]}:
         return grown_source(names.application_id, grown, now=topic.partitions)
     return StreamsException(
-        f"internal topic {topic.name!r} has {found} partitions, but the pipeline now asks for {topic.partitions}: the "
+        f"internal topic {topic.name!r} has {found} partitions, but the pipeline now needs {topic.partitions}: the "
         "partitions= of a repartition(), or the partition count of a source topic, was changed. Keys would move to "
-        "other tasks than their state. Change it back, or start the application over: sparkrelay reset "
-        f"--application-id {names.application_id} ..."
+        "other tasks than their state. Change it back, or reset the application: sparkrelay reset --application-id "
+        f"{names.application_id} ..."
     )
 
 
 def require_same_width(application_id: str, before: TaskLayout, now: TaskLayout) -> None:
-    """Refuse that stores are spread over another number of tasks: keys would move, and state not.
+    """Reject a changed number of tasks of stores: keys would move, and state would not.
 
-    :func:`lay_out` refuses it of stores with a changelog of their own, whose partitions are as many.
+    :func:`lay_out` rejects it for stores with their own changelog, by its partition count.
 
     Raises:
-        StreamsException: a source topic got partitions.
+        StreamsException: a source topic has grown.
     """
     for id_, shape in sorted(before.tasks.items()):
         new = now.tasks.get(id_)
         if shape.stores and new is not None and new.width != shape.width:
-            # A repartition topic that has grown was refused by its own partitions.
+            # lay_out() has rejected grown repartition topics.
             sources = shape.state_topics.intersection(now.source_partitions) or now.source_partitions
             raise grown_source(application_id, dict.fromkeys(sources, shape.width), now=new.width)
 
 
 def require_noted_width(application_id: str, layout: TaskLayout, noted: Mapping[TopicPartition, str]) -> None:
-    """Refuse that tables whose topics are their changelogs are spread over more tasks than when they last ran.
+    """Reject a changed number of tasks of tables that reuse their topics.
 
-    Args:
-        application_id: whose.
-        layout: what is to run.
-        noted: what is noted with the group's offsets of these topics.
+    ``noted`` are the notes with the group's offsets of these topics.
 
     Raises:
-        StreamsException: a topic got partitions.
+        StreamsException: a topic has grown.
     """
     for shape in layout.tasks.values():
         for partition in shape.source_changelogs:
@@ -275,19 +239,18 @@ def require_noted_width(application_id: str, layout: TaskLayout, noted: Mapping[
                 raise grown_source(application_id, {partition.topic: tasks}, now=shape.width)
 
 
-def _behind_final_rows(topology: Topology, names: TopicNames) -> frozenset[str]:
-    """Return the topics that get rows of ours only when windows are over: that none come there is no silence."""
+def _topics_of_final_rows(topology: Topology, names: TopicNames) -> frozenset[str]:
+    """Return the topics that only get rows of closed windows, so that their silence means nothing."""
     found: set[str] = set()
     for leg in topology.upstream_first:
         final = leg.aggregation is not None and leg.aggregation.final
-        read = {names(topic, leg.source.internal) for topic in leg.source.topics}
-        if leg.sink is not None and (final or not found.isdisjoint(read)):
+        if leg.sink is not None and (final or not found.isdisjoint(names.sources(leg))):
             found.add(names(leg.sink.topic, leg.sink.internal))
     return frozenset(found)
 
 
-def _check_together(leg: Leg, counts: Mapping[str, int]) -> None:
-    """Refuse a store of topics in which one key has different partition numbers: two tasks would share its rows."""
+def _require_one_width(leg: Leg, counts: Mapping[str, int]) -> None:
+    """Reject a store whose topics map a key to different partitions: two tasks would share its rows."""
     topics, step = leg.source.topics, leg.stateful_step
     if step is None or len({counts[topic] for topic in topics}) == 1:
         return
@@ -295,7 +258,7 @@ def _check_together(leg: Leg, counts: Mapping[str, int]) -> None:
     raise StreamsException(
         f"{step.call_site}: {step.text} is of the stream of {leg.source.call_site}, whose topics differ in their "
         f"partition counts: {found}. The rows of a key would be in two tasks. Put repartition(...) with the columns of "
-        "its key before it, or give the topics equally many partitions"
+        "its key before it, or give the topics the same number of partitions"
     )
 
 
@@ -320,13 +283,9 @@ def _dead_letter_partitions(topic: str, others: Collection[str], partitions: Map
     what = f"errors.dead.letter.queue.topic.name: topic {topic!r}"
     if topic in others:
         raise StreamsException(
-            f"{what} is one that the pipeline reads or writes itself: dead letters would be taken for its rows. Give "
-            "them a topic of their own"
+            f"{what} is also read or written by the pipeline, which would take dead letters for its rows; use a "
+            "separate topic"
         )
     if not (count := partitions.get(topic)):
         raise UnknownTopicException(missing(what, topic))
     return count
-
-
-def _is_internal(subtopology: Subtopology, topic: str) -> bool:
-    return any(topic in leg.source.topics and leg.source.internal for leg in subtopology.legs)

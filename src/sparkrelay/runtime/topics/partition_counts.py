@@ -1,8 +1,7 @@
-"""How many partitions each topic of a topology has, or is to have. Pure.
+"""Partition counts of a topology's topics. Pure.
 
-A repartition topic has as many as the widest of the topics that it is written from; one whose stream looks into a table
-has as many as the table's topic, and those of two streams that are joined have equally many, so that both sides of a
-key are in one task (co-partitioning).
+A repartition topic is as wide as the widest topic that it is written from. If its stream looks rows up in a table, or
+joins another stream, it is as wide as that one's topic, so that both sides of a key are in one task (co-partitioning).
 """
 
 from __future__ import annotations
@@ -24,49 +23,41 @@ __all__ = ["absent", "count_partitions", "missing"]
 
 
 def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> dict[str, int]:
-    """Return the partition count of every topic that is read, and of every repartition topic.
+    """Return the partition counts of all topics that are read, and of all repartition topics.
 
-    Args:
-        topology: what to run.
-        names: Kafka's names of its topics.
-        partitions: partition count of every topic that exists.
+    ``partitions`` has the counts of existing topics.
 
     Raises:
         MissingSourceTopicException: a source topic does not exist.
-        StreamsException: two streams that are joined, or a stream and a table, have topics with other counts.
+        StreamsException: topics of joined streams or tables have different counts.
     """
-    for leg in topology.global_tables:
-        for topic in leg.source.topics:
+    global_topics = [topic for leg in topology.global_tables for topic in leg.source.topics]
+    sources = [topic for leg in topology.legs if not leg.source.internal for topic in leg.source.topics]
+    for what, topics in ("topic {!r} of a global table", global_topics), ("source topic {!r}", sources):
+        for topic in topics:
             if not partitions.get(topic):
                 others = absent(topology, partitions)
-                raise MissingSourceTopicException(missing(f"topic {topic!r} of a global table", topic, others))
-    counts: dict[str, int] = {}
-    for leg in topology.legs:
-        for topic in () if leg.source.internal else leg.source.topics:
-            found = partitions.get(topic)
-            if not found:
-                others = absent(topology, partitions)
-                raise MissingSourceTopicException(missing(f"source topic {topic!r}", topic, others))
-            counts[topic] = found
+                raise MissingSourceTopicException(missing(what.format(topic), topic, others))
+    counts = {topic: partitions[topic] for topic in sources}
     exact: dict[str, int] = {}
     tied = _tied(topology, names)
-    # Each round says of more topics how many they have, or is the last one.
+    # Each round determines more topics, or is the last one.
     while True:
         counts |= _internal(topology, names, counts, exact)
-        said = dict(exact)
+        determined = dict(exact)
         for group in tied:
             given = {topic: counts[topic] for topic in group.topics if topic not in group.ours}
             wanted = set(given.values()) or {max(counts[topic] for topic in group.topics)}
             if len(wanted) > 1:
                 raise StreamsException(_apart(group, given))
-            said |= dict.fromkeys(group.ours, wanted.pop())
-        if said == exact:
+            determined |= dict.fromkeys(group.ours, wanted.pop())
+        if determined == exact:
             return counts
-        exact = said
+        exact = determined
 
 
 def absent(topology: Topology, partitions: Mapping[str, int]) -> list[str]:
-    """Return the topics that a user has to create and has not."""
+    """Return the topics that the user must still create."""
     read = (topic for leg in topology.legs if not leg.source.internal for topic in leg.source.topics)
     looked_up = (topic for leg in topology.global_tables for topic in leg.source.topics)
     written = (leg.sink.topic for leg in topology.legs if leg.sink is not None and not leg.sink.internal)
@@ -74,7 +65,7 @@ def absent(topology: Topology, partitions: Mapping[str, int]) -> list[str]:
 
 
 def missing(what: str, topic: str, absent: Sequence[str] = ()) -> str:
-    """Return what to say of a topic that does not exist, and of others that do not."""
+    """Return the message for a topic that does not exist, naming the other ``absent`` ones."""
     others = [other for other in absent if other != topic]
     more = f", nor {'do' if others[1:] else 'does'} {', '.join(map(repr, others))}" if others else ""
     return (
@@ -86,14 +77,14 @@ def missing(what: str, topic: str, absent: Sequence[str] = ()) -> str:
 def _internal(
     topology: Topology, names: TopicNames, counts: Mapping[str, int], exact: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the counts of repartition topics; of some it is known already."""
+    """Return the counts of repartition topics; ``exact`` has those already determined."""
     found = dict(counts)
     width: dict[int, int] = {}
     internal: dict[str, int] = {}
-    # A subtopology is as wide as its widest topic, and what it writes as wide as it is: until nothing grows.
+    # A subtopology is as wide as its widest topic, and its repartition topics as wide as itself: until nothing grows.
     for _ in range(len(topology.legs) + 1):
         for leg in topology.upstream_first:
-            read = (found.get(names(topic, leg.source.internal), 0) for topic in leg.source.topics)
+            read = (found.get(topic, 0) for topic in names.sources(leg))
             width[leg.subtopology] = max(width.get(leg.subtopology, 0), *read)
         for leg in topology.upstream_first:
             if leg.sink is not None and leg.sink.internal:
@@ -105,12 +96,9 @@ def _internal(
 
 @dataclass(slots=True)
 class _Tied:
-    """Topics that must have equally many partitions, because streams and tables of theirs are joined.
+    """Topics, by Kafka's names, that ``joins`` require to have the same partition count.
 
-    Attributes:
-        topics: Kafka's names.
-        ours: those of them that are repartition topics of which the user has not said how wide they are.
-        joins: what ties them.
+    ``ours`` are the repartition topics whose count the user has not set.
     """
 
     topics: set[str]
@@ -119,14 +107,14 @@ class _Tied:
 
 
 def _tied(topology: Topology, names: TopicNames) -> list[_Tied]:
-    """Return the groups of topics that joins tie together, directly or through others."""
+    """Return the groups of co-partitioned topics, merged where they overlap."""
     groups: list[_Tied] = []
     for join, readers in _joins(topology):
         new = _Tied(set(), set(), [join])
         for reader in readers:
-            read = {names(topic, reader.source.internal) for topic in reader.source.topics}
+            read = set(names.sources(reader))
             new.topics |= read
-            new.ours |= read if _ours_to_say(topology, reader) else set()
+            new.ours |= read if _is_ours(topology, reader) else set()
         for group in [group for group in groups if not group.topics.isdisjoint(new.topics)]:
             groups.remove(group)
             new = _Tied(group.topics | new.topics, group.ours | new.ours, [*group.joins, *new.joins])
@@ -135,7 +123,7 @@ def _tied(topology: Topology, names: TopicNames) -> list[_Tied]:
 
 
 def _joins(topology: Topology) -> Iterator[tuple[Lookup | StreamJoin | TableJoin, list[Leg]]]:
-    """Yield each join whose sides must be in one task, with the legs that read them."""
+    """Yield each join that needs co-partitioning, with the legs that read its sides."""
     keepers = {leg.aggregation.store: leg for leg in topology.legs if leg.aggregation is not None}
     for leg in topology.legs:
         yield from ((lookup, [leg, keepers[lookup.store]]) for lookup in leg.lookups if not lookup.is_global)
@@ -149,8 +137,8 @@ def _joins(topology: Topology) -> Iterator[tuple[Lookup | StreamJoin | TableJoin
         yield join, [leg for leg in topology.legs if leg.join is not None and leg.store == store]
 
 
-def _ours_to_say(topology: Topology, reader: Leg) -> bool:
-    """Return whether the topics of a leg are repartition topics of which the user has not said how wide they are."""
+def _is_ours(topology: Topology, reader: Leg) -> bool:
+    """Return whether a leg reads repartition topics whose partition count the user has not set."""
     return reader.source.internal and not any(
         leg.sink is not None and leg.sink.internal and leg.sink.partitions and leg.sink.topic in reader.source.topics
         for leg in topology.legs
@@ -160,14 +148,14 @@ def _ours_to_say(topology: Topology, reader: Leg) -> bool:
 def _apart(group: _Tied, given: Mapping[str, int]) -> str:
     join = group.joins[-1]
     found = ", ".join(f"{topic!r} has {count}" for topic, count in sorted(given.items()))
-    sides, where = "a stream and the table that it looks into", "before the join or before to_table()"
+    sides, where = "a stream and the table that it joins", "before the join or before to_table()"
     if isinstance(join, StreamJoin):
         sides, where = "two streams that are joined", "before the join"
     elif isinstance(join, TableJoin):
         sides, where = "tables that are joined", "before to_table(), or make one by to_stream()"
     columns = ", ".join(f'"{column}"' for column in join.columns)
     return (
-        f"{join.call_site}: {join.text}: {sides} must have equally many partitions, or a key is in another task than "
-        f"its row: {found}. Put repartition({columns}), without partitions=, {where}, which makes a topic that fits, "
-        "or give the topics equally many partitions"
+        f"{join.call_site}: {join.text}: {sides} must have the same number of partitions, so that "
+        f"both sides of a key are in one task: {found}. Put repartition({columns}), without partitions=, {where}, "
+        "which makes a topic that fits, or give the topics the same number of partitions"
     )

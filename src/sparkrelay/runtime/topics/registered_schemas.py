@@ -1,8 +1,8 @@
-"""Which schemas of the registry a topology's formats mean: found out once, when an instance is made.
+"""The registry's schemas of a topology's formats, looked up once when an instance is made.
 
-Building a topology asks nobody. An instance, or the test driver, needs the columns before it can have Spark check the
-steps, so that is when the registry is asked, on the driver. Workers get the schemas in their orders and never ask;
-a number that they do not know comes back as :class:`UnknownSchemaException`, and the batch runs again with it.
+Building a topology asks nobody, but Spark cannot check the steps without columns. So an instance, or the test driver,
+asks the registry, on the driver. Workers get the schemas in their commands and never ask; an unknown id comes back as
+:class:`UnknownSchemaException`, and the batch runs again with its schema.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 
 def with_registered_schemas(topology: Topology, config: StreamsConfig) -> Topology:
-    """Return a topology whose formats have the schemas that the registry has for them.
+    """Return a topology with the registry's schemas in its formats.
 
     Raises:
-        ConfigException: there is such a format, and no ``schema.registry.url``.
+        ConfigException: a format needs the registry, and ``schema.registry.url`` is not set.
         SchemaRegistryException: the registry does not answer.
-        TopologyException: it has no such schema.
+        TopologyException: it lacks a schema.
     """
     legs = (*topology.legs, *topology.global_tables)
     forms = [form for leg in legs for form in _formats(leg)]
@@ -45,8 +45,8 @@ def with_registered_schemas(topology: Topology, config: StreamsConfig) -> Topolo
         return topology
     if not config.schema_registry_url:
         raise ConfigException(
-            "a format takes its schema from a registry, Avro(), and schema.registry.url is not set; set it, or give "
-            "the schema: Avro(open('order.avsc').read()) for records without Confluent's five bytes in front"
+            "a format takes its schema from a registry, Avro(), but schema.registry.url is not set; set it, or give "
+            "the schema: Avro(open('order.avsc').read()) for records without Confluent's five-byte prefix"
         )
     resolver = _Resolver(config)
     return Topology(
@@ -61,7 +61,7 @@ def _formats(leg: Leg) -> list[Any]:
 
 
 class _Resolver:
-    """Asks for each schema once: several legs may read one topic."""
+    """Requests each schema once: several legs may read one topic."""
 
     def __init__(self, config: StreamsConfig) -> None:
         self._config = config
@@ -70,15 +70,13 @@ class _Resolver:
 
     def leg(self, leg: Leg) -> Leg:
         """Return a leg with its formats resolved."""
-        source = leg.source
+        source, sink, places = leg.source, leg.sink, ("key", "value")
         if not source.internal:
-            places = ((place, getattr(source, place)) for place in ("key", "value"))
-            changed = {place: self._read(form, source.topics, place, source.call_site) for place, form in places}
-            leg = replace(leg, source=replace(source, **changed))
-        if (sink := leg.sink) is not None and not sink.internal:
-            places = ((place, getattr(sink, place)) for place in ("key", "value"))
-            changed = {place: self._written(form, sink.topic, place, sink.call_site) for place, form in places}
-            leg = replace(leg, sink=replace(sink, **changed))
+            read = {at: self._read(getattr(source, at), source.topics, at, source.call_site) for at in places}
+            leg = replace(leg, source=replace(source, **read))
+        if sink is not None and not sink.internal:
+            written = {at: self._written(getattr(sink, at), sink.topic, at, sink.call_site) for at in places}
+            leg = replace(leg, sink=replace(sink, **written))
         return leg
 
     def _read(self, form: Any, topics: Sequence[str], place: str, call_site: CallSite) -> Any:
@@ -93,10 +91,10 @@ class _Resolver:
                 if len({_whole(one, call_site) for one in chosen}) > 1:
                     raise TopologyException(
                         f"{call_site}: {' and '.join(subjects)} have different schemas in the registry, and a stream "
-                        "has one set of columns; give the schema to read them by: Avro(schema, framed=True)"
+                        "has one set of columns; give the reader schema: Avro(schema, framed=True)"
                     )
                 schema, number = _whole(chosen[0], call_site), chosen[0].id
-            # JSON says itself what it is.
+            # JSON and Protobuf records need no writer schema.
             writers = self._writers(subjects, call_site) if isinstance(form, Avro) else None
             self._found[key] = _made(form, schema, number, writers, call_site)
         return self._found[key]
@@ -112,14 +110,14 @@ class _Resolver:
                 schema, number = _whole(chosen, call_site), chosen.id
             else:
                 schema, number = form.schema, self._number(form, subject, call_site)
-            # The test driver reads what is written.
+            # For the test driver, which reads the records.
             writers = WriterSchemas({number: schema})
             self._found[key] = _made(form, schema, number, writers, call_site)
         return self._found[key]
 
     def _writers(self, subjects: Sequence[str], call_site: CallSite) -> WriterSchemas:
         versions = (one for subject in subjects for one in self._registry.versions(subject))
-        # A subject may have had another kind before: records of that are bad ones, as its number is none of Avro's.
+        # Earlier versions of a subject may be of another kind; their records are bad ones.
         return WriterSchemas({one.id: _whole(one, call_site) for one in versions if one.kind == "AVRO"}, self._ask)
 
     def _ask(self, number: int) -> str | None:
@@ -127,7 +125,7 @@ class _Resolver:
             found = self._registry.by_id(number)
             text = None if found is None or found.kind != "AVRO" else found.whole
         except (UnusableSchemaException, SerializationException) as error:
-            # Whoever may register a schema and write a record would end every instance, whatever the handlers say.
+            # Not an error: anybody who may register a schema and write a record could end every instance.
             log.warning("the registry's schema %d cannot be used, so its records do not decode: %s", number, error)
             text = None
         return text
@@ -136,20 +134,20 @@ class _Resolver:
         references = self._imported(form, call_site) if isinstance(form, Protobuf) else []
         number = self._registry.lookup(subject, form.registered_text, form.kind, references)
         if number is None and form.kind != "PROTOBUF":
-            # Apicurio's goes by the text, in which spaces count.
-            number = next((one.id for one in self._registry.versions(subject) if _says_the_same(one, form)), None)
+            # Apicurio compares the text, spaces included.
+            number = next((one.id for one in self._registry.versions(subject) if _is_same(one, form)), None)
         if number is None and self._config.auto_register_schemas:
             return self._registry.register(subject, form.registered_text, form.kind, references)
         if number is None:
             raise TopologyException(
                 f"{call_site}: the registry does not have this schema under subject {subject!r}; register it, or set "
-                "auto.register.schemas=true, or write by the newest one that is there: "
+                "auto.register.schemas=true, or write by the newest registered one: "
                 f"{type(form).__name__}()"
             )
         return number
 
     def _imported(self, form: Protobuf, call_site: CallSite) -> list[Reference]:
-        """Return where the registry has the files that a schema imports: as Confluent's serializer, by their names."""
+        """Return references to the files that a schema imports, under their names as Confluent's serializer does."""
         found: dict[str, Reference] = {}
         *imported, own = form.files
         for name, text, imports in imported:
@@ -190,14 +188,14 @@ class _Resolver:
             return f"{topic}-{place}"
         if form.schema is None:
             raise TopologyException(
-                f"{call_site}: {place}.subject.name.strategy={strategy} goes by a record's name, which "
-                f"{type(form).__name__}() does not say; give the schema, or the subject, "
+                f"{call_site}: {place}.subject.name.strategy={strategy} needs a record's name, which "
+                f"{type(form).__name__}() does not have; give the schema, or the subject, "
                 f"{type(form).__name__}(subject=...)"
             )
         return form.type_name if strategy == "RecordNameStrategy" else f"{topic}-{form.type_name}"
 
 
-def _says_the_same(found: RegisteredSchema, form: RegistryFormat) -> bool:
+def _is_same(found: RegisteredSchema, form: RegistryFormat) -> bool:
     try:
         same = json.loads(found.text) == json.loads(form.registered_text)
         return bool(same) and found.kind == form.kind and not found.referred

@@ -1,7 +1,7 @@
-"""Whether a sink topic keeps what is written to it.
+"""Warnings about sink topics that delete records soon after they were written.
 
-A row's event time becomes its record's timestamp, and brokers delete by timestamps. Results of old events may be gone
-minutes after they were written, though nothing has failed: all that can be done here is to say so.
+A row's event time becomes its record's timestamp, and brokers delete by timestamps. So results of old events may be
+gone after minutes, without any error.
 """
 
 from __future__ import annotations
@@ -24,34 +24,29 @@ __all__ = ["RetentionWatch", "retention_ms"]
 
 log = logging.getLogger(__name__)
 
-#: Younger rows are no reason to ask for a topic's settings.
+#: The settings of a topic with younger rows only are not looked up.
 _YOUNG_MS: Final = 60_000
 
 
 def retention_ms(configs: Mapping[str, str | None]) -> int | None:
-    """Return how many milliseconds after its timestamp a topic deletes a record; None if never.
-
-    Args:
-        configs: the topic's settings in force.
-    """
+    """Return how many milliseconds after its timestamp a topic deletes a record, by its settings; None if never."""
     kept = int(configs.get("retention.ms") or -1)
     deletes = "delete" in (configs.get("cleanup.policy") or "delete")
-    # With LogAppendTime the broker writes timestamps of its own.
+    # With LogAppendTime the broker sets the timestamps.
     arrival = configs.get("message.timestamp.type") == "LogAppendTime"
     return kept if kept >= 0 and deletes and not arrival else None
 
 
 class RetentionWatch:
-    """Warns, once a topic, of rows that are older than the topic keeps them."""
+    """Warns, once for each topic, of rows older than its retention."""
 
     def __init__(self, retention: Callable[[str], int | None]) -> None:
-        """Begin; ``retention`` asks the broker for a topic's :func:`retention_ms`."""
+        """Start; ``retention`` looks up a topic's :func:`retention_ms`, once."""
         self._retention = retention
-        #: As it was when it was first asked for.
         self._known: dict[str, int | None] = {}
 
     def note(self, reports: Iterable[LegReport]) -> None:
-        """Look at what a batch has written."""
+        """Check the rows of a batch."""
         now_ms = int(time.time() * 1000)
         for report in reports:
             for topic, oldest_ms in report.oldest_out.items():
@@ -63,8 +58,8 @@ class RetentionWatch:
             try:
                 self._known[topic] = self._retention(topic)
             except KafkaException as error:
-                # Such as a missing right to describe it. The work does not depend on it.
-                log.debug("how long topic %r keeps records is not known: %s", topic, error)
+                # Such as a missing ACL; the warning is optional.
+                log.debug("retention of topic %r is unknown: %s", topic, error)
                 self._known[topic] = None
         kept = self._known[topic]
         if kept is None or now_ms - oldest_ms <= kept:
@@ -77,7 +72,7 @@ class RetentionWatch:
             topic,
             dt.timedelta(milliseconds=kept),
             kept,
-            # Timestamps of records may lie outside of the years that a datetime knows.
+            # Timestamps may be beyond the years of a datetime.
             np.datetime64(oldest_ms, "ms").astype("datetime64[s]"),
             topic,
         )

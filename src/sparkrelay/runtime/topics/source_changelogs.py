@@ -1,4 +1,4 @@
-"""Tables that reuse their source topic as their changelog: which do, and what must be so of topics for that. Pure."""
+"""Checks of tables that reuse their source topic as their changelog. Pure."""
 
 from __future__ import annotations
 
@@ -26,15 +26,9 @@ _SETTING: Final = f"topology.optimization={REUSE_SOURCE_TOPICS}"
 
 
 def require_no_other_changelogs(topology: Topology, names: TopicNames, topics: Collection[str]) -> None:
-    """Refuse that a table reuses its topic while a changelog of its own is still there.
+    """Reject a table that reuses its topic while its own changelog still exists among ``topics``.
 
-    Nothing is written to that one any more: if the setting were taken back one day, it would be read for what the table
-    holds.
-
-    Args:
-        topology: what is to run.
-        names: Kafka's names of its topics.
-        topics: that there are.
+    That changelog would miss the updates from now on, and be used if the setting were ever reverted.
 
     Raises:
         IncompatibleTopologyException: there is such a changelog.
@@ -42,15 +36,15 @@ def require_no_other_changelogs(topology: Topology, names: TopicNames, topics: C
     for store, topic in sorted(topology.reused_topics.items()):
         if (changelog := names.changelog(store)) in topics:
             raise IncompatibleTopologyException(
-                f"table {store!r} has a changelog of its own, {changelog!r}, from when it ran without {_SETTING}, by "
-                f"which topic {topic!r} is its changelog. Stop all instances, delete it (kafka-topics.sh "
+                f"table {store!r} has its own changelog, {changelog!r}, from when it ran without {_SETTING}, by which "
+                f"topic {topic!r} is its changelog. Stop all instances, delete it (kafka-topics.sh "
                 f"--bootstrap-server HOST:PORT --delete --topic {changelog}) and start again: the table is read from "
                 f"{topic!r}. Or set topology.optimization=none"
             )
 
 
 def topics_of_tables(topology: Topology) -> dict[str, Leg]:
-    """Return the topics of tables that have a changelog of their own, each with the leg that keeps the table."""
+    """Return topic -> leg of the tables with their own changelog."""
     return {
         topic: leg
         for leg in topology.legs
@@ -61,39 +55,31 @@ def topics_of_tables(topology: Topology) -> dict[str, Leg]:
 
 
 def require_own_changelogs(topology: Topology, names: TopicNames, noted: Mapping[TopicPartition, str]) -> None:
-    """Refuse that a table goes on with a changelog of its own after it had none.
+    """Reject a table that gets its own changelog after it had none.
 
-    Args:
-        topology: what is to run.
-        names: Kafka's names of its topics.
-        noted: what is noted with the group's offsets of :func:`topics_of_tables`.
+    ``noted`` are the notes with the group's offsets of :func:`topics_of_tables`.
 
     Raises:
-        IncompatibleTopologyException: a table's topic was its changelog by the time that it was last read.
+        IncompatibleTopologyException: the topic of a table was its changelog when it was last read.
     """
     marked = {p.topic for p, text in noted.items() if SOURCE_CHANGELOG.items() <= note_parts(text).items()}
     for topic, leg in topics_of_tables(topology).items():
         table = leg.aggregation
         if topic not in marked or table is None:
             continue
-        now = f" It keeps one now, because {table.keeps_changelog}." if table.keeps_changelog else ""
+        now = f" It has one now, because {table.keeps_changelog}." if table.keeps_changelog else ""
         raise IncompatibleTopologyException(
-            f"table {table.store!r} ran with {_SETTING}, by which topic {topic!r} was its changelog; one "
-            f"of its own would lack all rows that the group has read.{now} Go back to what it ran with; or start the "
-            f"application over: sparkrelay reset --application-id {names.application_id} ..."
+            f"table {table.store!r} ran with {_SETTING}, by which topic {topic!r} was its changelog; its "
+            f"own would lack all rows that the group has read.{now} Revert the change, or reset the application: "
+            f"sparkrelay reset --application-id {names.application_id} ..."
         )
 
 
 def require_rows_kept(topology: Topology, configs: Mapping[str, Mapping[str, str | None]]) -> Iterator[str]:
-    """Yield what to warn of the topics that are changelogs, too.
-
-    Args:
-        topology: what is to run.
-        configs: topic -> its settings in force.
+    """Yield warnings about topics that are also changelogs, from their settings (topic -> name -> value).
 
     Raises:
-        StreamsException: a topic deletes records for their age or its size alone: a restored table would lack rows
-            that others have.
+        StreamsException: a topic deletes records by age or size alone, so that a restored table would lack rows.
     """
     for store, topic in sorted(topology.reused_topics.items()):
         settings = configs.get(topic, {})
@@ -105,11 +91,11 @@ def require_rows_kept(topology: Topology, configs: Mapping[str, Mapping[str, str
             continue
         words = f"topic {topic!r} deletes records ({', '.join(bounds)}), and by {_SETTING} it is the changelog of table"
         if "compact" in policy:
-            yield f"{words} {store!r}: rows that it has deleted are gone from the table once that is restored"
+            yield f"{words} {store!r}: deleted rows are missing from the table once it is restored"
             continue
         raise StreamsException(
-            f"{words} {store!r}: rows that it has deleted would be gone from the table once that is restored. Have the "
-            f"topic keep them (kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {topic} --add-config "
+            f"{words} {store!r}: deleted rows would be missing from the table once it is restored. Make the topic "
+            f"compact instead (kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {topic} --add-config "
             "cleanup.policy=compact), or set topology.optimization=none"
         )
 

@@ -1,4 +1,4 @@
-"""The topics of an application, as far as the broker is asked: partition counts, creation, ends, purging."""
+"""Requests to the broker about the application's topics: partition counts, creation, offsets, purging."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = ["Topics"]
 
 log = logging.getLogger(__name__)
 
-#: The stream thread does nothing else meanwhile, and what was not deleted is deleted the next time.
+#: Short, since it blocks the stream thread, and the next purge deletes the rest.
 _PURGE_SECONDS: Final = 2.0
-#: A broker that has just come back may not know its topics for a moment: so long one that was there is looked for.
+#: How long a known topic is looked for: a restarted broker may not know its topics for a moment.
 _RETURN_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = 0.1
 
 
 class Topics:
-    """Asks and changes topics through one admin client, which one thread at a time may use."""
+    """Reads and changes topics through one admin client. Thread-safe, one request at a time."""
 
     def __init__(self, admin: Admin, topology: Topology, names: TopicNames, config: StreamsConfig) -> None:
         self._admin = admin
@@ -53,34 +53,34 @@ class Topics:
         self._reused = frozenset(topology.reused_topics.values())
         self._lock = threading.Lock()
         self._changes_logged = False
-        #: Topics of ours that the broker has listed.
+        #: Topics that the broker has listed before.
         self._seen: set[str] = set()
 
     def interrupt(self) -> None:
-        """Break off the question under way, and later ones, with WakeupException. May be called from any thread."""
+        """Interrupt the current request, and later ones, with WakeupException. Thread-safe."""
         self._admin.interrupt()
 
     def wakeup(self) -> None:
-        """Have :meth:`await_records` look whether it is to end. May be called from any thread."""
+        """Have :meth:`await_records` check ``over``. Thread-safe."""
         self._admin.wakeup()
 
     def check_broker(self) -> None:
-        """Say it where the cluster's transactions are of the older kind, which costs more requests."""
+        """Log if the cluster uses the older transaction protocol, which costs more requests."""
         with self._lock:
             level = self._admin.features().get(TRANSACTION_VERSION, 0)
         if level < 2:
             log.info(
-                "the cluster has transaction.version=%d: exactly once by the older protocol, with more requests a "
+                "the cluster has transaction.version=%d: exactly once by the older protocol, with more requests per "
                 "batch. With brokers of Kafka 4.0 or newer, 'kafka-features.sh --bootstrap-server HOST:PORT upgrade "
                 "--feature transaction.version=2' saves them; it may be done while instances run",
                 level,
             )
 
     def check_source_changelogs(self) -> None:
-        """Look whether the topics that are changelogs, too, keep what a table needs; warns of what is gone.
+        """Warn of topics that are also changelogs and may have deleted rows of their table.
 
         Raises:
-            StreamsException: one deletes rows that the table has.
+            StreamsException: one deletes rows that the table still has.
         """
         if not self._reused:
             return
@@ -90,7 +90,7 @@ class Topics:
         except KafkaException as error:
             if error.retriable:
                 raise
-            log.warning("whether %s keep their records is not known: %s", ", ".join(sorted(self._reused)), error)
+            log.warning("retention of %s is unknown: %s", ", ".join(sorted(self._reused)), error)
         else:
             configs = {topic: found.configs for topic, found in described.items()}
             for sentence in require_rows_kept(self._topology, configs):
@@ -102,15 +102,10 @@ class Topics:
         ]
         for partition, first in sorted(self.offsets(dict.fromkeys(partitions, EARLIEST)).items()):
             if first > 0:
-                log.warning(
-                    "%s begins at offset %d: a table whose changelog it is lacks what was there before, once it is "
-                    "restored",
-                    partition,
-                    first,
-                )
+                log.warning("%s begins at offset %d: once restored, its table lacks earlier rows", partition, first)
 
     def layout(self) -> TaskLayout:
-        """Return tasks and internal topics by what the broker has now.
+        """Return tasks and internal topics by the current partition counts.
 
         Raises:
             UnknownTopicException: a source or sink topic does not exist.
@@ -119,7 +114,7 @@ class Topics:
         return self._laid_out(self._partitions())
 
     def prepare(self) -> TaskLayout:
-        """Return the layout, having created the internal topics that are missing. The group's leader does this."""
+        """Create missing internal topics and return the layout; for the group's leader."""
         partitions = self._partitions()
         layout = self._laid_out(partitions)
         missing = {
@@ -141,17 +136,17 @@ class Topics:
             return retention_ms(self._admin.describe_topics([topic])[topic].configs)
 
     def source_partitions(self) -> dict[str, int]:
-        """Return the partition counts of the user's topics that tasks read, of those that are there."""
+        """Return the partition counts of the existing source topics of the user."""
         return self.partition_counts(self._topology.source_topics)
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        """Return the partition counts of those of the topics that are there."""
+        """Return the partition counts of the existing ones of ``topics``."""
         with self._lock:
             found = self._admin.partitions(sorted(topics))
         return {topic: len(numbers) for topic, numbers in found.items() if numbers}
 
     def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
-        """Return the racks of the partitions' replicas, where all of them are known."""
+        """Return the racks of the partitions' replicas, if known for all of them."""
         with self._lock:
             return self._admin.replica_racks(sorted(topics))
 
@@ -164,18 +159,15 @@ class Topics:
     def await_records(
         self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
     ) -> News:
-        """Wait until a partition has records (read_committed) after its position, or there is trouble.
+        """Wait until a partition has read_committed records after its position (the next offset), or for trouble.
 
-        Args:
-            positions: partition -> the next offset that is wanted.
-            timeout: seconds.
-            over: asked at first and whenever :meth:`wakeup` was called; True ends the wait.
+        ``timeout`` is in seconds; ``over`` ends the wait if True, and is called first and after every :meth:`wakeup`.
         """
         with self._lock:
             return self._admin.await_records(positions, timeout=timeout, over=over)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the topics' ids, which distinguish a topic from one of the same name that was made later."""
+        """Return the topics' ids, which change if a topic is recreated."""
         with self._lock:
             return self._admin.topic_ids(sorted(topics))
 
@@ -191,28 +183,24 @@ class Topics:
     def changelog_ends(
         self, partitions: Collection[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return where a copy may follow changelogs to: their read_committed ends; ``timeout`` in seconds.
+        """Return the offsets up to which copies may follow changelogs: read_committed ends; ``timeout`` in seconds.
 
-        Where a table's topic is its changelog, that is how far the group has read it, by what is decided: the rest is
-        still to be taken in.
+        For a topic that a table reuses it is the group's committed offset: the rest is not yet in the table.
         """
         reused = {partition for partition in partitions if partition.topic in self._reused}
         ends = self.end_offsets([p for p in partitions if p not in reused], timeout=timeout)
         return ends | dict.fromkeys(reused, 0) | self.committed(reused, stable=False)
 
     def committed(self, partitions: Collection[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets; partitions without one are left out.
-
-        With ``stable`` those of transactions that end just now are waited for.
-        """
+        """Return the group's committed offsets, without partitions that have none; see :meth:`commits`."""
         return {partition: commit.offset for partition, commit in self.commits(partitions, stable=stable).items()}
 
     def commits(
         self, partitions: Collection[TopicPartition], *, stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the group's commits with what they say; partitions without one are left out.
+        """Return the group's offsets with their metadata, without partitions that have none.
 
-        ``stable`` waits for those that are pending; else what is decided by now counts.
+        ``stable`` waits for pending transactional commits.
         """
         if not partitions:
             return {}
@@ -226,13 +214,13 @@ class Topics:
         return frozenset(member.client_id for member in members)
 
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete records before the given offsets; brokers that do not answer are not waited for."""
+        """Delete records before the given offsets, without waiting for silent brokers."""
         if before:
             with self._lock:
                 self._admin.delete_records(dict(before), timeout=_PURGE_SECONDS)
 
     def _log_changes(self, layout: TaskLayout, missing: Collection[str]) -> None:
-        """Log, once in the life of an instance, what has changed since the pipeline last ran."""
+        """Log, once for each instance, how the pipeline has changed since it last ran."""
         if self._changes_logged:
             return
         with self._lock:
@@ -246,7 +234,7 @@ class Topics:
             log.warning("%s", sentence)
 
     def _require_noted(self, layout: TaskLayout) -> None:
-        """Refuse what commits of a former run say that tables cannot go on with."""
+        """Reject changes of tables that contradict the notes in earlier commits."""
         topics = topics_of_tables(self._topology)
         inputs = {p for shape in layout.tasks.values() for p in shape.inputs if p.topic in topics}
         wanted = inputs.union(*(shape.source_changelogs for shape in layout.tasks.values()))
@@ -265,27 +253,27 @@ class Topics:
 
     def _partitions(self) -> dict[str, int]:
         legs = self._topology.legs
-        wanted = {self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics}
+        wanted = set(self._names.sources(*legs))
         wanted |= {topic for leg in self._topology.global_tables for topic in leg.source.topics}
         wanted |= set() if self._dead_letters is None else {self._dead_letters}
         wanted |= {self._names(leg.sink.topic, leg.sink.internal) for leg in legs if leg.sink is not None}
         wanted |= {
             self._names.changelog(store) for part in self._topology.subtopologies for store in part.logged_stores
         }
-        # None of these should be there.
+        # Should not exist.
         others = {self._names.changelog(store) for store in self._topology.reused_topics}
         found = self._describe({*wanted, *others, self._names.reset_marker})
         if self._names.reset_marker in found:
             raise StreamsException(
-                f"application {self._names.application_id!r} is being started over, or sparkrelay reset was "
-                f"interrupted: topic {self._names.reset_marker!r} says so. Wait for it, or run it again to its end: "
+                f"application {self._names.application_id!r} is being reset, or sparkrelay reset was interrupted: "
+                f"topic {self._names.reset_marker!r} exists. Wait for the reset, or run it again to its end: "
                 f"sparkrelay reset --application-id {self._names.application_id} --execute ..."
             )
         require_no_other_changelogs(self._topology, self._names, found)
         return found
 
     def _describe(self, names: Collection[str]) -> dict[str, int]:
-        """Return the partition counts of the topics that there are."""
+        """Return the partition counts of existing topics."""
         deadline = time.monotonic() + _RETURN_SECONDS
         while True:
             with self._lock:

@@ -1,8 +1,8 @@
-"""The card that members show of their topology, in the tag ``sparkrelay.topology``.
+"""The topology as members describe it in the client tag ``sparkrelay.topology``.
 
-Leaders compare it, to refuse a member that runs something else in words. It names each sub-topology's sources and
-stores as the topology calls them: with the topics that the members subscribe to and the topics' partition counts,
-that gives the group's tasks, also to somebody who does not run the pipeline.
+Leaders compare it, to reject a member with another topology and name the difference. It names the sources and stores of
+each sub-topology. With the members' subscriptions and the topics' partition counts that gives the group's tasks, also
+to a tool that does not run the pipeline.
 """
 
 from __future__ import annotations
@@ -28,13 +28,7 @@ _SOURCE, _STORE, _REUSED = "source ", "store ", "reused topic "
 
 @dataclass(frozen=True, slots=True)
 class SubtopologyMetadata:
-    """A sub-topology's topics and stores.
-
-    Attributes:
-        sources: The topics it reads, by Kafka's names.
-        changelogs: Its stores' changelog topics, by store.
-        reused: Those of them that are sources.
-    """
+    """A sub-topology's source topics, and changelog topics by store; ``reused`` are both."""
 
     sources: tuple[str, ...]
     changelogs: Mapping[str, str]
@@ -42,7 +36,7 @@ class SubtopologyMetadata:
 
 
 def topology_metadata(topology: Topology) -> str:
-    """Return what members compare: the fingerprint, and names that describe a difference."""
+    """Return the tag's value: the fingerprint, and names that describe differences."""
     parts = {
         str(subtopology.id): sorted(
             [f"source {topic}" for leg in subtopology.legs for topic in leg.source.topics]
@@ -61,7 +55,7 @@ def topology_metadata(topology: Topology) -> str:
 
 
 def difference(ours: str, theirs: str) -> str:
-    """Return in words what a member's metadata has that the group's has not, and the other way round."""
+    """Return in words how a member's metadata differs from the group's."""
     try:
         group, member = (
             {
@@ -72,27 +66,24 @@ def difference(ours: str, theirs: str) -> str:
             for metadata in (ours, theirs)
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return "its description cannot be read"
+        return "its description is unreadable"
     differences = []
     if group - member:
         differences.append(f"it lacks {', '.join(sorted(group - member))}")
     if member - group:
-        differences.append(f"it has {', '.join(sorted(member - group))} besides")
+        differences.append(f"it adds {', '.join(sorted(member - group))}")
     return "; ".join(differences) or "the names agree, but formats, steps or aggregates differ"
 
 
 def parse_topology_metadata(
     text: str, application_id: str, subscribed: Collection[str]
 ) -> dict[int, SubtopologyMetadata]:
-    """Read a card.
+    """Parse the tag's value into sub-topologies by number.
 
-    Args:
-        text: The tag's value.
-        application_id: It stands in front of internal topics' names.
-        subscribed: Kafka's names of the topics that members read: they set internal topics apart from others.
+    ``subscribed`` are Kafka's names of the topics that members read: they distinguish internal topics.
 
     Raises:
-        StreamsException: it is not a card.
+        StreamsException: the text is not topology metadata.
     """
     names = TopicNames(application_id)
     try:
@@ -109,19 +100,14 @@ def parse_topology_metadata(
             )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StreamsException(
-            f"the topology that a member of {application_id!r} shows cannot be read; is it of another version of "
+            f"the topology metadata of a member of {application_id!r} is unreadable; does it run another version of "
             "SparkRelay than this command"
         ) from error
     return found
 
 
-def metadata_tasks(card: Mapping[int, SubtopologyMetadata], partitions: Mapping[str, int]) -> list[TaskInfo]:
-    """Return the tasks: one for each partition of a sub-topology's widest source.
-
-    Args:
-        card: What is read and kept.
-        partitions: Partition count of each source topic.
-    """
+def metadata_tasks(metadata: Mapping[int, SubtopologyMetadata], partitions: Mapping[str, int]) -> list[TaskInfo]:
+    """Return the tasks, one for each partition of a sub-topology's widest source; ``partitions`` has the counts."""
     return [
         TaskInfo.of(
             TaskId(number, partition),
@@ -133,6 +119,6 @@ def metadata_tasks(card: Mapping[int, SubtopologyMetadata], partitions: Mapping[
             ],
             stores=part.changelogs,
         )
-        for number, part in sorted(card.items())
+        for number, part in sorted(metadata.items())
         for partition in range(max((partitions[topic] for topic in part.sources), default=0))
     ]

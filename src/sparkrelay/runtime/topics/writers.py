@@ -1,4 +1,4 @@
-"""Which tasks write the repartition topics that a watermark behind them goes by. Pure."""
+"""The tasks that write the repartition topics whose rows carry event times for the watermark downstream. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Writers", "writers_of"]
 
-#: What a task's commit says of one topic, in characters, beside its name.
+#: Characters of a topic's event times in a commit's metadata, without its name.
 _TIMES_CHARACTERS: Final = 64
 
 
@@ -27,11 +27,10 @@ class Writers:
     """The tasks that write a repartition topic.
 
     Attributes:
-        tasks: the input partitions of each, sorted. A commit says on the first how far in event time the task has come.
-        above: repartition topic that these tasks read, or those upstream of them -> what its writers and those upstream
-            of them read.
-        untimed: those of these topics that carry no event times: how far a task that reads one has come does not say
-            how old the rows are that it is still to read.
+        tasks: the input partitions of each, sorted. The task's event time is in the commit of the first.
+        above: upstream repartition topic -> all inputs of its writers and of those upstream of them.
+        untimed: those of these topics whose rows carry no event times: the progress of a task that reads one says
+            nothing about the age of its unread rows.
     """
 
     tasks: tuple[tuple[TopicPartition, ...], ...]
@@ -40,26 +39,22 @@ class Writers:
 
     @property
     def upstream(self) -> frozenset[TopicPartition]:
-        """What those read that write what these tasks read, and so on."""
+        """The inputs of all tasks upstream of these."""
         return frozenset().union(*self.above.values())
 
     @property
     def inputs(self) -> frozenset[TopicPartition]:
-        """All that these tasks and those upstream of them read."""
+        """The inputs of these tasks and of all upstream of them."""
         return self.upstream.union(*self.tasks)
 
 
 def writers_of(
     topology: Topology, names: TopicNames, inputs: Mapping[TaskId, tuple[TopicPartition, ...]]
 ) -> dict[str, Writers]:
-    """Return the writers of each repartition topic whose rows come with the event times that are gone by behind it.
+    """Return the writers of each repartition topic whose rows carry event times.
 
-    Left out is one whose readers write it, themselves or by way of others: they would wait for themselves.
-
-    Args:
-        topology: what runs.
-        names: Kafka's names of its topics.
-        inputs: task -> its input partitions, sorted.
+    Topics whose readers also write them, even indirectly, are left out: the readers would wait for themselves.
+    ``inputs`` maps tasks to their sorted input partitions.
     """
     writing: dict[str, set[int]] = defaultdict(set)
     for leg in topology.legs:

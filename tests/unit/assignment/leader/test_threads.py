@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from sparkrelay.assignment.leader.threads import TaskHeap, ThreadLoads
-from sparkrelay.assignment.placement.hash_order import process_hash_order, task_hash_order
+from sparkrelay.assignment.placement.java_order import process_hash_order, task_hash_order
 from sparkrelay.types import ProcessId, TaskId
 
 TASKS = st.builds(TaskId, st.integers(0, 3), st.integers(0, 9))

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from sparkrelay.assignment.placement.java_heap import java_order
+from sparkrelay.assignment.placement.java_order import java_order
 
 
 @given(st.lists(st.integers(0, 5)))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, task_assignment_utils
-from sparkrelay.assignment.placement.rack_awareness import RackAwareness
+from sparkrelay.assignment.placement.rack_awareness import Costs, RackAwareness
 from sparkrelay.assignment.placement.tag_standbys import TagStandbys, place_standbys
 from sparkrelay.assignment.placement.working_copy import Placement
 
@@ -209,6 +209,6 @@ def test_the_rack_optimiser_keeps_copies_apart(groups):
     apart = [set(held) for held in placement.standby]
     assert apart == [set(), set(), {1}, {0}]
     RackAwareness(placement, state.clients, infos, "min_traffic").optimize_standbys(
-        may_move=rules.may_exchange, traffic_cost=10, non_overlap_cost=1
+        Costs(10, 1), may_move=rules.may_exchange
     )
     assert placement.standby == apart

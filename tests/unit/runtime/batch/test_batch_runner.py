@@ -601,7 +601,7 @@ def test_a_batch_whose_source_topic_has_grown_is_not_committed():
     """Its rows may be of keys whose state another task has."""
     grown, transactions = GrownTopics({"orders"}), Transactions()
     runner = BatchRunner(Jobs(), transactions, "app", retries=2, checks=CommitChecks("app", new_partitions=grown))
-    with pytest.raises(StreamsException, match="source topic 'orders' has more partitions by now, not 2"):
+    with pytest.raises(StreamsException, match="source topic 'orders' has more partitions now, not 2"):
         runner.run(PreparedLegs(), tasks(), {}, {"orders": 2})
     assert (grown.asked, transactions.committed, len(transactions.aborted)) == ([{"orders": 2}], [], 2)
 

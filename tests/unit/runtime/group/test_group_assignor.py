@@ -197,7 +197,7 @@ def test_a_leader_that_is_another_program_is_named(made, code):
     """Kafka Streams understands what we say, and gives us tasks of another topology."""
     info = AssignmentInfo(err_code=code, active_tasks=[TaskId(0, 1)])
     member = made()
-    with pytest.raises(StreamsException, match="the leader of group 'app' is no instance of SparkRelay") as error:
+    with pytest.raises(StreamsException, match="the leader of group 'app' is not an instance of SparkRelay") as error:
         member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
     assert "--describe --members --group app" in str(error.value)
     assert member.taken == []
@@ -233,7 +233,7 @@ def test_a_member_that_is_another_program_is_refused_alone(made, caplog, strange
     assert given["one"].active_tasks == (TaskId(0, 1),)
     assert given["one"].next_rebalance_ms == 0
     assert "java:80" not in str(given["one"].partitions_by_host)
-    assert "member java-1 is no instance of SparkRelay and gets nothing" in caplog.text
+    assert "member java-1 is not an instance of SparkRelay and gets no tasks" in caplog.text
     one.assignor.on_assignment(answers["one"], GROUP)
     assert one.assignor.notice.processes == ("00000000",)
 

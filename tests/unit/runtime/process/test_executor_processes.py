@@ -228,7 +228,7 @@ def test_without_any_executor_for_too_long_the_instance_fails(watch, wait_until)
     assert "no executor has worked for this instance for 0.05 s (executor.wait.timeout.ms): Spark has none" in str(
         failure
     )
-    assert "have a supervisor start this instance again" in str(failure)
+    assert "have a supervisor restart this instance" in str(failure)
 
 
 def test_an_executor_that_never_becomes_a_process_does_not_keep_the_instance_waiting(watch, slots, wait_until):
@@ -240,7 +240,7 @@ def test_an_executor_that_never_becomes_a_process_does_not_keep_the_instance_wai
     watched.tidy()
     assert watched.blocked == "an executor is being made ready"
     wait_until(lambda: watch.failures, "nobody is notified")
-    assert "one is there, but does not become ready" in str(watch.failures[0])
+    assert "one exists, but does not become ready" in str(watch.failures[0])
 
 
 def test_an_executor_that_works_ends_the_wait(watch, wait_until):

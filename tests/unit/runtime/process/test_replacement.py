@@ -11,6 +11,7 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TimeoutException, UnsupportedVersionException, WakeupException
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.process.process_threads import ProcessThreads
+from sparkrelay.runtime.process.thread_factory import ThreadFactory
 from sparkrelay.runtime.tasks.task_state import TaskState
 
 
@@ -196,8 +197,9 @@ def test_a_thread_that_could_not_be_made_is_not_in_the_progress(connected):
     made._context = SimpleNamespace(
         client=lambda client_id: object(), connect=connect, topics=lambda client: SimpleNamespace(), progress=progress
     )
-    made._config = StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "h:1"})
-    made.slot = SimpleNamespace(process_id="a" * 36)
+    config = StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "h:1"})
+    slot = SimpleNamespace(process_id="a" * 36)
+    made._factory = ThreadFactory(made._context, config, made.target, slot, cleaner=None)
     with pytest.raises(TimeoutException):
         ProcessThreads._thread(made, 0)
     assert progress._threads == ()

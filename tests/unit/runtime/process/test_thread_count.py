@@ -8,8 +8,9 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.errors import StreamsException, TimeoutException, WakeupException
+from sparkrelay.runtime.process.driver_process import DriverProcess
 from sparkrelay.runtime.process.process_threads import ProcessThreads
-from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+from sparkrelay.runtime.process.processes import ExecutorProcesses
 from sparkrelay.runtime.tasks.task_state import TaskState
 
 pytestmark = pytest.mark.timeout(120)
@@ -234,7 +235,7 @@ def test_what_is_left_of_a_thread_that_goes_with_its_process_is_released_with_it
 
 def test_the_process_of_the_driver_lets_go_of_those_that_have_left(process):
     driver = object.__new__(DriverProcess)
-    driver._process, driver._tidying = process, threading.Lock()
+    driver.all, driver._tidying = [process], threading.Lock()
     assert driver.remove_thread() is process.threads[1]
     process.threads[1].ended = True
     assert not driver.tidy()

@@ -63,7 +63,7 @@ def test_a_report_of_the_copies_to_the_group_ends_the_look(cleaner, slot):
     cleaner.turn("one", [A], 1000.0)
     assert slot.began.acquire(timeout=LONG)
     cleaner.reported("two")
-    assert not cleaner._look.is_alive()
+    assert not cleaner._removal.is_alive()
     cleaner.turn("one", [A], 2000.0)
     assert len(slot.commands) == 1, "nothing is removed until the assignment is followed"
     cleaner.assigned("two", [B])
@@ -75,7 +75,7 @@ def test_closing_ends_the_look(cleaner, slot):
     cleaner.turn("one", [A], 1000.0)
     assert slot.began.acquire(timeout=LONG)
     cleaner.close()
-    assert not cleaner._look.is_alive()
+    assert not cleaner._removal.is_alive()
 
 
 def test_closing_without_a_look_cancels_nothing(cleaner, slot):

@@ -78,7 +78,7 @@ def test_a_slot_that_cannot_be_given_back_holds_up_nobody(slot, monkeypatch, cap
 
     monkeypatch.setattr(executor_slot, "run_job", run)
     slot.release()
-    assert caplog.messages == ["slot /state/app/0 is given back when its executor ends: the JVM is gone"]
+    assert caplog.messages == ["slot /state/app/0 is released when its executor ends: the JVM is gone"]
 
 
 def clean(slot, monkeypatch, answer, kept=(KEPT,)):

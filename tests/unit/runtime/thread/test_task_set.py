@@ -162,7 +162,7 @@ def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop_and_without_a_w
 def test_copies_that_cannot_be_looked_at_are_said(unstarted, jobs, caplog):
     jobs.cancelled = True
     unstarted.start()
-    assert "local copies could not be looked at: cancelled" in caplog.text
+    assert "local state could not be inspected: cancelled" in caplog.text
 
 
 def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, jobs):

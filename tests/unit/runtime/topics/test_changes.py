@@ -40,7 +40,7 @@ def test_a_source_that_was_renamed():
     task, old, new = TaskId(0, 0), TopicPartition("old", 0), TopicPartition("new", 0)
     sentence = other_inputs(task, {old}, (new,), {"new"})
     assert sentence is not None
-    assert sentence.startswith("task 0_0: its state holds what came from old-0, which this pipeline does not read")
+    assert sentence.startswith("task 0_0: its state includes records of old-0, which this pipeline does not read")
     assert other_inputs(task, {old, new}, (new,), {"new"}) is None, "said once, when it changes"
     assert other_inputs(task, {new}, (new,), {"new"}) is None
     assert other_inputs(task, set(), (new,), {"new"}) is None

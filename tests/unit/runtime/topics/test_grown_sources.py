@@ -32,9 +32,7 @@ def test_no_topic_decides_where_partitions_were_given():
 
 def test_the_error_names_the_topics_and_the_ways_out():
     text = str(grown_source("app", {"orders": 2, "clicks": 2}, now=3))
-    assert text.startswith(
-        "source topic 'clicks' has 3 partitions by now, not 2, 'orders' has 3 partitions by now, not"
-    )
+    assert text.startswith("source topic 'clicks' has 3 partitions now, not 2, 'orders' has 3 partitions now, not")
     # The records of a key that moved are in two partitions: read again, they would be counted by two tasks.
     assert "put repartition(..., partitions=N) before the first step with state" in text
     assert "sparkrelay reset --application-id app ... (a reset alone gives a key whose partition changed two" in text

@@ -84,7 +84,7 @@ def test_subjects_by_strategy(registry, strategy, subject):
     form = resolved(registry, Avro(order("a"), framed=True), **more).source.value
     assert set(form.writers.known()) == {number}
     if not strategy.endswith("TopicNameStrategy"):
-        with pytest.raises(TopologyException, match=r"which Avro\(\) does not say"):
+        with pytest.raises(TopologyException, match=r"which Avro\(\) does not have"):
             resolved(registry, Avro(), **more)
     assert resolved(registry, Avro(subject=subject), **more).source.value.schema_id == number
 

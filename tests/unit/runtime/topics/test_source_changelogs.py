@@ -80,7 +80,7 @@ def test_a_table_that_had_none_of_its_own_is_refused():
     noted = {TopicPartition("users", 0): "", TopicPartition("users", 1): note_text(TaskId(0, 0), SOURCE_CHANGELOG)}
     with pytest.raises(IncompatibleTopologyException, match=r"reuse.ktable.source.topics.*sparkrelay reset"):
         require_own_changelogs(plain, NAMES, noted)
-    with pytest.raises(IncompatibleTopologyException, match=r"keeps one now, because auto.offset.reset=latest"):
+    with pytest.raises(IncompatibleTopologyException, match=r"has one now, because auto.offset.reset=latest"):
         require_own_changelogs(pipeline(auto_offset_reset="latest"), NAMES, noted)
     require_own_changelogs(plain, NAMES, {TopicPartition("users", 0): ""})
     require_own_changelogs(pipeline(), NAMES, noted)
@@ -90,7 +90,7 @@ def test_a_topic_that_got_partitions_between_two_runs_is_refused():
     """The table has no changelog of its own, whose partitions would be too few; and keys have moved."""
     layout = lay_out(pipeline(), NAMES, {"users": 3, "orders": 3, "named": 1})
     noted = {TopicPartition("users", 1): note_text(TaskId(0, 0), {**SOURCE_CHANGELOG, "tasks": 2})}
-    with pytest.raises(StreamsException, match="source topic 'users' has 3 partitions by now, not 2"):
+    with pytest.raises(StreamsException, match="source topic 'users' has 3 partitions now, not 2"):
         require_noted_width("app", layout, noted)
     for others in ({"tasks": 3}, {"tasks": "2"}, {}):
         require_noted_width("app", layout, {TopicPartition("users", 1): note_text(TaskId(0, 0), others)})

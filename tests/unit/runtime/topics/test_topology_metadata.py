@@ -54,7 +54,7 @@ def test_a_table_that_reuses_its_topic_is_found_with_it():
         assert tasks[id_].changelog_topic_partitions == frozenset(shape.changelogs.values())
         assert tasks[id_].input_topic_partitions == frozenset(shape.inputs)
     words = difference(topology_metadata(builder.build()), topology_metadata(topology))
-    assert "it has reused topic people of store people of sub-topology 0 besides" in words
+    assert "it adds reused topic people of store people of sub-topology 0" in words
 
 
 def test_a_store_without_changelog_is_reported_as_such():
@@ -65,7 +65,7 @@ def test_a_store_without_changelog_is_reported_as_such():
         orders.groupBy("user").count(name="users", logged=logged)
         cards.append(topology_metadata(builder.build()))
     words = difference(*cards)
-    assert words == "it lacks store users of sub-topology 0; it has unlogged store users of sub-topology 0 besides"
+    assert words == "it lacks store users of sub-topology 0; it adds unlogged store users of sub-topology 0"
     [(_number, part)] = parse_topology_metadata(cards[1], "app", {"orders"}).items()
     assert part.changelogs == {}
 
@@ -74,10 +74,10 @@ def test_a_store_without_changelog_is_reported_as_such():
     "card", ["", "{", "[]", "{}", '{"parts": {"x": []}}', '{"parts": {"0": [1]}}', '{"parts": 3}', "[" * 100_000]
 )
 def test_what_is_no_card_is_refused(card):
-    with pytest.raises(StreamsException, match="the topology that a member of 'app' shows cannot be read"):
+    with pytest.raises(StreamsException, match="the topology metadata of a member of 'app' is unreadable"):
         parse_topology_metadata(card, "app", set())
 
 
 @pytest.mark.parametrize("card", ["", "[]", "{}", '{"parts": 3}', '{"parts": {"0": 1}}', "[" * 100_000])
 def test_what_is_no_card_differs_in_words(card):
-    assert difference('{"parts": {"0": []}}', card) == "its description cannot be read"
+    assert difference('{"parts": {"0": []}}', card) == "its description is unreadable"
