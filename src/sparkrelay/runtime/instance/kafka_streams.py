@@ -520,7 +520,7 @@ class KafkaStreams(Queryable):
             if self._life.cause is None or self._stop_asked:
                 # What failed by itself says why until somebody stops it.
                 self._close_endpoint()
-            self._queries.close()
+            self._queries.local.close()
             self._life.end()
             return
         threads = self._threads
