@@ -64,7 +64,7 @@ def test_where_the_group_is():
     [
         ("2026-11-28T12:00:00", "has no time zone: write 2026-11-28T12:00:00Z"),
         ("1969-12-31T23:59:59Z", "is before 1970"),
-        ("-1", "is none of earliest, latest, current, an offset, and a time"),
+        ("-1", "must be earliest, latest, current, an offset, or a time"),
         ("9" * 19, "is none of"),
         ("soon", "is none of"),
         ("", "is none of"),

@@ -1,4 +1,4 @@
-"""What an instance shows its operator of its threads and tasks: copies, made from any thread."""
+"""Snapshots of an instance's threads and tasks for its operator. Thread-safe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["TaskMetadata", "ThreadMetadata", "describe_tasks", "describe_thread"
 
 
 def describe_thread(thread: StreamThread, process: ProcessThreads, config: StreamsConfig) -> ThreadMetadata:
-    """Describe a thread of a process, and its tasks, as they are now. May be called from any thread."""
+    """Describe the current state of a process's thread and its tasks."""
     executor = process.target.executor
     progress = thread.progress
     active, standby = describe_tasks(thread.tasks.all(), progress.ends, progress.copies())
@@ -47,17 +47,17 @@ def describe_thread(thread: StreamThread, process: ProcessThreads, config: Strea
 def describe_tasks(
     tasks: Iterable[Task], ends: Mapping[TopicPartition, int], copies: Mapping[TaskId, RestoreProgress]
 ) -> tuple[tuple[TaskMetadata, ...], tuple[TaskMetadata, ...]]:
-    """Return active and standby tasks as they are now, each in order. May be called from any thread.
+    """Return the current active and standby tasks, each in order.
 
     Args:
         tasks: a copy of the thread's tasks.
-        ends: ends of the input partitions, as of the last look.
-        copies: where the copies stand that are being restored.
+        ends: ends of the input partitions, as last read.
+        copies: progress of restoring copies.
     """
     active: list[TaskMetadata] = []
     standby: list[TaskMetadata] = []
     for task in sorted(tasks, key=lambda task: task.id):
-        # Read once: its thread may take it further meanwhile.
+        # Read once: the task's thread may change it.
         state = task.state
         described = _running(task, ends) if state is TaskState.RUNNING else _restored(task, state, copies.get(task.id))
         (standby if state is TaskState.STANDBY else active).append(described)

@@ -201,8 +201,8 @@ class QueryApplication:
             return _error(404, "use /stores, /stores/STORE or /stores/STORE/KEY")
         if not name:
             return 200, [("Content-Type", _LINES)], self._stores()
-        query = str(environ.get("QUERY_STRING", ""))
-        given = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=20)
+        text = str(environ.get("QUERY_STRING", ""))
+        given = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20)
         parameters = dict(given)
         if unknown := sorted(parameters.keys() - _KNOWN):
             raise ValueError(f"unknown parameter {unknown[0]!r}; use {', '.join(sorted(_KNOWN))}")
