@@ -50,11 +50,8 @@ def changelog_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition of a table as of the end of its changelog.
 
-    Args:
-        fetcher: reads the changelog.
-        table: the layout that the changelog describes.
-        span: the whole partition: any record may be the last one of its key.
-        message_keys: encoded keys; rows of other keys may be left out. None: all are wanted.
+    ``span`` is the whole partition, since any record may be the last one of its key. With ``message_keys``, encoded
+    keys, rows of other keys may be left out.
 
     Raises:
         SerializationException: a record does not fit the store; names topic, partition and offset.
@@ -82,11 +79,7 @@ def changelog_rows(
 
 
 def require_rows(table: TableLayout) -> None:
-    """Check that the layout of a changelog can be decoded.
-
-    Raises:
-        SparkRelayError: an aggregate function is unknown.
-    """
+    """Raise SparkRelayError if a layout cannot be decoded, since an aggregate function is unknown."""
     nothing = pa.record_batch([pa.array([], pa.binary()), pa.array([], pa.binary())], ["key", "value"])
     table.rows(nothing)
 

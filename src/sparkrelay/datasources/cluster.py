@@ -48,21 +48,16 @@ def client_settings(options: Mapping[str, str]) -> MaskedSettings:
 
 
 def require_committed(settings: Mapping[str, Any]) -> None:
-    """Refuse to read uncommitted records: they may be aborted, and are not part of a table.
-
-    Raises:
-        ConfigException: ``isolation.level`` is not ``read_committed``.
-    """
+    """Raise ConfigException for another ``isolation.level``: uncommitted records are not part of a table."""
     level = settings.get("isolation.level", _COMMITTED)
     if level != _COMMITTED:
         raise ConfigException(f"isolation.level={level!r}: tables consist of committed records only; leave it out")
 
 
 class Cluster:
-    """Topics, partitions and offsets of a cluster. Use it as a context manager.
+    """Topics, partitions and offsets of a cluster, by a consumer's settings. Use it as a context manager.
 
-    Args:
-        settings: a consumer's settings. ``isolation.level`` is ``read_committed`` unless given.
+    ``isolation.level`` is ``read_committed`` by default.
 
     Raises:
         ConfigException: a setting is not valid.

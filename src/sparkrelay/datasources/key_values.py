@@ -25,11 +25,7 @@ _MOST_KEYS: Final = 1_000
 
 
 def key_texts(options: Options, columns: Sequence[str]) -> list[str] | None:
-    """Return the keys that options name, spelt as in paths of ``/stores``; None for all rows.
-
-    Args:
-        options: ``key`` is one key; ``keys`` is a JSON array of keys.
-        columns: of the store's key.
+    """Return the keys of the options ``key`` or ``keys``, spelt as in paths of ``/stores``; None for all rows.
 
     Raises:
         ConfigException: both are given, or ``keys`` is not an array of 1 to 1,000 keys.
@@ -68,11 +64,7 @@ class WantedKeys:
 
     @classmethod
     def of_texts(cls, table: TableLayout, texts: Sequence[str]) -> Self:
-        """Parse keys as :func:`key_texts` returns them.
-
-        Raises:
-            SerializationException: a key has other columns or types than the store's.
-        """
+        """Parse keys as :func:`key_texts` returns them; raises as ``StoreKeys.from_text``."""
         keys = StoreKeys(table)
         (rows,) = pa.Table.from_batches([keys.from_text(text) for text in texts]).combine_chunks().to_batches()
         return cls(table, rows)

@@ -69,11 +69,7 @@ class LiveStore:
     """A store of running instances.
 
     Attributes:
-        instances: the application's instances.
-        name: the store's.
-        columns: of its rows.
         keys: names of the grouping columns.
-        partitions: number of partitions.
         keyed: whether Kafka's default partitioner places every key. Producers of a user's topic may use another one.
     """
 

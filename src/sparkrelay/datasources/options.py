@@ -16,11 +16,7 @@ __all__ = ["Options"]
 class Options:
     """Options by name in lower case, as Spark passes them; those of the Kafka client begin with ``kafka.``.
 
-    Args:
-        options: as Spark passes them.
-        what: the data source, for messages.
-        known: the options that it has.
-        of_path: the option that ``load("name")`` should have been.
+    Messages name the data source, ``what``, and ``of_path``, the option that ``load("name")`` should have been.
 
     Raises:
         ConfigException: an option is unknown.

@@ -21,11 +21,6 @@ __all__ = ["Projection"]
 class Projection:
     """Picks the columns of a schema, which a user may restrict by ``schema()``.
 
-    Args:
-        schema: the wanted columns.
-        there: the existing columns.
-        what: what has them, for messages.
-
     Raises:
         ConfigException: a column does not exist or has another type.
     """

@@ -26,11 +26,7 @@ _TRUTH: Final = {"true": True, "false": False}
 
 
 class TableReader:
-    """Reads the tables of an application. Use it as a context manager.
-
-    Args:
-        settings: a consumer's settings.
-        application_id: the application's.
+    """Reads the tables of an application, with a consumer's settings. Use it as a context manager.
 
     Raises:
         ConfigException: a setting is not valid.
@@ -60,19 +56,11 @@ class TableReader:
                 yield now, found
 
     def table(self, store: str) -> StoredTable:
-        """Return a store whose rows can be read.
-
-        Raises:
-            StateStoreException: there is no such store, or it has no rows to show; the message lists the others.
-        """
+        """Return a store whose rows can be read; raises as ``tables.table``."""
         return table(self._cluster, self._fetcher, self._application_id, store)
 
     def rows(self, found: StoredTable, key: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table.
-
-        Args:
-            found: the table.
-            key: values of some or all columns of the key; None for all rows.
+        """Yield the rows of a table: all, or those with the values of some or all columns of its key.
 
         Raises:
             SerializationException: a record does not fit the store; names topic, partition and offset.

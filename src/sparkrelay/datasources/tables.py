@@ -36,13 +36,7 @@ _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp"})
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store that has a changelog.
-
-    Attributes:
-        name: the store's.
-        topic: its changelog.
-        spans: offsets of each partition of the changelog.
-    """
+    """A store that has a changelog, with the offsets of each of its partitions."""
 
     name: str
     topic: str
@@ -88,11 +82,7 @@ class StoredTable:
 
 
 def stores_by_name(cluster: Cluster, application_id: str) -> dict[str, str]:
-    """Return the changelog topics of an application's stores, by store.
-
-    Raises:
-        StateStoreException: there are none.
-    """
+    """Return the changelog topics of an application by store; raises StateStoreException if there are none."""
     names = TopicNames(application_id)
     prefix, suffix = names.changelog("\0").split("\0")
     topics = sorted(t for t in cluster.topics() if t.startswith(prefix) and t.endswith(suffix) and t != prefix + suffix)
@@ -166,11 +156,7 @@ def described(cluster: Cluster, fetcher: Fetcher, store: Store) -> tuple[Store, 
 
 
 def description(fetcher: Fetcher, store: Store) -> StoreDescription | None:
-    """Return the newest description in a store's changelog; None if there is none.
-
-    Raises:
-        SerializationException: the description cannot be read.
-    """
+    """Return the newest description in a changelog, if any; raises SerializationException if it is unreadable."""
     stops = {span.partition: span.stop for span in store.spans}
     starts = {span.partition: span.start for span in store.spans}
     for step in _STEPS:
@@ -184,13 +170,7 @@ def description(fetcher: Fetcher, store: Store) -> StoreDescription | None:
 
 
 def of_another(application_id: str, store: Store, found: StoreDescription) -> str | None:
-    """Return the application of a store whose topic only seems to be ours: ``a-b``, if we are ``a``; else None.
-
-    Args:
-        application_id: our application, whose name the topic's begins with.
-        store: named by its topic.
-        found: the changelog's description.
-    """
+    """Return the application of a store whose topic only seems to be ours: ``a-b``, if we are ``a``; else None."""
     if found.store is None or not store.name.endswith(f"-{found.store}"):
         return None
     return f"{application_id}-{store.name.removesuffix(found.store)}".removesuffix("-")

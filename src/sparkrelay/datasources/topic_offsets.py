@@ -24,13 +24,8 @@ _EXAMPLE: Final = '{"orders": {"0": 23, "1": -1}}'
 def read_offsets(option: str, said: str, *, refused: str) -> int | dict[TopicPartition, int]:
     """Parse the start or end of a batch: ``EARLIEST`` or ``LATEST``, or by partition an offset or one of these.
 
-    Args:
-        option: the option's name.
-        said: its value.
-        refused: the word that would make the batch empty.
-
     Raises:
-        ConfigException: the value is something else.
+        ConfigException: the value is something else, or ``refused``, with which the batch would be empty.
     """
     word = said.strip().lower()
     if word == refused:

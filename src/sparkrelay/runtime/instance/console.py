@@ -31,14 +31,7 @@ _MINUTE: Final = 60.0
 
 
 class Console:
-    """The console of one instance. Thread-safe; it has its own thread from ``start`` to the instance's end.
-
-    Args:
-        name: the application's.
-        quiet: True to log lines without printing them.
-        read: returns a snapshot of the instance.
-        interval: seconds between two lines of a running instance.
-    """
+    """The console of one instance. Thread-safe; it has its own thread from ``start`` to the instance's end."""
 
     def __init__(
         self, name: str, *, quiet: bool, read: Callable[[], InstanceSnapshot], interval: float = _MINUTE

@@ -66,14 +66,10 @@ class DeadLetter:
         at: its partition in the dead letter topic.
         offset: its offset there.
         timestamp: the record's, milliseconds since 1970.
-        key: the record's.
-        value: the record's.
         headers: the record's, without those about the error.
         source: the partition that it was read from; None if the letter does not name it.
         source_offset: its offset in ``source``; None if the letter does not name it.
         exception: class name of the error.
-        message: message of the error.
-        trace: stacks of the error.
     """
 
     at: TopicPartition
@@ -121,10 +117,6 @@ class Replay:
 
 class DeadLetters:
     """The letters of a dead letter topic. Not thread-safe; a context manager.
-
-    Args:
-        settings: of the client, with ``bootstrap.servers``.
-        topic: the dead letter topic.
 
     Raises:
         UnknownTopicException: there is no such topic.

@@ -41,7 +41,6 @@ class PartitionOffsets:
     """Offsets of a partition.
 
     Attributes:
-        group: the group's offset.
         first: the log's first offset; None if the partition does not exist.
         end: the offset after the last record whose transaction has ended; None if the partition does not exist.
     """
@@ -61,9 +60,7 @@ class Target:
     """The new position: an end of the log, an offset, a time, or the group's own offset.
 
     Attributes:
-        text: as given by the user.
         listed: ``EARLIEST``, ``LATEST`` or milliseconds since 1970, for ``list_offsets``; None for an offset.
-        offset: the offset, if it is one.
         current: whether it is the group's own offset.
     """
 
@@ -74,11 +71,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``earliest``, ``latest``, ``current``, an offset, or an ISO 8601 time with its zone.
-
-        Raises:
-            ConfigException: the text is something else.
-        """
+        """Parse earliest, latest, current, an offset or an ISO 8601 time; raises ConfigException for anything else."""
         if text in {"earliest", "latest"}:
             return cls(text, listed=EARLIEST if text == "earliest" else LATEST)
         if text == "current":
@@ -104,9 +97,7 @@ class NewOffsets:
     """Offsets to set.
 
     Attributes:
-        members: members of the group.
         offsets: partition -> the group's offset before (None without one) and after.
-        topic_id: id of the topic.
     """
 
     members: tuple[str, ...]
@@ -142,11 +133,6 @@ class GroupOffsets:
 
     def look(self, topic: str, numbers: Collection[int] | None, to: Target) -> NewOffsets:
         """Return the offsets that would be set, without setting them.
-
-        Args:
-            topic: a source or repartition topic.
-            numbers: partitions; None for all.
-            to: the new position.
 
         Raises:
             UnknownTopicException: the topic or a partition does not exist.

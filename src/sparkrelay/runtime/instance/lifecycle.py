@@ -122,7 +122,7 @@ class Life:
             self.end()
 
     def note_tasks(self, in_service: Callable[[], bool]) -> None:
-        """Record whether every thread has its tasks in service; asks under the lock, so that the newest answer counts."""
+        """Record whether every thread has its tasks in service; asks under the lock: the newest answer counts."""
         with self._changed:
             wanted = RUNNING if in_service() else REBALANCING
             if self.state not in ALIVE or self.state == wanted:

@@ -52,12 +52,6 @@ def make_processes(
 ) -> DriverProcess | ExecutorProcesses:
     """Return the instance's processes, which have claimed nothing yet, after Catalyst has checked every column.
 
-    Args:
-        spark: the session.
-        context: shared by the processes.
-        on_change: called when a process was added, and when the watch over executors ends.
-        on_failure: called when no process is left and none can be made.
-
     Raises:
         TopologyException: a column does not exist or a step is not possible.
     """

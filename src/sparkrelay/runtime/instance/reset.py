@@ -45,7 +45,6 @@ class ResetRequest:
     """A requested reset.
 
     Attributes:
-        application_id: the application.
         to: where to read its source topics from.
         topics: source topics to read again; None for all with offsets of the group.
         internal_topics: the application's own topics; None for all with such names.
@@ -71,10 +70,7 @@ class ResetPlan:
         offsets: partition -> the group's offset before (None without one) and after.
         kept: offsets of topics that are not read again.
         forgotten: the group's partitions of internal topics.
-        internal_topics: topics to delete.
         doubtful: those of them that another application may own, with the reason.
-        transactional_ids: transactional ids to fence.
-        directories: local state to remove.
         holders: slots held by running processes.
         begun: whether an earlier reset was interrupted.
     """

@@ -24,11 +24,9 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class Beginning:
-    """One start. Any thread may break it off; ``run`` and ``withdraw`` are for its caller.
+    """One start, by ``steps`` on a thread of that name, which undo it before they raise.
 
-    Args:
-        steps: does the start, on its own thread, and undoes it before it raises.
-        name: the thread's.
+    Any thread may break it off; ``run`` and ``withdraw`` are for its caller.
     """
 
     def __init__(self, steps: Callable[[Beginning], None], *, name: str) -> None:
@@ -80,11 +78,7 @@ class Beginning:
 
     @contextlib.contextmanager
     def breakable(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """Call the thread-safe ``interrupt`` to end the wait in this block if the start is broken off.
-
-        Raises:
-            WakeupException: it was broken off.
-        """
+        """Have the thread-safe ``interrupt`` end the wait in this block if the start is broken off; see ``check``."""
         self.check()
         with self._lock:
             self._interrupts.append(interrupt)

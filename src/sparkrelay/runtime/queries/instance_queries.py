@@ -43,14 +43,6 @@ class InstanceQueries:
         state: Callable[[], str],
         alive: Callable[[], bool],
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            context: the instance's.
-            processes: returns the instance's processes.
-            state: returns the instance's state.
-            alive: returns whether the instance is part of its group.
-        """
         self._context = context
         self._processes = processes
         self._state = state
@@ -156,12 +148,7 @@ class InstanceQueries:
         return self.stores.is_global(store)
 
     def tasks(self, store: str) -> list[LocalTask]:
-        """Return this instance's tasks that keep a store.
-
-        Raises:
-            StreamsNotStartedException: the instance does not run.
-            UnknownStateStoreException: there is no such store.
-        """
+        """Return this instance's tasks that keep a store."""
         self.require_running()
         spec = self.stores.spec(store)
         timeout_s = self._context.config.queries_timeout_ms / 1000

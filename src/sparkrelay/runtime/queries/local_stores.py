@@ -52,10 +52,8 @@ class LocalTask:
     """A snapshot of a task of this process.
 
     Attributes:
-        directory: its state.
         role: ``active``, ``standby``, or ``restoring``: assigned as active, but not in service yet.
         committed: last batch of an active task that is known to be committed.
-        changelogs: store -> changelog partition.
         lag: offsets that the copy lacks; None if unknown.
         task_epoch: epoch under which an active task took its copy over. A copy under another epoch is not this task's.
         width: number of tasks of the subtopology; 0 if unknown, as for a global table.
@@ -117,13 +115,6 @@ class LocalStores:
         tasks: Callable[[str], Sequence[LocalTask]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            stores: returns the pipeline's stores.
-            tasks: returns this process's tasks that keep the named store; raises if it cannot be queried.
-            clock: monotonic time in seconds.
-        """
         self._stores = stores
         self._tasks = tasks
         self._clock = clock

@@ -71,12 +71,6 @@ class GroupMetadata:
     """The hosts of the group's tasks, by one assignment."""
 
     def __init__(self, layout: TaskLayout | None, hosts: GroupHosts) -> None:
-        """Take an assignment.
-
-        Args:
-            layout: every task of the application; None if unknown.
-            hosts: hosts of the tasks' input partitions.
-        """
         self._tasks: Mapping[TaskId, TaskShape] = {} if layout is None else layout.tasks
         self._hosts = hosts
 

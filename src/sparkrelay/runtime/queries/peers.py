@@ -71,11 +71,8 @@ class Peers:
     def __init__(self, own: str | None, token: str, timeout_s: float) -> None:
         """Connect to nobody yet.
 
-        Args:
-            own: this instance's ``application.server``: then peers do not forward our queries. None for a client that
-                is not an instance.
-            token: ``queries.token``; empty if there is none.
-            timeout_s: bound on an answer, from connecting to its last byte.
+        With ``own``, this instance's ``application.server``, peers do not forward our queries; None for other clients.
+        ``timeout_s`` bounds an answer, from connecting to its last byte.
         """
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
@@ -98,13 +95,8 @@ class Peers:
     ) -> Answer:
         """Return the answer of an instance.
 
-        Args:
-            host: the instance.
-            store: the store.
-            key: as spelt in the path; None for many rows.
-            parameters: the other parameters of the query.
-            schema: the store's columns: an answer with other ones is refused; None for any.
-            row: the schema's fingerprint if one row may come as JSON, to be forwarded unchanged; else None.
+        ``key`` is spelt as in the path, or None for many rows. Answers with other columns than ``schema`` are refused.
+        ``row`` is the schema's fingerprint if one row may come as JSON, to be forwarded unchanged.
 
         Raises:
             InvalidStateStorePartitionException: the instance does not have the rows.
@@ -215,10 +207,7 @@ def as_place(text: str) -> bytes:
 
 
 def pages(ask: Callable[[bytes], tuple[pa.RecordBatch, bytes | None]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, page by page.
-
-    Args:
-        ask: returns the rows of the page that starts there, and the start of the next one or None.
+    """Yield the rows of a partition; ``ask`` returns the rows of a page and the start of the next one or None.
 
     Raises:
         InvalidStateStoreException: the next page starts no later, so that there would be no end.

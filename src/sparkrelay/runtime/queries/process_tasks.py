@@ -34,13 +34,7 @@ _numbers = itertools.count(1)
 
 
 def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s: float) -> Iterator[LocalTask]:
-    """Yield the current stateful tasks of a subtopology. Thread-safe.
-
-    Args:
-        processes: the instance's.
-        subtopology: its number.
-        timeout_s: bound on a job that reads a store on an executor.
-    """
+    """Yield the current stateful tasks of a subtopology. Thread-safe."""
     for process in processes:
         for thread in process.threads:
             copies = thread.progress.copies()

@@ -50,8 +50,6 @@ class Query:
     """A query of one store.
 
     Attributes:
-        keys: the store's keys.
-        scope: which copies may answer.
         kind: see :data:`Kind`.
         key: all columns of a row's key, or those of a window's key without the window; None for all keys.
         span: first and last key of ``rows``, both included; None: no bound.
@@ -59,8 +57,7 @@ class Query:
         after: end of the previous page (``TaskRows.following``); empty for the first one.
         limit: most rows to return; None for all.
         as_json: whether a ``row`` is wanted as JSON.
-        text: the key as spelt in the path of an HTTP request, for another instance.
-        parameters: the request's parameters, likewise.
+        text: the key as spelt in the path of an HTTP request; with its ``parameters``, for other instances.
     """
 
     keys: KeptKeys

@@ -73,7 +73,6 @@ class Router:
     """Answers queries, with the help of other instances. Thread-safe."""
 
     def __init__(self, queries: InstanceQueries, config: StreamsConfig) -> None:
-        """Connect to nobody yet."""
         self._queries = queries
         self._peers = Peers(config.application_server, config.queries_token, config.queries_timeout_ms / 1000)
         self._own = HostInfo.parse(config.application_server) if config.application_server else None
@@ -83,12 +82,7 @@ class Router:
         self._peers.close()
 
     def answer(self, query: Query, *, limit: int | None, forwarded: bool) -> Answer:
-        """Return the answer to a query.
-
-        Args:
-            query: with the text and parameters of its request, which other instances get.
-            limit: most rows of the answer.
-            forwarded: whether another instance sent the query; then no other one is asked.
+        """Return the answer to a query; one ``forwarded`` by another instance is answered here.
 
         Raises:
             InvalidStateStorePartitionException: a forwarded query asks for rows that are not here.

@@ -69,15 +69,12 @@ class _Request:
 
 
 class SharedReads:
-    """The reads of one task's store. Thread-safe."""
+    """The reads of one task's store. Thread-safe.
+
+    ``shown`` turns ``key, value`` pairs of the store into rows; then reads return such pairs. None: they return rows.
+    """
 
     def __init__(self, shown: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None) -> None:
-        """Start without waiting queries.
-
-        Args:
-            shown: turns ``key, value`` pairs of the store into rows, one each; then reads return such pairs. None:
-                reads return rows.
-        """
         self.shown = shown
         self._texts = _KnownTexts()
         self._turn = threading.Lock()
@@ -93,11 +90,8 @@ class SharedReads:
     ) -> KeyRead:
         """Return the row of a key; waits for at most one earlier read.
 
-        Args:
-            key: all its columns.
-            as_of: the batch and copy to read; only queries with equal values share a read.
-            read: reads keys as of that, as rows or ``key, value`` pairs. Another query may call it, after this call.
-            as_json: whether the row is wanted as JSON.
+        Only queries with equal ``as_of``, the batch and copy to read, share a read. Another query may call ``read``,
+        after this call.
 
         Raises:
             StateStoreException: the store cannot be read.

@@ -33,7 +33,6 @@ class StoreKeys:
     """The keys of one store: its grouping columns, one of which may be a window."""
 
     def __init__(self, layout: TableLayout) -> None:
-        """Read the columns off the store's layout."""
         self.layout = layout
         self.schema = layout.keys
         #: The window column; None if there is none.
@@ -151,7 +150,6 @@ class KeptKeys(StoreKeys):
     """The keys of a store that the instance's tasks keep."""
 
     def __init__(self, spec: TableRunner) -> None:
-        """Remember the step that keeps the store."""
         super().__init__(spec.layout)
         self.spec = spec
 
