@@ -182,7 +182,7 @@ def test_old_rows_do_for_a_while_and_then_the_batch_fails(spark, rates, caplog):
         assert "rows are 900 s old (refresh: 600 s)" in line
         assert "no rates today" in line
         driver.advance_wall_clock_time(dt.timedelta(minutes=10))
-        with pytest.raises(SparkRelayError, match=r"test_collected_joins.py:\d+: .*used no more.*no rates today"):
+        with pytest.raises(SparkRelayError, match=r"test_collected_joins.py:\d+: .*no longer used.*no rates today"):
             topic.pipe_input("a", {"page": "y", "country": "NO"})
         write(NO=3)
         driver.process()

@@ -60,7 +60,7 @@ def test_times_are_millis_or_have_a_zone_or_are_the_wall_clocks(topics):
     into, out = topics(String(), String())
     into.pipe_rows([("k", "a", dt.datetime(1970, 1, 1, 0, 0, 2, tzinfo=dt.UTC)), ("k", "b")])
     assert [record.timestamp for record in out.read_records()] == [2000, 77]
-    with pytest.raises(TypeError, match="has no zone"):
+    with pytest.raises(TypeError, match="has no time zone"):
         into.pipe_input("k", "c", dt.datetime(1970, 1, 1))  # noqa: DTZ001 - that is the point
 
 

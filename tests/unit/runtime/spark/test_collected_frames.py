@@ -125,7 +125,7 @@ def test_old_rows_do_while_the_source_is_away_and_then_no_more(frame, source, cl
     assert source.collected == 2, "there is a pause"
     clock.now += 600
     for _ in range(2):
-        with pytest.raises(JobFailed, match=r"pipeline.py:7: .* 13\d\d s old .* used no more.*connection refused"):
+        with pytest.raises(JobFailed, match=r"pipeline.py:7: .* 13\d\d s old .* no longer used.*connection refused"):
             frame.refreshed(source.collect)
     source.error, source.rates = None, {"NO": 9}
     assert frame.refreshed(source.collect) is not first

@@ -43,7 +43,7 @@ def test_nothing_is_said_of_a_session_as_recommended(caplog):
         ({"spark__python__worker__reuse": "false"}, "starts a worker, which opens"),
         (
             {"spark__sql__execution__pyspark__udf__tracebackWithLocals__enabled": "true"},
-            "show what their variables hold: records too",
+            "show the values of variables, including records",
         ),
     ],
 )
@@ -119,5 +119,5 @@ def test_spark_connect_is_refused_before_there_is_a_session(monkeypatch, key, va
         conf[key] = value
     else:
         monkeypatch.setenv(key, value)
-    with pytest.raises(StreamsException, match=f"{key}={value} asks for Spark Connect.*Leave {key} out"):
+    with pytest.raises(StreamsException, match=f"{key}={value} selects Spark Connect.*Leave {key} out"):
         spark_session("delays", **conf)
