@@ -30,29 +30,17 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def state_folder() -> Path:
-    """Return ``$XDG_STATE_HOME/sparkrelay``, or ``~/.local/state/sparkrelay``, for data that must last.
-
-    Raises:
-        OSError: the user has no home directory.
-    """
+    """Return ``$XDG_STATE_HOME/sparkrelay``, or ``~/.local/state/sparkrelay``; raises OSError without a home."""
     return _user_folder("XDG_STATE_HOME", ".local/state")
 
 
 def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/sparkrelay``, or ``~/.cache/sparkrelay``, for data that can be recreated.
-
-    Raises:
-        OSError: the user has no home directory.
-    """
+    """Return ``$XDG_CACHE_HOME/sparkrelay``, or ``~/.cache/sparkrelay``; raises OSError without a home."""
     return _user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its missing parents with mode 0700; an existing one is left unchanged.
-
-    Raises:
-        OSError: it cannot be made, or something else has that name.
-    """
+    """Make a directory and its missing parents with mode 0700, unless it exists; raises OSError."""
     try:
         path.mkdir(0o700)
     except FileExistsError:
@@ -128,11 +116,7 @@ def volume_group(path: Path) -> int | None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file, with mode 0600 if the flags create it, and return its descriptor.
-
-    Raises:
-        OSError: it cannot be opened, or is a symbolic link.
-    """
+    """Return the descriptor of a file, created with mode 0600; raises OSError, also for a symbolic link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -148,11 +132,7 @@ def read_file(path: Path) -> bytes:
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file atomically; ``durable`` also syncs it to disk. One process at a time may write to the path.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Replace a file atomically and, if ``durable``, sync it to disk. One process at a time may write to the path."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)  # left by a killed process with our pid
     try:

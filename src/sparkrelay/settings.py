@@ -255,11 +255,7 @@ def read(
 
 
 def check(values: object) -> None:
-    """Check the bounds and choices of an object of settings.
-
-    Raises:
-        ConfigException: a value is not one of the choices, out of range, or refused by the setting's own check.
-    """
+    """Raise ConfigException if a value is out of range, not one of the choices, or refused by its own check."""
     kind: type = type(values)
     for name, declared in settings_of(kind).items():
         value = getattr(values, name)

@@ -60,11 +60,7 @@ class TableReader:
         return table(self._cluster, self._fetcher, self._application_id, store)
 
     def rows(self, found: StoredTable, key: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table: all, or those with the values of some or all columns of its key.
-
-        Raises:
-            SerializationException: a record does not fit the store; names topic, partition and offset.
-        """
+        """Yield the rows of a table, or those with some values of its key; raises as ``changelog_rows``."""
         wanted = WantedKeys.of_values(found.layout, key) if key else None
         for span in found.spans(wanted):
             for rows in found.rows(self._fetcher, span, wanted):

@@ -29,7 +29,26 @@ if TYPE_CHECKING:
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.records.formats import Format
 
-__all__ = ["TestInputTopic", "TestOutputTopic", "TestRecord"]
+__all__ = ["TestInputTopic", "TestOutputTopic", "TestRecord", "TopicFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFiles:
+    """The topics of a test driver, and its functions for them.
+
+    Attributes:
+        log: the files.
+        partitions: number of partitions of each topic.
+        process: processes all records.
+        now_ms: returns the driver's wall clock.
+        waits: returns whether records wait for the next read (``batch="all"``).
+    """
+
+    log: FileLog
+    partitions: int
+    process: Callable[[], None]
+    now_ms: Callable[[], int] = lambda: 0
+    waits: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +78,11 @@ class TestInputTopic:
 
     __test__ = False
 
-    def __init__(
-        self,
-        topic: str,
-        key: Format | None,
-        value: Format | None,
-        *,
-        log: FileLog,
-        partitions: int,
-        now_ms: Callable[[], int],
-        waits: Callable[[], bool],
-        process: Callable[[], None],
-    ) -> None:
+    def __init__(self, topic: str, key: Format | None, value: Format | None, files: TopicFiles) -> None:
         self._topic = topic
         self._key = key or Raw()
         self._value = value or Raw()
-        self._log = log
-        self._partitions = partitions
-        self._now_ms = now_ms
-        self._waits = waits
-        self._process = process
+        self._files = files
 
     def pipe_input(
         self,
@@ -105,8 +109,8 @@ class TestInputTopic:
             TypeError: the format cannot encode the key or value.
         """
         self._write([(key, value, timestamp, partition, headers)])
-        if not self._waits():
-            self._process()
+        if not self._files.waits():
+            self._files.process()
 
     def pipe_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Write records in order, each a tuple of :meth:`pipe_input`'s arguments.
@@ -114,22 +118,24 @@ class TestInputTopic:
         With ``batch="all"`` they are written at once: a hundred thousand take seconds.
         """
         given = list(rows)
-        for some in [given] if self._waits() else [[row] for row in given]:
+        for some in [given] if self._files.waits() else [[row] for row in given]:
             self._write([(*row, *(None, None, ())[len(row) - 2 :]) for row in some])
-            if not self._waits():
-                self._process()
+            if not self._files.waits():
+                self._files.process()
 
     def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for _, _, _, partition, _ in rows:
-            if partition is not None and not 0 <= partition < self._partitions:
-                raise ValueError(f"partition={partition} of {self._topic!r} must be from 0 to {self._partitions - 1}")
+            if partition is not None and not 0 <= partition < self._files.partitions:
+                raise ValueError(
+                    f"partition={partition} of {self._topic!r} must be from 0 to {self._files.partitions - 1}"
+                )
         keys = pa.array([_encoded(self._key, key, "key") for key, *_ in rows], pa.binary())
         values = pa.array([_encoded(self._value, value, "value") for _, value, *_ in rows], pa.binary())
-        now = self._now_ms()
+        now = self._files.now_ms()
         times = pa.array([now if row[2] is None else _millis(row[2]) for row in rows], pa.int64())
         headers = [[{"key": name, "value": data} for name, data in row[4]] or None for row in rows]
         given = pa.array(headers, HEADERS_TYPE)
-        by_key = np.maximum(murmur2_partitions(keys, self._partitions), 0)
+        by_key = np.maximum(murmur2_partitions(keys, self._files.partitions), 0)
         partitions = np.array(
             [key if row[3] is None else row[3] for key, row in zip(by_key, rows, strict=True)], np.int64
         )
@@ -138,7 +144,7 @@ class TestInputTopic:
             columns = (column.take(chosen) for column in (keys, values))
             batches = encode(*columns, timestamps=times.take(chosen), headers=given.take(chosen))
             for batch in batches:
-                self._log.append(TopicPartition(self._topic, partition), bytes(batch.data))
+                self._files.log.append(TopicPartition(self._topic, partition), bytes(batch.data))
 
 
 class TestOutputTopic:
@@ -146,31 +152,21 @@ class TestOutputTopic:
 
     __test__ = False
 
-    def __init__(
-        self,
-        topic: str,
-        key: Format | None,
-        value: Format | None,
-        *,
-        log: FileLog,
-        partitions: int,
-        process: Callable[[], None],
-    ) -> None:
+    def __init__(self, topic: str, key: Format | None, value: Format | None, files: TopicFiles) -> None:
         self._topic = topic
         self._key = key or Raw()
         self._value = value or Raw()
-        self._log = log
-        self._process = process
-        self._next = dict.fromkeys(range(partitions), 0)
+        self._files = files
+        self._next = dict.fromkeys(range(files.partitions), 0)
 
     def read_records(self) -> list[TestRecord]:
         """Return the records written since the last call, each partition's in order."""
-        self._process()
+        self._files.process()
         found = []
         for number, start in self._next.items():
             partition = TopicPartition(self._topic, number)
-            end = self._log.end(partition)
-            columns = self._log.read(partition, start, end, ("key", "value", "timestamp", "headers"))
+            end = self._files.log.end(partition)
+            columns = self._files.log.read(partition, start, end, ("key", "value", "timestamp", "headers"))
             times = columns.column("timestamp").cast(pa.timestamp("ms", "UTC")).view(pa.int64()).to_pylist()
             rest = (columns.column(name).to_pylist() for name in ("key", "value", "headers"))
             for time, key, value, given in zip(times, *rest, strict=True):
@@ -189,8 +185,8 @@ class TestOutputTopic:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was written since the last read."""
-        self._process()
-        return all(self._log.end(TopicPartition(self._topic, number)) == at for number, at in self._next.items())
+        self._files.process()
+        return all(self._files.log.end(TopicPartition(self._topic, number)) == at for number, at in self._next.items())
 
 
 def _json(value: Any) -> str:

@@ -31,7 +31,7 @@ from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
-from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic
+from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic, TopicFiles
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -93,7 +93,6 @@ class TopologyTestDriver:
         self._closed = False
         self.batch = batch
         self._now_ms = wall_clock_time
-        self._partitions = partitions
         names = TopicNames(settings.application_id)
         global_topics = [topic for leg in topology.global_tables for topic in leg.source.topics]
         self._dead_letters = letters = settings.errors_dead_letter_queue_topic_name
@@ -128,6 +127,7 @@ class TopologyTestDriver:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         self._folder, self._log = folder, log
+        self._files = TopicFiles(log, partitions, self.process, lambda: self._now_ms, lambda: self.batch == "all")
 
     def create_input_topic(
         self, topic: str, *, key: Format | None = None, value: Format | None = None
@@ -142,16 +142,7 @@ class TopologyTestDriver:
         if not sources:
             read = {topic for leg in legs if not leg.source.internal for topic in leg.source.topics}
             raise ValueError(f"the pipeline does not read {topic!r}, but {_list(read)}")
-        return TestInputTopic(
-            topic,
-            key or sources[0].key,
-            value or sources[0].value,
-            log=self._log,
-            partitions=self._partitions,
-            now_ms=lambda: self._now_ms,
-            waits=lambda: self.batch == "all",
-            process=self.process,
-        )
+        return TestInputTopic(topic, key or sources[0].key, value or sources[0].value, self._files)
 
     def create_output_topic(
         self, topic: str, *, key: Format | None = None, value: Format | None = None
@@ -164,7 +155,7 @@ class TopologyTestDriver:
             ValueError: the pipeline does not write the topic.
         """
         if topic == self._dead_letters:
-            return self._output_topic(topic, key, value)
+            return TestOutputTopic(topic, key, value, self._files)
         sinks = {leg.sink.topic: leg for leg in self._topology.legs if leg.sink is not None and not leg.sink.internal}
         if topic not in sinks:
             raise ValueError(f"the pipeline does not write {topic!r}, but {_list(sinks)}")
@@ -175,10 +166,7 @@ class TopologyTestDriver:
         written = plain_format(self._plans.output(leg.id)[sink.key]) if isinstance(sink.key, str) else sink.key
         # Rows of Kafka's own columns have no format; others are JSON by default.
         form = value or sink.value or (None if leg.passes_kafka_columns else Json())
-        return self._output_topic(topic, key or written, form)
-
-    def _output_topic(self, topic: str, key: Format | None, value: Format | None) -> TestOutputTopic:
-        return TestOutputTopic(topic, key, value, log=self._log, partitions=self._partitions, process=self.process)
+        return TestOutputTopic(topic, key or written, form, self._files)
 
     def process(self) -> None:
         """Process all piped records, through the repartition topics to the end.

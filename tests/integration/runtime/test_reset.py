@@ -366,8 +366,7 @@ def test_what_is_not_there(command, topics, application_id, tmp_path):
     assert code == 1
     assert (
         "there is nothing to start over: this Kafka has no group and no internal topic of application "
-        f"'{application_id}'"
-        in err
+        f"'{application_id}'" in err
     )
     assert "topic 'nowhere' does not exist" in command("--topics", "nowhere")[2]
     assert "'nowhere' does not begin with" in command("--internal-topics", "nowhere")[2]

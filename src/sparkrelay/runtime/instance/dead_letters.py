@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,11 +116,7 @@ class Replay:
 
 
 class DeadLetters:
-    """The letters of a dead letter topic. Not thread-safe; a context manager.
-
-    Raises:
-        UnknownTopicException: there is no such topic.
-    """
+    """The letters of a topic; raises UnknownTopicException if it does not exist. Not thread-safe; a context manager."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self._settings = dict(settings)
@@ -156,13 +152,10 @@ class DeadLetters:
 
     def look(self) -> Replay:
         """Return what :meth:`replay` would do."""
-        topics, left = defaultdict[str, int](int), 0
-        for letter in self._read(self._next()):
-            if letter.source is not None and self._goes_back(letter):
-                topics[letter.source.topic] += 1
-            else:
-                left += 1
-        return Replay(dict(topics), left)
+        targets = map(self._target, self._read(self._next()))
+        topics = Counter(None if target is None else target.topic for target in targets)
+        left = topics.pop(None, 0)
+        return Replay({topic: count for topic, count in topics.items() if topic is not None}, left)
 
     def replay(self) -> Replay:
         """Write back all letters that no replay has written back yet, and return their numbers.
@@ -175,10 +168,10 @@ class DeadLetters:
         transactions = TransactionCoordinator(self._client, timeout=_TIMEOUT_S)
         identity = transactions.init([self._group], transaction_timeout_ms=_TRANSACTION_MS)[self._group]
         # From here on no other replay can move the offsets.
-        at, letters, left = self._next(), defaultdict[str, int](int), 0
+        at, letters, left = self._next(), Counter[str](), 0
         waiting, chunks = deque[list[DeadLetter]](), _chunks(self._read(at))
         while some := waiting.popleft() if waiting else next(chunks, None):
-            going_back = [letter for letter in some if self._goes_back(letter)]
+            going_back = [(target, letter) for letter in some if (target := self._target(letter)) is not None]
             try:
                 self._write(identity, going_back)
             except SparkRelayError as error:
@@ -196,13 +189,11 @@ class DeadLetters:
             if isinstance(answer, SparkRelayError):
                 raise answer
             identity, left = answer, left + len(some) - len(going_back)
-            for letter in going_back:
-                assert letter.source is not None, "it says where it is from"
-                letters[letter.source.topic] += 1
+            letters.update(target.topic for target, _ in going_back)
         return Replay(dict(letters), left)
 
     def _refused(self, letter: DeadLetter, error: SparkRelayError) -> StreamsException:
-        assert letter.source is not None, "it says where it is from"
+        assert letter.source is not None, "it has a target"
         return StreamsException(
             f"topic {letter.source.topic!r} rejects the letter at offset {letter.offset} of {letter.at}: {error}. "
             "Earlier letters are written back. Change the topic to accept it, or skip it: kafka-consumer-groups.sh "
@@ -227,22 +218,18 @@ class DeadLetters:
                 for time, record in zip(times.to_pylist(), batch.to_pylist(), strict=True):
                     yield _letter(partition, time, record)
 
-    def _goes_back(self, letter: DeadLetter) -> bool:
-        return letter.replayable and letter.source is not None and bool(self._width(letter.source.topic))
-
     def _width(self, topic: str) -> int:
         """Return the number of partitions of a topic; 0 if it does not exist."""
         if self._client.metadata.partitions(topic) is None:
             return len(self._admin.partitions([topic])[topic] or ())
         return len(self._client.metadata.partitions(topic) or ())
 
-    def _write(self, identity: ProducerIdentity, letters: Sequence[DeadLetter]) -> None:
+    def _write(self, identity: ProducerIdentity, letters: Sequence[tuple[TopicPartition, DeadLetter]]) -> None:
         producer = Producer(self._client)
         producer.begin(identity)
         by_target: dict[TopicPartition, list[DeadLetter]] = defaultdict(list)
-        for letter in letters:
-            assert letter.source is not None, "it says where it is from"
-            by_target[self._target(letter, letter.source)].append(letter)
+        for target, letter in letters:
+            by_target[target].append(letter)
         for target, some in by_target.items():
             headers = [[{"key": key, "value": value} for key, value in letter.headers] or None for letter in some]
             for batch in encode(
@@ -257,9 +244,11 @@ class DeadLetters:
                 producer.send(target, batch.data, transactional_id=identity.transactional_id)
         producer.flush(_TIMEOUT_S)
 
-    def _target(self, letter: DeadLetter, source: TopicPartition) -> TopicPartition:
-        """Return the partition to write a letter to: its source, whatever the partitioner, if it still exists."""
-        width = self._width(source.topic)
+    def _target(self, letter: DeadLetter) -> TopicPartition | None:
+        """Return the partition to write a letter to: its source, whatever the partitioner; None if it stays."""
+        source = letter.source
+        if source is None or not letter.replayable or not (width := self._width(source.topic)):
+            return None
         if source.partition < width:
             return source
         number = int(murmur2_partitions(pa.array([letter.key], pa.binary()), width)[0])

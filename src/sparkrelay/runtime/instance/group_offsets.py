@@ -106,11 +106,7 @@ class NewOffsets:
 
 
 class GroupOffsets:
-    """The offsets of one application's group. Used on the thread of its (bootstrapped) client.
-
-    Raises:
-        ConfigException: the application.id is not valid.
-    """
+    """The offsets of one application's group. Used on the thread of its (bootstrapped) client."""
 
     def __init__(self, client: KafkaClient, application_id: str, *, timeout: float = _TIMEOUT_S) -> None:
         require_application_id(application_id)
@@ -166,11 +162,7 @@ class GroupOffsets:
         )
 
     def set(self, new: NewOffsets) -> None:
-        """Commit the offsets; the broker itself refuses if an instance has joined since.
-
-        Raises:
-            StreamsException: instances run.
-        """
+        """Commit the offsets; raises StreamsException if instances run. The broker refuses if one has joined since."""
         require_stopped(self._id, new.members)
         offsets = {partition: then for partition, (_, then) in new.offsets.items()}
         noted = {partition: commit.metadata for partition, commit in self._admin.commits(self._id, offsets).items()}

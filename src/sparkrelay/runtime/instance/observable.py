@@ -119,7 +119,7 @@ class Observable:
         )
 
     def details(self) -> InstanceDetails:
-        """Return what the live page shows beside :meth:`snapshot`: settings without secrets, topology, rebalances."""
+        """Return what the live page shows besides :meth:`snapshot`: settings without secrets, topology, rebalances."""
         from sparkrelay.runtime.instance.parts import page_details  # noqa: PLC0415 - see __init__
 
         return page_details(self._context, self._processes.all)

@@ -3,7 +3,7 @@
 Like Kafka's StreamsResetter, with the additional steps that exactly-once needs. Local state and changelogs record the
 input that they have seen, so neither may outlive the other or the group's offsets. No order of the steps is safe if an
 instance starts in between: empty state would meet old offsets, or repartitioned records would be counted twice. So the
-first step creates a marker topic, beside which no instance runs, and the last one deletes it. A killed reset leaves the
+first step creates a marker topic, which stops every instance, and the last one deletes it. A killed reset leaves the
 marker and is run again: every step can be repeated.
 
 The marker is created before the last look at the group: an instance that joined earlier is seen, one that joins later

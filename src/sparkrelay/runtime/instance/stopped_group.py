@@ -24,11 +24,7 @@ def require_application_id(value: str) -> None:
 
 
 def members_of(admin: Admin, application_id: str) -> tuple[str, ...]:
-    """Return the members of an application's group, each by member id and host.
-
-    Raises:
-        StreamsException: the group is not an application's.
-    """
+    """Return member id and host of each member of an application; raises StreamsException for other groups."""
     group = admin.describe_group(application_id)
     if group.protocol_type not in {"", "consumer"}:
         raise StreamsException(f"group {group.group_id!r} is a group of {group.protocol_type!r}, not of an application")

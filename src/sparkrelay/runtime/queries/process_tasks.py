@@ -35,49 +35,51 @@ _numbers = itertools.count(1)
 
 def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s: float) -> Iterator[LocalTask]:
     """Yield the current stateful tasks of a subtopology. Thread-safe."""
-    for process in processes:
-        for thread in process.threads:
-            copies = thread.progress.copies()
-            for task in thread.tasks.all():
-                # The task's thread may change it: read each value once, and the epoch first, so that it never belongs
-                # to a later initialization than the state.
-                task_epoch, state, directory = task.task_epoch, task.state, task.directory
-                if directory is None or state is TaskState.CLOSED or task.id.subtopology != subtopology:
-                    continue
-                running = state is TaskState.RUNNING
-                yield LocalTask(
-                    id=task.id,
-                    directory=directory,
-                    role=ACTIVE if running else STANDBY if state is TaskState.STANDBY else RESTORING,
-                    committed=task.position.committed if running else None,
-                    changelogs=dict(task.changelogs),
-                    lag=0 if running else _lag(task, copies.get(task.id)),
-                    task_epoch=task_epoch if running else None,
-                    width=task.shape.width,
-                    read=_reading(process, directory, timeout_s),
-                )
+    for process, task, copy in _tasks(processes):
+        # The task's thread may change it: read each value once, and the epoch first, so that it never belongs to a
+        # later initialization than the state.
+        task_epoch, state, directory = task.task_epoch, task.state, task.directory
+        if directory is None or state is TaskState.CLOSED or task.id.subtopology != subtopology:
+            continue
+        running = state is TaskState.RUNNING
+        yield LocalTask(
+            id=task.id,
+            directory=directory,
+            role=ACTIVE if running else STANDBY if state is TaskState.STANDBY else RESTORING,
+            committed=task.position.committed if running else None,
+            changelogs=dict(task.changelogs),
+            lag=0 if running else _lag(task, copy),
+            task_epoch=task_epoch if running else None,
+            width=task.shape.width,
+            read=_reading(process, directory, timeout_s),
+        )
 
 
 def partition_lags(processes: Iterable[ProcessThreads]) -> dict[str, dict[int, LagInfo]]:
     """Return the lag of each copy of a store's partition: store -> partition -> lag."""
     found: dict[str, dict[int, LagInfo]] = {}
+    for _, task, copy in _tasks(processes):
+        running = task.state is TaskState.RUNNING
+        offsets = dict(task.copy.offsets if running or copy is None or copy.offsets is None else copy.offsets)
+        ends = dict(task.copy.ends if copy is None else copy.ends)
+        for store, changelog in task.changelogs.items():
+            at = offsets.get(changelog, 0)
+            # A running task has everything in its changelog.
+            end = at if running else ends.get(changelog)
+            lag = None if end is None else max(0, end - at)
+            known = found.setdefault(store, {}).get(task.id.partition)
+            # Another process of the instance may have a better copy.
+            if known is None or known.current_offset_position < at:
+                found[store][task.id.partition] = LagInfo(at, end, lag)
+    return found
+
+
+def _tasks(processes: Iterable[ProcessThreads]) -> Iterator[tuple[ProcessThreads, Task, RestoreProgress | None]]:
     for process in processes:
         for thread in process.threads:
             copies = thread.progress.copies()
             for task in thread.tasks.all():
-                copy, running = copies.get(task.id), task.state is TaskState.RUNNING
-                offsets = dict(task.copy.offsets if running or copy is None or copy.offsets is None else copy.offsets)
-                ends = dict(task.copy.ends if copy is None else copy.ends)
-                for store, changelog in task.changelogs.items():
-                    at = offsets.get(changelog, 0)
-                    # A running task has everything in its changelog.
-                    end = at if running else ends.get(changelog)
-                    lag = None if end is None else max(0, end - at)
-                    known = found.setdefault(store, {}).get(task.id.partition)
-                    # Another process of the instance may have a better copy.
-                    if known is None or known.current_offset_position < at:
-                        found[store][task.id.partition] = LagInfo(at, end, lag)
-    return found
+                yield process, task, copies.get(task.id)
 
 
 def group_metadata(processes: Iterable[ProcessThreads]) -> GroupMetadata:

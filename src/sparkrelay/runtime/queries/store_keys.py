@@ -70,11 +70,7 @@ class StoreKeys:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def from_text(self, text: str, schema: pa.Schema | None = None) -> pa.RecordBatch:
-        """Parse a key: a single string as it is, another value as JSON, several values as a JSON array or object.
-
-        Raises:
-            SerializationException: the key has other columns or types.
-        """
+        """Parse a key: a string as it is, else JSON, several values as an array or object; raises as ``columns``."""
         schema = self.schema if schema is None else schema
         if len(schema) == 1 and pa.types.is_string(schema.field(0).type):
             return self.columns((text,), schema)
@@ -182,11 +178,7 @@ def value_example(kind: pa.DataType) -> Any:
 
 
 def as_milliseconds(time: dt.datetime | int | None, what: str) -> int | None:
-    """Return a time in milliseconds since 1970.
-
-    Raises:
-        ValueError: it has no time zone, or is too far from 1970 for a window.
-    """
+    """Return a time in ms since 1970; raises ValueError without time zone, or too far from 1970 for a window."""
     if time is None:
         return None
     if isinstance(time, int) and not isinstance(time, bool):

@@ -311,55 +311,41 @@ def run_job(
         TaskFailed: the error is one task's own.
         SparkRelayError: a worker's own error, or the session is gone.
     """
-    for left in reversed(range(_CLOSED_WORKERS)):
-        try:
-            return _run_once(target, frame, command, pool, group, description, tags, stays)
-        except ClosedWorkerLent as error:
-            if isinstance(command, BatchCommand) or stays is not None or not left:
-                raise
-            log.debug("%s; trying again", error)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _run_once(  # noqa: PLR0917 - as run_job has them
-    target: ExecutorTarget,
-    frame: DataFrame,
-    command: object,
-    pool: str,
-    group: str,
-    description: str,
-    tags: str,
-    stays: Callable[[], BatchCommand | None] | None,
-) -> list[Any]:
-    target.require()
-    context = frame.sparkSession.sparkContext
-    try:
-        target.mark_jobs()
-        context.setLocalProperty("spark.scheduler.pool", pool)
-        context.setLocalProperty(_TAGS_PROPERTY, tags)
-        context.setLocalProperty(COMMAND_PROPERTY, encode(command))
-        context.setJobGroup(group, description, interruptOnCancel=True)
-        # The Java DataFrame's collect, not limit or head, which would leave input unread and end the workers.
-        expected = contextlib.nullcontext() if stays else target.under_way(f"the Spark job {description!r}")
-        with query_errors_unlogged(), expected:
-            rows = frame._jdf.collect()
-    except (PySparkException, Py4JJavaError) as error:
-        target.require_alive()
-        found = read_job_error(error)
-        batch = stays() if stays else command
-        work = read_input(batch, failed_partitions(context, group)) if isinstance(batch, BatchCommand) else ""
-    except (Py4JError, ConnectionError) as error:
+    attempts = 1 if isinstance(command, BatchCommand) or stays else _CLOSED_WORKERS
+    while True:
         target.require()
-        raise StreamsException(f"{SESSION_GONE} ({error})") from error
-    else:
-        reports = [report for row in rows for report in decode_bytes(row.get(0))]
-        for report in reports:
-            if isinstance(report, SparkRelayError):
-                raise _meant(report)
-        return reports
-    log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
-    # Not from Spark's error, which says the same in a hundred lines.
-    raise _error(found, target.failure_key, description, work)
+        context = frame.sparkSession.sparkContext
+        try:
+            target.mark_jobs()
+            context.setLocalProperty("spark.scheduler.pool", pool)
+            context.setLocalProperty(_TAGS_PROPERTY, tags)
+            context.setLocalProperty(COMMAND_PROPERTY, encode(command))
+            context.setJobGroup(group, description, interruptOnCancel=True)
+            # The Java DataFrame's collect, not limit or head, which would leave input unread and end the workers.
+            expected = contextlib.nullcontext() if stays else target.under_way(f"the Spark job {description!r}")
+            with query_errors_unlogged(), expected:
+                rows = frame._jdf.collect()
+        except (PySparkException, Py4JJavaError) as error:
+            target.require_alive()
+            found = read_job_error(error)
+            batch = stays() if stays else command
+            work = read_input(batch, failed_partitions(context, group)) if isinstance(batch, BatchCommand) else ""
+        except (Py4JError, ConnectionError) as error:
+            target.require()
+            raise StreamsException(f"{SESSION_GONE} ({error})") from error
+        else:
+            reports = [report for row in rows for report in decode_bytes(row.get(0))]
+            for report in reports:
+                if isinstance(report, SparkRelayError):
+                    raise _meant(report)
+            return reports
+        log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
+        attempts -= 1
+        # Not from Spark's error, which says the same in a hundred lines.
+        failure = _error(found, target.failure_key, description, work)
+        if not (attempts and isinstance(failure, ClosedWorkerLent)):
+            raise failure
+        log.debug("%s; trying again", failure)
 
 
 def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group: str, description: str) -> pa.Table:
