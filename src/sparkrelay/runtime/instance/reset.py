@@ -70,7 +70,7 @@ class ResetPlan:
         offsets: partition -> the group's offset before (None without one) and after.
         kept: offsets of topics that are not read again.
         forgotten: the group's partitions of internal topics.
-        doubtful: those of them that another application may own, with the reason.
+        doubtful: internal topics that another application may own, with the reason.
         holders: slots held by running processes.
         begun: whether an earlier reset was interrupted.
     """
