@@ -1,6 +1,6 @@
 """SparkRelay: Kafka Streams' high availability for PySpark pipelines.
 
-Importing this package does not import pyspark: names that need it are loaded when they are first used.
+Importing this package does not import pyspark: names that need it are loaded on first use.
 """
 
 from __future__ import annotations
@@ -70,39 +70,24 @@ __all__ = [
     "spark_session",
 ]
 
-_HOMES = {
-    "Arrow": "sparkrelay.records.formats",
-    "Avro": "sparkrelay.records.formats",
-    "Boolean": "sparkrelay.records.formats",
-    "CustomFormat": "sparkrelay.records.custom_format",
-    "Double": "sparkrelay.records.formats",
-    "Float": "sparkrelay.records.formats",
-    "GlobalKTable": "sparkrelay.topology",
-    "Integer": "sparkrelay.records.formats",
-    "Json": "sparkrelay.records.formats",
-    "JsonSchema": "sparkrelay.records.formats",
-    "KStream": "sparkrelay.topology",
-    "KTable": "sparkrelay.topology",
-    "KafkaStreams": "sparkrelay.runtime.instance.kafka_streams",
-    "Long": "sparkrelay.records.formats",
-    "Protobuf": "sparkrelay.records.formats",
-    "Raw": "sparkrelay.records.formats",
-    "Short": "sparkrelay.records.formats",
-    "StandbyUpdateListener": "sparkrelay.runtime.tasks.restore_listeners",
-    "StateRestoreListener": "sparkrelay.runtime.tasks.restore_listeners",
-    "StreamThreadExceptionResponse": "sparkrelay.runtime.thread.uncaught_exceptions",
-    "StreamsBuilder": "sparkrelay.topology",
-    "String": "sparkrelay.records.formats",
-    "Topology": "sparkrelay.topology",
-    "Uuid": "sparkrelay.records.formats",
-    "register_data_sources": "sparkrelay.datasources.register",
-    "spark_session": "sparkrelay.runtime.instance.quick_session",
+_NAMES = {
+    "sparkrelay.datasources.register": "register_data_sources",
+    "sparkrelay.records.custom_format": "CustomFormat",
+    "sparkrelay.records.formats": (
+        "Arrow Avro Boolean Double Float Integer Json JsonSchema Long Protobuf Raw Short String Uuid"
+    ),
+    "sparkrelay.runtime.instance.kafka_streams": "KafkaStreams",
+    "sparkrelay.runtime.instance.quick_session": "spark_session",
+    "sparkrelay.runtime.tasks.restore_listeners": "StandbyUpdateListener StateRestoreListener",
+    "sparkrelay.runtime.thread.uncaught_exceptions": "StreamThreadExceptionResponse",
+    "sparkrelay.topology": "GlobalKTable KStream KTable StreamsBuilder Topology",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415 - it takes 20 ms, and hardly anybody asks
+        from importlib.metadata import version  # noqa: PLC0415 - takes 20 ms and is rarely used
 
         return version(__name__)
     home = _HOMES.get(name)

@@ -1,49 +1,49 @@
-"""Every error SparkRelay raises, as one tree.
+"""Every error that SparkRelay raises, as one tree.
 
     SparkRelayError
     ├── ConfigException (ValueError)        a setting is unknown, malformed or out of range
     ├── TopologyException                   the pipeline cannot be built or checked
-    ├── KafkaException                      the broker, or the way to it; .retriable says whether trying again can help
+    ├── KafkaException                      the broker, or the way to it; .retriable: whether trying again can help
     │   ├── TimeoutException (TimeoutError)     no answer within the bound
     │   ├── DisconnectException                 the connection broke before the answer came
     │   ├── BrokerResponseException             the broker answered with an error code (.code, .name)
     │   ├── UnknownTopicException               a topic, or a partition of it, does not exist
     │   │   └── MissingSourceTopicException         a topic that a pipeline reads does not exist
-    │   ├── UnsupportedVersionException         the broker is too old for what we ask
+    │   ├── UnsupportedVersionException         the broker is too old for a request
     │   ├── AuthenticationException             SASL or TLS was refused
     │   ├── AuthorizationException              an ACL forbids it
     │   ├── OffsetOutOfRangeException           a position outside the log, and no reset policy
     │   │   └── LogTruncationException              a new leader's log lacks records that were read (KIP-320)
     │   ├── CommitFailedException               the group moved on while we were committing
     │   │   └── RebalanceInProgressException        it is rebalancing: poll, and commit again
-    │   ├── RecordRefusedException              a topic takes no such record: no key, or a timestamp too far away
+    │   ├── RecordRefusedException              the topic rejects the record: no key, or a timestamp too far away
     │   ├── RecordTooLargeException             a record batch is larger than a limit of ours or of the topic
-    │   └── ProducerFencedException             somebody opened the same transactional id after us
+    │   └── ProducerFencedException             another producer took over the transactional id
     ├── RecordException                     bytes from or for a topic
-    │   ├── CorruptRecordException              a batch whose checksum or structure is wrong
+    │   ├── CorruptRecordException              a batch with a wrong checksum or structure
     │   └── SerializationException              a value that does not fit its format
     │       ├── RecordDeserializationException      a record of a consumer (.topic, .partition, .offset, .column)
-    │       └── UnknownSchemaException              a record's schema is yet to be fetched (.schema_ids)
+    │       └── UnknownSchemaException              a record's schema is not fetched yet (.schema_ids)
     ├── SchemaRegistryException             the schema registry refuses, does not answer, or has no such schema
     ├── StreamsException                    a running instance
     │   ├── TaskAssignmentException             an assignment cannot be computed or followed
     │   ├── ApplicationShutdownException        an instance asked the whole application to end
-    │   ├── UnsupportedOperationException       asked for what was not computed, such as lags (KIP-924)
+    │   ├── UnsupportedOperationException       a value was not computed, such as lags (KIP-924)
     │   ├── IncompatibleTopologyException       two instances of one application differ
     │   └── InvalidStateStoreException          a store cannot be queried (KIP-216)
-    │       ├── UnknownStateStoreException          the pipeline has no such store, or it is not to be queried
+    │       ├── UnknownStateStoreException          the pipeline has no such store, or it cannot be queried
     │       ├── InvalidStateStorePartitionException another instance has the key (.host, .partition)
-    │       ├── StateStoreNotAvailableException     not now: it is being restored, or moves (.retry_after)
-    │       └── StreamsNotStartedException          the instance does not run: not yet, or no more
+    │       ├── StateStoreNotAvailableException     not now: its task is being restored or moved (.retry_after)
+    │       └── StreamsNotStartedException          the instance has not started or has ended
     ├── StateStoreException                 local state
-    │   ├── LockException                       somebody else holds the directory
+    │   ├── LockException                       another process holds the directory
     │   ├── StoreFullException                  the disk or the map is full
     │   ├── StoreOutOfStepException             the store is not where the batch expects it
     │   └── StoreCorruptedException             the store cannot be trusted; rebuild it from the changelog
     ├── WakeupException                     wakeup() was called on the consumer
     ├── ConcurrentModificationError         two threads use one consumer
     │   └── AccessKeyError                      a thread access key was misused (KIP-944)
-    ├── IllegalTransitionException          an event came that its state machine does not allow: a fault of SparkRelay
+    ├── IllegalTransitionException          an event that the state machine does not allow: a bug in SparkRelay
     ├── JavaException                       Java is missing or too old
     └── DevKafkaException                   the development broker cannot start or stop
 
@@ -105,6 +105,16 @@ __all__ = [
 class SparkRelayError(Exception):
     """Root of every error that SparkRelay raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Without __init__, which may require other arguments than the message.
+        return _rebuild_error, (type(self), self.args, self.__dict__)
+
+
+def _rebuild_error(kind: type[Exception], args: tuple[object, ...], attributes: dict[str, object]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class ConfigException(SparkRelayError, ValueError):
     """A setting is unknown, malformed or out of range; the message names its key and value."""
@@ -118,7 +128,7 @@ class KafkaException(SparkRelayError):
     """The broker, or the way to it, failed.
 
     Attributes:
-        retriable: True if the same request may succeed later without any other change.
+        retriable: whether the same request may succeed later without any other change.
     """
 
     retriable: bool = False
@@ -135,7 +145,7 @@ class DisconnectException(KafkaException):
 
     Args:
         args: the message.
-        retriable: False if it stays so: what is closed does not open again.
+        retriable: False if the connection was closed for good.
     """
 
     retriable = True
@@ -150,7 +160,7 @@ class BrokerResponseException(KafkaException):
 
     Attributes:
         code: Kafka's numeric error code.
-        name: Kafka's name of it, such as ``NOT_COORDINATOR``.
+        name: Kafka's name for it, such as ``NOT_COORDINATOR``.
     """
 
     def __init__(self, message: str, *, code: int, name: str, retriable: bool = False) -> None:
@@ -159,27 +169,20 @@ class BrokerResponseException(KafkaException):
         self.name = name
         self.retriable = retriable
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_broker_response, (str(self), self.code, self.name, self.retriable)
-
-
-def _rebuild_broker_response(message: str, code: int, name: str, retriable: bool) -> BrokerResponseException:
-    return BrokerResponseException(message, code=code, name=name, retriable=retriable)
-
 
 class UnknownTopicException(KafkaException):
     """A topic, or a partition of it, does not exist."""
 
 
 class MissingSourceTopicException(UnknownTopicException):
-    """A topic that a pipeline reads does not exist: there is nothing to make tasks of."""
+    """A topic that a pipeline reads does not exist, so there are no tasks."""
 
 
 class UnsupportedVersionException(KafkaException):
-    """The broker, or what it has stored, is too old for us; the message names the version that is needed.
+    """The broker, or a record batch that it stores, is too old; the message names the required version.
 
     Attributes:
-        offset: base offset of the record batch in a format that is too old, None if it is not about one.
+        offset: base offset of the record batch; None if the error is not about one.
     """
 
     offset: int | None = None
@@ -197,7 +200,7 @@ class OffsetOutOfRangeException(KafkaException):
     """A position lies outside the log, or there is none, and ``auto.offset.reset`` is ``none``.
 
     Attributes:
-        partitions: those without a position, or whose next records were deleted, as ``TopicPartition``. May be empty.
+        partitions: ``TopicPartition`` of those without a position, or whose next records were deleted. May be empty.
     """
 
     partitions: frozenset[tuple[str, int]] = frozenset()
@@ -207,9 +210,9 @@ class LogTruncationException(OffsetOutOfRangeException):
     """A new leader's log was cut before our position, and ``auto.offset.reset`` is ``none``. See KIP-320.
 
     Attributes:
-        partition: whose log.
-        position: offset of the next record we would have read.
-        divergent_offset: where the logs part, None if the leader does not know.
+        partition: of the log.
+        position: offset of the next record to read.
+        divergent_offset: where the logs diverge; None if the leader does not know.
     """
 
     def __init__(self, message: str, *, partition: object, position: int, divergent_offset: int | None) -> None:
@@ -218,26 +221,17 @@ class LogTruncationException(OffsetOutOfRangeException):
         self.position = position
         self.divergent_offset = divergent_offset
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_truncation, (str(self), self.partition, self.position, self.divergent_offset)
-
-
-def _rebuild_truncation(
-    message: str, partition: object, position: int, divergent_offset: int | None
-) -> LogTruncationException:
-    return LogTruncationException(message, partition=partition, position=position, divergent_offset=divergent_offset)
-
 
 class CommitFailedException(KafkaException):
     """The group has rebalanced, so this member may no longer commit these offsets."""
 
 
 class RebalanceInProgressException(CommitFailedException):
-    """A commit came between two generations of the group: call ``poll()``, and commit again what is still assigned."""
+    """A commit during a rebalance: call ``poll()``, then commit again for the partitions still assigned."""
 
 
 class RecordRefusedException(KafkaException):
-    """The broker takes no such record in that topic: its timestamp is too far away, or it has no key."""
+    """The topic rejects the record: its timestamp is too far away, or it has no key."""
 
 
 class RecordTooLargeException(KafkaException):
@@ -245,7 +239,7 @@ class RecordTooLargeException(KafkaException):
 
 
 class ProducerFencedException(KafkaException):
-    """Somebody opened the same transactional id after us."""
+    """Another producer took over the transactional id."""
 
 
 class RecordException(SparkRelayError):
@@ -256,7 +250,7 @@ class CorruptRecordException(RecordException):
     """A record batch has a wrong checksum or structure.
 
     Attributes:
-        offset: base offset of the batch, None if it is not known.
+        offset: base offset of the batch; None if unknown.
     """
 
     offset: int | None = None
@@ -267,12 +261,12 @@ class SerializationException(RecordException):
 
 
 class RecordDeserializationException(SerializationException):
-    """A consumer's deserialiser cannot read a record; the consumer's position stays in front of it.
+    """A consumer's deserializer cannot read a record; the consumer's position stays before it.
 
     Attributes:
         topic: of the record.
-        partition: its number.
-        offset: of the record; ``seek`` to one more to go on.
+        partition: of the record.
+        offset: of the record; ``seek`` to the next one to skip it.
         column: ``key`` or ``value``.
     """
 
@@ -283,33 +277,17 @@ class RecordDeserializationException(SerializationException):
         self.offset = offset
         self.column = column
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_record, (str(self), self.topic, self.partition, self.offset, self.column)
-
-
-def _rebuild_record(
-    message: str, topic: str, partition: int, offset: int, column: str
-) -> RecordDeserializationException:
-    return RecordDeserializationException(message, topic=topic, partition=partition, offset=offset, column=column)
-
 
 class UnknownSchemaException(SerializationException):
-    """A record was written by a schema that its reader has not got yet; the driver asks the registry for it.
+    """A record was written by a schema that its reader does not have yet; the driver fetches it from the registry.
 
     Attributes:
-        schema_ids: the registry's numbers of such schemas, with commas between.
+        schema_ids: the registry's ids of such schemas, separated by commas.
     """
 
     def __init__(self, message: str, *, schema_ids: str) -> None:
         super().__init__(message)
         self.schema_ids = schema_ids
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_unknown_schema, (str(self), self.schema_ids)
-
-
-def _rebuild_unknown_schema(message: str, schema_ids: str) -> UnknownSchemaException:
-    return UnknownSchemaException(message, schema_ids=schema_ids)
 
 
 class SchemaRegistryException(SparkRelayError):
@@ -317,7 +295,7 @@ class SchemaRegistryException(SparkRelayError):
 
     Args:
         args: the message.
-        retriable: True if the same question may be answered later without any other change.
+        retriable: whether the same request may succeed later without any other change.
     """
 
     def __init__(self, *args: object, retriable: bool = False) -> None:
@@ -334,7 +312,7 @@ class TaskAssignmentException(StreamsException):
 
 
 class UnsupportedOperationException(StreamsException):
-    """Something was asked for that was not computed; the message says how to ask for it. See KIP-924."""
+    """A value was not computed; the message says how to request it. See KIP-924."""
 
 
 class ApplicationShutdownException(StreamsException):
@@ -342,7 +320,7 @@ class ApplicationShutdownException(StreamsException):
 
 
 class IncompatibleTopologyException(StreamsException):
-    """Two instances of one application run different topologies, or one does not fit the state that is there."""
+    """Instances of one application run different topologies, or a topology does not fit the existing state."""
 
 
 class InvalidStateStoreException(StreamsException):
@@ -350,15 +328,15 @@ class InvalidStateStoreException(StreamsException):
 
 
 class UnknownStateStoreException(InvalidStateStoreException):
-    """The pipeline has no such store, or one that holds no rows to be looked at."""
+    """The pipeline has no such store, or its contents cannot be shown as rows."""
 
 
 class InvalidStateStorePartitionException(InvalidStateStoreException):
-    """What was asked for is not in the partitions of this instance.
+    """The requested rows are not in the partitions of this instance.
 
     Attributes:
-        host: ``host:port`` of the instance that has it, None if nobody says.
-        partition: which one, None if that is not known.
+        host: ``host:port`` of the instance that has them; None if unknown.
+        partition: their partition; None if unknown.
     """
 
     def __init__(self, message: str, *, host: str | None = None, partition: int | None = None) -> None:
@@ -366,26 +344,19 @@ class InvalidStateStorePartitionException(InvalidStateStoreException):
         self.host = host
         self.partition = partition
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_store_partition, (str(self), self.host, self.partition)
-
-
-def _rebuild_store_partition(message: str, host: str | None, partition: int | None) -> Exception:
-    return InvalidStateStorePartitionException(message, host=host, partition=partition)
-
 
 class StateStoreNotAvailableException(InvalidStateStoreException):
-    """A store cannot be queried just now: its task is being restored, or moves.
+    """A store cannot be queried now: its task is being restored or moved.
 
     Attributes:
-        retry_after: seconds after which asking again makes sense.
+        retry_after: seconds after which to try again.
     """
 
     retry_after = 1
 
 
 class StreamsNotStartedException(InvalidStateStoreException):
-    """The instance does not run: it is not started yet, or has ended."""
+    """The instance has not started or has ended."""
 
 
 class StateStoreException(SparkRelayError):
@@ -393,7 +364,7 @@ class StateStoreException(SparkRelayError):
 
 
 class LockException(StateStoreException):
-    """Somebody else holds the directory; the message names them."""
+    """Another process holds the directory; the message names it."""
 
 
 class StoreFullException(StateStoreException):
@@ -413,15 +384,15 @@ class WakeupException(SparkRelayError):
 
 
 class ConcurrentModificationError(SparkRelayError, RuntimeError):
-    """Two threads use one consumer without handing it over; the message names both."""
+    """Two threads use one consumer at once; the message names both."""
 
 
 class AccessKeyError(ConcurrentModificationError):
-    """A thread access key was misused, or a callback has returned before those whom it let in. See KIP-944."""
+    """A thread access key was misused, or a callback returned before the threads that it let in. See KIP-944."""
 
 
 class IllegalTransitionException(SparkRelayError):
-    """An event came that its state machine does not allow: a fault of SparkRelay. The message says what came before."""
+    """An event that the state machine does not allow: a bug in SparkRelay. The message lists the previous events."""
 
 
 class JavaException(SparkRelayError):

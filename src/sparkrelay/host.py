@@ -1,7 +1,7 @@
-"""Which boot of which machine, and which process: what locks and records of processes need to know.
+"""Identity of a boot and of a process, for locks and records of processes.
 
-A pid alone names nobody, since pids are used again; a pid with its start time does. The boot id says whether the
-page cache that an unsynced store relied on is still the one it was written through.
+Pids are reused; a pid with its start time is unique. The boot id shows whether the page cache that an unsynced store
+relies on still exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def boot_id() -> str:
     """Return an id that changes with every boot of this machine.
 
-    Where the system has none, a new id is made up for each process: stores are then rebuilt unless closed cleanly.
+    Without support of the system each process gets a new id: stores are then rebuilt unless closed cleanly.
     """
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
@@ -37,11 +37,10 @@ def boot_id() -> str:
 
 
 def process_start(pid: int) -> str | None:
-    """Return when a process started, as text fit for comparison only; None if there is no such process."""
+    """Return the start time of a process, as text for comparison only; None if there is no such process."""
     stat = Path(f"/proc/{pid}/stat")
     try:
-        # The command's name, in brackets, may hold anything: fields are counted from the last bracket. A zombie
-        # has ended; it only waits for its parent to look.
+        # The command's name, in brackets, may contain anything: count fields from the last bracket. A zombie has ended.
         fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         if Path("/proc/self/stat").exists():

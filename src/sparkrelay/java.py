@@ -1,4 +1,4 @@
-"""Is there a Java, and is it new enough? Spark and the development broker both need 17."""
+"""Finds Java and checks its version: Spark and the development broker need 17."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ def java_executable() -> str:
 
 
 def require_java() -> str:
-    """Return the java executable, having checked its version.
-
-    Raises:
-        JavaException: none, or older than 17; the message has the remedy.
-    """
+    """Return the java executable; raises JavaException if there is none or it is older than 17."""
     executable = java_executable()
     version = _major_version(executable)
     if version < MINIMUM_JAVA:
@@ -44,22 +40,18 @@ def require_java() -> str:
 
 
 def java_version() -> int:
-    """Return the version of that java, 17 say.
-
-    Raises:
-        JavaException: there is none.
-    """
+    """Return the major version of java, such as 17; raises JavaException if there is none."""
     return _major_version(java_executable())
 
 
 @functools.cache
 def _major_version(executable: str) -> int:
-    # With a copy of the environment: numpy, which another thread loads when a session starts, changes the process's own
-    # meanwhile, and a child that was given that one could not start (EFAULT).
+    # With a copy of the environment: another thread may be loading numpy, which changes the process's environment, and
+    # then the child could not start (EFAULT).
     answer = subprocess.run(
         [executable, "-version"], env=dict(os.environ), capture_output=True, text=True, check=False, timeout=60
     )
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if match is None:
-        raise JavaException(f"{executable} -version said {answer.stderr.strip()!r}, which names no version. {_REMEDY}")
+        raise JavaException(f"{executable} -version printed no version: {answer.stderr.strip()!r}. {_REMEDY}")
     return int(match.group(1))

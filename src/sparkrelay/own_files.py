@@ -1,8 +1,8 @@
-"""Files and directories of this user's own, on a host where other users may have been first.
+"""Files and directories that only this user may write, on a host with other users.
 
-In a directory that others may write to, anything may be theirs: a file that we would believe, or a link to a file of
-ours that we would overwrite. So what is there is looked at before it is used, directories are made with mode 0700 and
-files with 0600, and no link is followed where a file is opened by name. Root is trusted: nothing can be kept from it.
+In a directory that others may write to, they may have placed a file that we would trust, or a link to a file of ours
+that we would overwrite. So existing files are checked before use, directories get mode 0700 and files 0600, and opening
+a file by name follows no link. Root is trusted.
 """
 
 from __future__ import annotations
@@ -30,36 +30,24 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def state_folder() -> Path:
-    """Return the user's folder for what should stay: ``$XDG_STATE_HOME/sparkrelay``, ``~/.local/state/sparkrelay``.
-
-    Raises:
-        OSError: the user has no home directory.
-    """
+    """Return ``$XDG_STATE_HOME/sparkrelay``, or ``~/.local/state/sparkrelay``; raises OSError without a home."""
     return _user_folder("XDG_STATE_HOME", ".local/state")
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for what can be had again: ``$XDG_CACHE_HOME/sparkrelay``, ``~/.cache/sparkrelay``.
-
-    Raises:
-        OSError: the user has no home directory.
-    """
+    """Return ``$XDG_CACHE_HOME/sparkrelay``, or ``~/.cache/sparkrelay``; raises OSError without a home."""
     return _user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those missing above it, with mode 0700; one that is there stays as it is.
-
-    Raises:
-        OSError: it cannot be made, or something else has that name.
-    """
+    """Make a directory and its missing parents with mode 0700, unless it exists; raises OSError."""
     try:
         path.mkdir(0o700)
     except FileExistsError:
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path)) from None
     except FileNotFoundError:
-        # Whether it is there by now is not asked: another process may be making the same ones.
+        # Another process may be making the same directories.
         if path.parent == path:
             raise
         make_directory(path.parent)
@@ -67,17 +55,17 @@ def make_directory(path: Path) -> None:
 
 
 def distrust(path: Path, *, group: int | None = None, by_root: bool = False) -> str | None:
-    """Say why a file or directory that is there may have been written to by others; None if it cannot.
+    """Return why others may have written to an existing file or directory; None if they cannot.
 
-    A link counts as what it leads to if this user or root made it, otherwise as its maker's.
+    A link of this user or root counts as its target, any other link as its owner's.
 
     Args:
-        path: what is looked at. Whoever may write to directories above it can put another one in its place.
-        group: id of a group that may write to it, None for no group.
-        by_root: it may be root's, and if it is sticky anybody may write to it: what is made in it belongs to its maker.
+        path: the file or directory. Whoever may write to its parents can replace it.
+        group: id of a group that may write to it; None for no group.
+        by_root: whether it may belong to root, and then be writable by anybody if it is sticky.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: it cannot be examined.
     """
     me = os.geteuid()
     status = path.lstat()
@@ -96,10 +84,7 @@ def distrust(path: Path, *, group: int | None = None, by_root: bool = False) -> 
 
 
 def _roots() -> set[int]:
-    """Return the ids by which root's files are shown.
-
-    In a user namespace without root, as in Apptainer's containers, they are shown as those of the overflow id.
-    """
+    """Return the ids of root's files: in a user namespace without root, as in Apptainer, also the overflow id."""
     try:
         mapped = [line.split()[0] for line in Path("/proc/self/uid_map").read_text().splitlines()]
         return {0} if "0" in mapped else {0, int(Path("/proc/sys/kernel/overflowuid").read_text())}
@@ -108,9 +93,9 @@ def _roots() -> set[int]:
 
 
 def keep_others_from_writing() -> int:
-    """Set the umask so that nobody else may write to what this process and its children make; return the one before.
+    """Set the umask so that others cannot write to new files of this process and its children; return the old one.
 
-    Who may write to a Unix socket may connect to it.
+    Write permission on a Unix socket is permission to connect.
     """
     before = os.umask(0o077)
     os.umask(before | _OTHERS_MAY_WRITE)
@@ -118,9 +103,9 @@ def keep_others_from_writing() -> int:
 
 
 def volume_group(path: Path) -> int | None:
-    """Return the group that root has given the volume which holds a directory to, if this process is in it.
+    """Return the group that root gave write access to a directory's volume, if this process is in it.
 
-    That is what Kubernetes' ``fsGroup`` does: with each mount it lets its group write to all that is on the volume.
+    Kubernetes' ``fsGroup`` does so: each mount makes the whole volume writable for its group.
     """
     path = path.resolve()
     while not path.is_mount():
@@ -131,11 +116,7 @@ def volume_group(path: Path) -> int | None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file by its name, made with mode 0600 if the flags say so; return its descriptor.
-
-    Raises:
-        OSError: it cannot be opened, or is a symbolic link.
-    """
+    """Return the descriptor of a file, created with mode 0600; raises OSError, also for a symbolic link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -145,28 +126,15 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Return what is in a file; a link is not followed.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the contents of a file; raises OSError if it cannot be read or is a symbolic link."""
     with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file whole or not at all; one process at a time may write a file of that name.
-
-    Args:
-        path: which one.
-        data: what is in it then.
-        durable: return only when it is on the disk.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Replace a file atomically and, if ``durable``, sync it to disk. One process at a time may write to the path."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)  # of a process that was killed and had our pid
+    draft.unlink(missing_ok=True)  # left by a killed process with our pid
     try:
         with os.fdopen(open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(data)
@@ -186,7 +154,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def user_name(uid: int) -> str:
-    """Return how a user is called."""
+    """Return the name of a user."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -195,7 +163,7 @@ def user_name(uid: int) -> str:
 
 def _user_folder(variable: str, below_home: str) -> Path:
     root = Path(os.environ.get(variable, ""))
-    # The XDG specification: a path that is not absolute is as good as none.
+    # XDG specification: a relative path is ignored.
     if not root.is_absolute():
         try:
             root = Path.home() / below_home

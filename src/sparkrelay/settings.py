@@ -1,13 +1,13 @@
-"""How settings are declared, read from dotted keys, checked, and refused: one mechanism for instances and clients.
+"""Declaring settings, reading them from dotted keys, and checking them: one mechanism for instances and clients.
 
 A class of settings is a frozen dataclass whose fields are made with ``setting``: default, meaning, bounds. ``read``
-turns a mapping of dotted keys into values for it. Users paste settings from the Java client and from librdkafka, so
-each class may come with a table of *foreign* settings: keys that those clients have and we do not. Each is either
-without effect here, and accepted with a note in the log, or refused with a reason and what to do instead. What remains
-is a typing mistake, and the nearest known key is named.
+converts a mapping of dotted keys to its values. Users paste settings of the Java client and of librdkafka, so a class
+may have a table of *foreign* settings: keys of those clients that we do not have. A foreign setting either has no
+effect here, and is accepted with a note in the log, or is refused with a reason and a remedy. Any other key is a typing
+mistake, and the error names the nearest known key.
 
-Refused: pydantic here (these values are made in each Spark worker; importing it would cost them 0.1 s), and ignoring
-what we do not know (a misspelt ``isolation.level`` would silently show aborted records).
+Refused: pydantic (these values are made in each Spark worker; importing it would cost them 0.1 s), and ignoring unknown
+keys (a misspelt ``isolation.level`` would silently show aborted records).
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-#: Default of ``max.decompressed.batch.bytes``. A broker takes a megabyte of compressed records by default,
-#: and JSON that repeats itself compresses to a fortieth: three times as much as an honest batch holds.
+#: Default of ``max.decompressed.batch.bytes``. By default a broker accepts a megabyte of compressed records, and
+#: repetitive JSON compresses to a fortieth: this is three times the size of such a batch.
 DECOMPRESSED_BATCH_BYTES: Final = 128 << 20
 #: Bounds of Kafka's INT and LONG.
 INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
 #: Kafka's STRING has a length of 16 bits.
 _STRING_MAX: Final = (1 << 15) - 1
-#: Longer values are cut in messages.
+#: Longer values are truncated in messages.
 _SHOWN_MAX: Final = 200
 _META: Final = "sparkrelay.setting"
 _USER_IN_URL: Final = re.compile("://[^/]*@")
@@ -72,7 +72,7 @@ _SECRETS: Final = (
     "key.pem",
     "keystore.key",
     "oauthbearer.config",
-    # A function may be shown with what it was made with.
+    # The repr of a function may show its bound arguments.
     "oauth.cb",
 )
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"
@@ -86,7 +86,7 @@ _KINDS: Final[Mapping[Any, str]] = {
 
 
 class MaskedSettings(dict[str, Any]):
-    """Settings by dotted key; the text that stands for them leaves secrets out."""
+    """Settings by dotted key; their repr hides secrets."""
 
     __slots__ = ()
 
@@ -94,31 +94,31 @@ class MaskedSettings(dict[str, Any]):
         return f"{{{', '.join(shown(key, value) for key, value in self.items())}}}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One setting.
 
     Attributes:
         key: its dotted key.
         kind: ``int``, ``bool``, ``str``, ``tuple`` of strings, ``Callable`` for a function, ``object`` for anything.
-        default: what it is if nobody says anything.
-        meaning: one line for users.
+        default: its value if not set; ``dataclasses.MISSING`` if it is required.
+        meaning: one line for users, with the unit.
         least: smallest number.
         most: largest number.
-        choices: words that are allowed; empty for any.
+        choices: allowed words; empty for any.
         aliases: other spellings of the key.
-        check: raises ValueError if a value cannot be; the default is not asked about.
+        check: raises ValueError for a value that is not valid; not called for the default.
     """
 
     key: str
     kind: Any
     default: Any
     meaning: str
-    least: int
-    most: int
-    choices: tuple[str, ...]
-    aliases: tuple[str, ...]
-    check: Callable[[Any], object] | None
+    least: int = 0
+    most: int = INT32_MAX
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    check: Callable[[Any], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,68 +127,37 @@ class Foreign:
 
     Attributes:
         note: why, and what to do instead.
-        accepted: values that change nothing here, in small letters; None for any value, empty for none.
+        accepted: values without effect here, in lower case; None for any value, empty for none.
     """
 
     note: str
     accepted: tuple[str, ...] | None = ()
 
-    def accepts(self, value: object) -> bool:
-        """Return whether a value may be given, for it changes nothing."""
-        return self.accepted is None or str(value).strip().lower() in self.accepted
 
-
-def setting(
-    default: Any,
-    meaning: str,
-    *,
-    least: int = 0,
-    most: int = INT32_MAX,
-    choices: tuple[str, ...] = (),
-    aliases: tuple[str, ...] = (),
-    key: str = "",
-    secret: bool = False,
-    check: Callable[[Any], object] | None = None,
-) -> Any:
+def setting(default: Any, meaning: str, *, key: str = "", secret: bool = False, **bounds: Any) -> Any:
     """Declare a field. ``dataclasses.MISSING`` as default makes it required.
 
     Args:
-        default: its value if nobody says anything.
+        default: its value if not set.
         meaning: one line for users, with the unit.
-        least: smallest number.
-        most: largest number.
-        choices: words that are allowed; empty for any.
-        aliases: other spellings of its key.
-        key: its key, where that is not the field's name with dots for underscores.
+        key: its key, if that is not the field's name with dots for underscores.
         secret: whether the value must not be shown.
-        check: raises ValueError if a value, other than the default, cannot be.
+        bounds: ``least``, ``most``, ``choices``, ``aliases`` and ``check`` of :class:`Setting`.
     """
     return dataclasses.field(
-        default=default,
-        repr=not secret,
-        metadata={
-            _META: {
-                "key": key,
-                "meaning": meaning,
-                "least": least,
-                "most": most,
-                "choices": choices,
-                "aliases": aliases,
-                "check": check,
-            }
-        },
+        default=default, repr=not secret, metadata={_META: {"key": key, "meaning": meaning, **bounds}}
     )
 
 
 def setting_of(cls: type, name: str, **other: int) -> Any:
-    """Declare a field that is a setting of another class: with its key, default and, but for ``other``, bounds."""
+    """Declare a field that is a setting of another class, with its key, default and bounds unless ``other`` differs."""
     source = next(item for item in dataclasses.fields(cls) if item.name == name)
     declared = {**source.metadata[_META], "key": settings_of(cls)[name].key, **other}
     return dataclasses.field(default=source.default, repr=source.repr, metadata={_META: declared})
 
 
 def settings_of(cls: type) -> Mapping[str, Setting]:
-    """Return the settings of a class by field name, in their order."""
+    """Return the settings of a class by field name, in order."""
     found = {}
     for item in dataclasses.fields(cls):
         if _META in item.metadata:
@@ -199,7 +168,7 @@ def settings_of(cls: type) -> Mapping[str, Setting]:
 
 
 def _kind(annotation: Any) -> Any:
-    # Annotations are strings where PEP 563 holds.
+    # Under PEP 563 annotations are strings.
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     word = text.partition("|")[0].partition("[")[0].strip()
     return {"int": int, "bool": bool, "str": str, "tuple": tuple, "Any": object}.get(word, Callable)
@@ -211,7 +180,7 @@ def dotted(name: str) -> str:
 
 
 def shown(key: str, value: object) -> str:
-    """Return ``key=value`` for a message; a secret's value is not shown, not even under a misspelt key."""
+    """Return ``key=value`` for a message; secrets are hidden, even under a misspelt key."""
     words = key.lower().replace("_", ".").replace("-", ".")
     try:
         text = repr(value)
@@ -241,13 +210,13 @@ def read(
 
     Args:
         cls: the class of settings.
-        config: what the user gave.
-        what: whose settings they are, for messages.
+        config: the user's settings.
+        what: their owner, for messages.
         foreign: settings of other clients, by key.
-        also: keys of somebody else, which are given back as they are.
+        also: keys to return unchanged.
 
     Returns:
-        Values by field name, and what belongs to somebody else.
+        Values by field name, and the settings named in ``also``.
 
     Raises:
         ConfigException: a key is unknown, refused or missing, or a value malformed.
@@ -272,11 +241,12 @@ def read(
         elif key in others:
             rest[key] = value
         elif key in foreign:
-            if not foreign[key].accepts(value):
+            accepted = foreign[key].accepted
+            if not (accepted is None or (accepted and value is None) or str(value).strip().lower() in accepted):
                 raise ConfigException(f"{shown(key, value)} is not a setting of {what}: {foreign[key].note}")
             _log.info("%s has no effect: %s", shown(key, value), foreign[key].note)
         else:
-            remedy = nearest(key, [*names, *others]) or "; leave it out: docs/settings.md has all that there are"
+            remedy = nearest(key, [*names, *others]) or "; leave it out: docs/settings.md lists all settings"
             raise ConfigException(f"unknown setting {shown(key, value)} of {what}{remedy}")
     for name, item in known.items():
         if item.default is dataclasses.MISSING and name not in values:
@@ -285,11 +255,7 @@ def read(
 
 
 def check(values: object) -> None:
-    """Check the bounds and choices of an object of settings.
-
-    Raises:
-        ConfigException: a value is none of the choices, out of range or refused by the setting's own check.
-    """
+    """Raise ConfigException if a value is out of range, not one of the choices, or refused by its own check."""
     kind: type = type(values)
     for name, declared in settings_of(kind).items():
         value = getattr(values, name)
@@ -298,7 +264,9 @@ def check(values: object) -> None:
                 f"{declared.key}={shortly(value)} is out of range; give {declared.least} to {declared.most}"
             )
         if declared.choices and value is not None and value not in declared.choices:
-            raise ConfigException(f"{declared.key}={value!r} is none of {', '.join(filter(None, declared.choices))}")
+            raise ConfigException(
+                f"{declared.key}={value!r} must be one of {', '.join(filter(None, declared.choices))}"
+            )
         if declared.check is not None and value != declared.default:
             try:
                 declared.check(value)
@@ -307,21 +275,13 @@ def check(values: object) -> None:
 
 
 def check_sent(key: str, value: str | None) -> None:
-    """Check a text that goes to brokers.
-
-    Raises:
-        ConfigException: it cannot.
-    """
+    """Raise ConfigException if a text cannot be sent to brokers."""
     if value is not None and (problem := string_problem(value)) is not None:
         raise ConfigException(f"{key}={shortly(value)}: {problem}")
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Read ``HOST:PORT``; an IPv6 host stands in brackets, and keeps them.
-
-    Raises:
-        ValueError: there is no host, or no port between 1 and 65535.
-    """
+    """Parse ``HOST:PORT``; an IPv6 host keeps its brackets. Raises ValueError for anything else."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not HOST:PORT, such as localhost:9092")
@@ -329,7 +289,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def string_problem(text: str) -> str | None:
-    """Return why a text cannot be sent to a broker, None if it can."""
+    """Return why a text cannot be sent to a broker; None if it can."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -340,10 +300,10 @@ def string_problem(text: str) -> str | None:
 
 
 def shortly(value: object) -> str:
-    """Return ``repr(value)`` for a message, cut if it is long."""
+    """Return ``repr(value)`` for a message, truncated if it is long."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - Python shows no integers of thousands of digits
+    except Exception:  # noqa: BLE001 - Python does not format integers of thousands of digits
         return f"an {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX // 2]}... ({len(text)} characters)"
 
@@ -352,7 +312,7 @@ def _converted(declared: Setting, key: str, value: object) -> object:
     kind = declared.kind
     if kind is str:
         if isinstance(value, str):
-            # A password may begin or end with a blank.
+            # A password may begin or end with a space.
             text = value if declared.key.endswith(("password", "secret")) else value.strip()
             return next((word for word in declared.choices if word.lower() == text.lower()), text)
         if isinstance(value, list | tuple):

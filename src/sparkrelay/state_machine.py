@@ -1,7 +1,7 @@
-"""A state that changes only as its table allows, and that remembers what happened to it.
+"""A state machine that allows only the transitions of its table and remembers recent events.
 
-Every state machine of ours that is drawn in a docstring or in the docs is one of these, so that the drawing is checked
-each time it runs: a change that nobody thought of ends in an error that says how it came about, not in a wrong result.
+Every state machine drawn in a docstring or in the docs is one of these, so that each run checks the drawing: an
+unforeseen transition ends in an error with its history, not in a wrong result.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class StateMachine(Generic[S]):
     """One thread at a time changes the state; any thread may read it and note events.
 
     Args:
-        name: what the state is of, for errors.
-        initial: where it begins.
-        following: for each state, those that may come after it.
+        name: whose state it is, for errors.
+        initial: the first state.
+        following: state -> allowed next states.
     """
 
     __slots__ = ("_following", "_history", "_name", "_state")
@@ -41,7 +41,7 @@ class StateMachine(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The state now."""
+        """The current state."""
         return self._state
 
     @property
@@ -50,26 +50,22 @@ class StateMachine(Generic[S]):
         return tuple(self._history)
 
     def move(self, state: S, event: str) -> None:
-        """Change the state.
-
-        Raises:
-            IllegalTransitionException: the table has no way there; nothing is changed.
-        """
+        """Change the state; raises IllegalTransitionException, without a change, if the table does not allow it."""
         if state not in self._following[self._state]:
             raise self.refusal(f"{event} (to {_name(state)})")
         self._history.append(f"{event}: {_name(self._state)} -> {_name(state)}")
         self._state = state
 
     def note(self, event: str) -> None:
-        """Remember an event that changes no state."""
+        """Remember an event without a transition."""
         self._history.append(f"{event} in {_name(self._state)}")
 
     def refusal(self, event: str) -> IllegalTransitionException:
-        """Return the error that says that an event must not come now, and what came before it."""
+        """Return the error for an event that is not allowed now, with the previous events."""
         before = "; ".join(self._history) or "nothing"
         return IllegalTransitionException(
-            f"{self._name}: {event} must not come in state {_name(self._state)}. This is a fault of SparkRelay; please "
-            f"report it with what happened before, oldest first: {before}"
+            f"{self._name}: {event} is not allowed in state {_name(self._state)}. This is a bug in SparkRelay; please "
+            f"report it with the previous events, oldest first: {before}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The small values everybody shares: frozen, ordered, without dependencies."""
+"""Small shared values: frozen, ordered, without dependencies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOW_64 = (1 << 64) - 1
 
 
 def is_topic_name(name: str) -> bool:
-    """Return whether Kafka takes a topic of that name."""
+    """Return whether Kafka accepts the name for a topic."""
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
@@ -41,11 +41,7 @@ class TaskId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``"1_3"``.
-
-        Raises:
-            ValueError: the text is not two non-negative integers joined by an underscore.
-        """
+        """Parse ``"1_3"``; raises ValueError for anything but two non-negative integers."""
         subtopology, separator, partition = text.partition("_")
         if not (separator and subtopology.isdecimal() and partition.isdecimal()):
             raise ValueError(f"not a task id: {text!r}; expected <subtopology>_<partition>, such as 0_3")
@@ -53,43 +49,43 @@ class TaskId(NamedTuple):
 
 
 class BatchId(int):
-    """The number of a micro-batch of one task, as ``foreachBatch`` gives it to its function. Immutable.
+    """The number of a micro-batch of one task, as ``foreachBatch`` passes it to its function. Immutable.
 
-    The same task and number always come with the same rows. Numbers of a task only grow; there may be gaps.
+    The same task and number always have the same rows. Numbers of a task only grow; there may be gaps.
 
     Attributes:
         task: the task as text, such as ``"0_3"``.
-        txn_app_id: names application, ``foreachBatch`` and task, and stays the same for them: what Delta wants as
-            ``txnAppId``, with the number as ``txnVersion``.
+        txn_app_id: stable name of application, ``foreachBatch`` and task: Delta's ``txnAppId``, with the number as
+            ``txnVersion``.
     """
 
     task: str
     txn_app_id: str
 
     def __new__(cls, number: int, task: str, txn_app_id: str) -> Self:
-        """Return the number with what it is the number of."""
+        """Return the number with its attributes."""
         self = super().__new__(cls, number)
         self.__dict__.update(task=task, txn_app_id=txn_app_id)
         return self
 
     def __reduce__(self) -> tuple[type[Self], tuple[int, str, str]]:
-        """Return what pickle makes it of."""
+        """Return the constructor's arguments."""
         return type(self), (int(self), self.task, self.txn_app_id)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{name!r} of a batch id cannot be set")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{name!r} of a batch id cannot be taken away")
+        raise AttributeError(f"{name!r} of a batch id cannot be deleted")
 
 
 @functools.total_ordering
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """Identity of one process: kept in its state directory, so it survives restarts. See KIP-924.
+    """Identity of one process, kept in its state directory across restarts. See KIP-924.
 
-    Ordered as Java orders UUIDs (both 64-bit halves *signed*), because the order decides assignments and the Java
-    assignors are our oracle.
+    Ordered as Java orders UUIDs (both 64-bit halves *signed*): the order decides assignments, and the Java assignors
+    are our oracle.
     """
 
     id: uuid.UUID
@@ -101,7 +97,7 @@ class ProcessId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a UUID in its usual text form; raises ValueError otherwise."""
+        """Parse a UUID; raises ValueError for anything else."""
         return cls(uuid.UUID(text))
 
     @property

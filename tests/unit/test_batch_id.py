@@ -25,5 +25,5 @@ def test_copies_are_the_same(again):
 def test_it_does_not_change():
     with pytest.raises(AttributeError, match="'task' of a batch id cannot be set"):
         ID.task = "0_4"
-    with pytest.raises(AttributeError, match="cannot be taken away"):
+    with pytest.raises(AttributeError, match="cannot be deleted"):
         del ID.task

@@ -18,7 +18,6 @@ def test_defaults_are_kafka_streams_own():
     assert settings.max_warmup_replicas == 2
     assert settings.acceptable_recovery_lag == 10_000
     assert settings.probing_rebalance_interval_ms == 600_000
-    assert settings.processing_guarantee == "exactly_once_v2"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_defaults_are_kafka_streams_own():
         ({"application.id": "a b"}, "application.id='a b': use 1 to 200 letters"),
         (
             {"processing.guarantee": "exactly_once"},
-            "processing.guarantee='exactly_once' is none of exactly_once_v2, at_least_once",
+            "processing.guarantee='exactly_once' is not a setting of an instance: every instance is exactly once",
         ),
         ({"internal.task.assignor.class": "x"}, "use 'task.assignor.class'"),
         ({"session.timeout.ms": 1000, "heartbeat.interval.ms": 900}, "at most a third"),
@@ -106,7 +105,7 @@ def test_servers_may_be_a_list():
         ({"client.tag." + "k" * 21: "x"}, "is too long: a key has at most 20 characters"),
         ({"client.tag.zone": "v" * 31}, "a value 30"),
         ({"client.tag.sparkrelay.topology": "x"}, "SparkRelay's own"),
-        ({"rack.aware.assignment.strategy": "all"}, "is none of none, min_traffic, balance_subtopology"),
+        ({"rack.aware.assignment.strategy": "all"}, "must be one of none, min_traffic, balance_subtopology"),
         ({"internal.task.assignor.class": "x"}, "use 'task.assignor.class' instead"),
     ],
 )
@@ -140,7 +139,7 @@ def test_an_optimization_is_one_that_there_is(value, reuses):
     ("value", "words"),
     [
         ("some", "use one of none, all, reuse.ktable.source.topics"),
-        ("merge.repartition.topics", "merge.repartition.topics has nothing to do here, as one repartition"),
+        ("merge.repartition.topics", "merge.repartition.topics is not needed here, as one repartition"),
         ("single.store.self.join, reuse.ktable.source.topics", "both sides of a join keep one store; use one of none"),
     ],
 )

@@ -32,7 +32,7 @@ def test_the_one_of_java_home(a_java):
     ("said", "complaint"),
     [
         ('java version "1.8.0_401"', "needs Java 17 or newer; .*bin/java is Java 8"),
-        ("Unrecognized VM option", "names no version"),
+        ("Unrecognized VM option", "printed no version"),
     ],
 )
 def test_one_that_will_not_do_is_refused(a_java, said, complaint):

@@ -90,7 +90,7 @@ def test_settings_without_effect_are_noted(caplog):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sort": "mint"}, "sort='mint' is none of green, Black"),
+        ({"sort": "mint"}, "sort='mint' must be one of green, Black"),
         ({"brew_ms": 1}, r"brew\.ms=1 is out of range; give 1000 to"),
         ({"leaves": ("nettle",)}, r"leaves=\('nettle',\): it stings"),
     ],

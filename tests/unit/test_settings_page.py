@@ -7,7 +7,7 @@ import pytest
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
-from sparkrelay.config import PREFIXES, SECURITY_PREFIXES, StreamsConfig
+from sparkrelay.config import FOREIGN as INSTANCE_FOREIGN, PREFIXES, SECURITY_PREFIXES, StreamsConfig
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.base.foreign_settings import FOREIGN as CONSUMER_FOREIGN
 from sparkrelay.settings import INT32_MAX, INT64_MAX, settings_of
@@ -71,6 +71,7 @@ TABLES = {
     "of the consumer": (PAGE, lambda: settings_table(ConsumerConfig)),
     "of connections": (PAGE, lambda: settings_table(ClientConfig, security=False)),
     "of security": (CONNECTING, lambda: settings_table(ClientConfig, security=True)),
+    "of other instances": (PAGE, lambda: foreign_table(INSTANCE_FOREIGN)),
     "of other consumers": (PAGE, lambda: foreign_table(CONSUMER_FOREIGN)),
     "of other clients": (PAGE, lambda: foreign_table(CLIENT_FOREIGN)),
 }

@@ -31,7 +31,7 @@ def test_another_change_is_refused_and_changes_nothing():
     light.move(Light.OFF, "the plug was pulled")
     with pytest.raises(
         IllegalTransitionException,
-        match=r"light: go \(to GREEN\) must not come in state OFF.* before, oldest first: go: RED -> GREEN; the plug",
+        match=r"light: go \(to GREEN\) is not allowed in state OFF.* oldest first: go: RED -> GREEN; the plug",
     ):
         light.move(Light.GREEN, "go")
     assert light.state is Light.OFF

@@ -1,4 +1,4 @@
-"""Tables and topics of an application as any Spark application, or none, reads them.
+"""Spark data sources, and readers without Spark, of topics and of stores' tables.
 
-The changelog of a store says what it holds; its rows are made of it as the store's own would be, without an instance.
+A changelog describes its store, so its rows are decoded like the store's own, without an instance.
 """

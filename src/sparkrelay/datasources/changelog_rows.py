@@ -1,4 +1,4 @@
-"""The rows of a table out of a partition of its changelog: the last record of each key, decoded as the store's are."""
+"""The rows of a table from a partition of its changelog: the last record of each key, decoded like the store."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["Fetcher", "changelog_rows", "record_name", "require_rows"]
 _COLUMNS: Final = frozenset({"key", "value", "offset"})
 #: Keys of records that are no state.
 _OURS: Final = pa.array([MARKER_KEY, SCHEMA_KEY], pa.binary())
-#: So many records are gathered before those that have a successor among them are left out.
+#: Number of records after which those with a successor are dropped.
 _GATHERED: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 1 << 16
-#: What bytes that nobody here wrote may raise.
+#: Errors that foreign bytes may cause.
 _UNREADABLE: Final = (SparkRelayError, pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError)
 
 
@@ -48,17 +48,14 @@ class Fetcher(Protocol):
 def changelog_rows(
     fetcher: Fetcher, table: TableLayout, span: Span, message_keys: pa.Array | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that a partition of a table has where its changelog ends.
+    """Yield the rows of a partition of a table as of the end of its changelog.
 
-    Args:
-        fetcher: reads the changelog.
-        table: how its rows lie in the store, by what the changelog says.
-        span: what of the partition to read: all of it, for any of its records may be a key's last one.
-        message_keys: encoded keys; rows of others may be left out. None: all are wanted.
+    ``span`` is the whole partition, since any record may be the last one of its key. With ``message_keys``, encoded
+    keys, rows of other keys may be left out.
 
     Raises:
-        SerializationException: a record is none of such a store; names topic, partition and offset.
-        OffsetOutOfRangeException: the partition is shorter than thought.
+        SerializationException: a record does not fit the store; names topic, partition and offset.
+        OffsetOutOfRangeException: the partition is shorter than ``span``.
     """
     try:
         newest, marker = _newest(fetcher, table, span, message_keys)
@@ -66,7 +63,7 @@ def changelog_rows(
         first = fetcher.log_start(span.partition)
         if first <= span.start:
             raise
-        # Cut meanwhile. What lay in front has expired.
+        # The log was truncated since: the records before its new start have expired.
         span = Span(span.partition, min(first, span.stop), span.stop)
         newest, marker = _newest(fetcher, table, span, message_keys)
     start, stop = table.span(NO_TIME if marker is None else marker.expired)
@@ -82,24 +79,20 @@ def changelog_rows(
 
 
 def require_rows(table: TableLayout) -> None:
-    """Check that rows can be made by what a changelog says of its store.
-
-    Raises:
-        SparkRelayError: an aggregate is none that there is.
-    """
+    """Raise SparkRelayError if a layout cannot be decoded, since an aggregate function is unknown."""
     nothing = pa.record_batch([pa.array([], pa.binary()), pa.array([], pa.binary())], ["key", "value"])
     table.rows(nothing)
 
 
 def record_name(partition: TopicPartition, offset: int) -> str:
-    """Return what errors call a record."""
+    """Return a record's name for errors."""
     return f"topic {partition.topic!r}, partition {partition.partition}, offset {offset}"
 
 
 def _newest(
     fetcher: Fetcher, table: TableLayout, span: Span, message_keys: pa.Array | None
 ) -> tuple[pa.Table, Marker | None]:
-    """Return ``key, value, offset`` of the last record of each key that has a value, and the last marker."""
+    """Return ``key, value, offset`` of the last record of each key that still has a value, and the last marker."""
     gathered = _LastOfEachKey()
     last = None
     for partition, batch in fetcher.fetch({span.partition: (span.start, span.stop)}, columns=_COLUMNS):
@@ -109,7 +102,8 @@ def _newest(
         keys, values, marker = split(batch.column("key"), batch.column("value"), partial(_named, partition, offsets))
         offsets = offsets.filter(pc.invert(pc.is_in(batch.column("key"), value_set=_OURS)))
         last = marker or last
-        if message_keys is not None and (own := _own_keys(table, keys, message_keys)) is not None:
+        if message_keys is not None and table.found_by_key:
+            own = pc.is_in(keys, value_set=message_keys)
             keys, values, offsets = keys.filter(own), values.filter(own), offsets.filter(own)
         gathered.add(pa.record_batch([keys, values, offsets], ["key", "value", "offset"]))
     return gathered.table(), last
@@ -119,15 +113,8 @@ def _named(partition: TopicPartition, offsets: pa.Array, index: int) -> str:
     return record_name(partition, offsets[index].as_py())
 
 
-def _own_keys(table: TableLayout, keys: pa.Array, message_keys: pa.Array) -> pa.Array | None:
-    """Return which of the store's keys are of those message keys; None where that is not seen from their bytes."""
-    if not table.found_by_key:
-        return None
-    return pc.is_in(keys, value_set=message_keys)
-
-
 class _LastOfEachKey:
-    """Keeps the last record of each key. Records that have a successor are left out now and then, not one by one."""
+    """Keeps the last record of each key. Records with a successor are dropped from time to time, not one by one."""
 
     def __init__(self) -> None:
         self._parts: list[pa.RecordBatch] = []
@@ -135,7 +122,7 @@ class _LastOfEachKey:
         self._limit = _GATHERED
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take records, which come behind those before."""
+        """Add records after the previous ones."""
         self._parts.append(batch)
         self._rows += batch.num_rows
         if self._rows >= self._limit:
@@ -144,7 +131,7 @@ class _LastOfEachKey:
             self._limit = max(_GATHERED, 2 * self._rows)
 
     def table(self) -> pa.Table:
-        """Return the records of keys that are there."""
+        """Return the last record of each key that was not deleted."""
         schema = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64())])
         table = self._compacted(pa.Table.from_batches(self._parts, schema))
         return table.filter(table.column("value").is_valid())
@@ -171,7 +158,7 @@ def _decoded(table: TableLayout, partition: TopicPartition, batch: pa.RecordBatc
 
 def _checked(table: TableLayout, batch: pa.RecordBatch) -> pa.RecordBatch:
     rows = table.rows(batch.select(["key", "value"]))
-    # Text that is not UTF-8 is for nobody.
+    # Nobody can use text that is not UTF-8.
     rows.validate(full=True)
     return rows
 
@@ -179,7 +166,7 @@ def _checked(table: TableLayout, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _refusal(
     table: TableLayout, partition: TopicPartition, batch: pa.RecordBatch, error: Exception
 ) -> SerializationException:
-    """Name the first record that cannot be read, or between which ones it is."""
+    """Return an error that names the first unreadable record, or the narrowest range that contains it."""
     while batch.num_rows > 1:
         middle = batch.num_rows // 2
         for half in (batch.slice(0, middle), batch.slice(middle)):
@@ -194,6 +181,6 @@ def _refusal(
     first, last = pc.min(offsets).as_py(), pc.max(offsets).as_py()
     where = record_name(partition, first) + ("" if first == last else f" to {last}")
     return SerializationException(
-        f"{where}: no row of this store is made of the record: {error}. Something else than its application wrote it, "
-        "or it is damaged"
+        f"{where}: the record does not fit this store: {error}. Another program than its application wrote it, or it "
+        "is damaged"
     )

@@ -1,4 +1,4 @@
-"""A cluster as a reader of whole topics sees it."""
+"""A Kafka cluster, for readers of whole topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMMITTED: Final = "read_committed"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Records of a partition that are to be read: offsets ``[start, stop)``."""
+    """Records of a partition: offsets ``[start, stop)``."""
 
     partition: TopicPartition
     start: int
@@ -32,40 +32,35 @@ class Span:
 
 
 def client_settings(options: Mapping[str, str]) -> MaskedSettings:
-    """Return what options say of the Kafka client, as Spark's: each has ``kafka.`` in front.
+    """Return the settings of the Kafka client from options prefixed with ``kafka.``, as Spark's source has them.
 
     Raises:
-        ConfigException: ``kafka.bootstrap.servers`` is not there, or a setting cannot be.
+        ConfigException: ``kafka.bootstrap.servers`` is missing, or a setting is not valid.
     """
     settings = MaskedSettings(
         {key.removeprefix(_PREFIX): value for key, value in options.items() if key.startswith(_PREFIX)}
     )
     if "bootstrap.servers" not in settings:
-        raise ConfigException("option kafka.bootstrap.servers is missing: say where Kafka is, HOST:PORT[,...]")
+        raise ConfigException("option kafka.bootstrap.servers is missing: set it to HOST:PORT[,...] of the brokers")
     settings.setdefault("client.id", "sparkrelay-reader")
     ConsumerConfig.from_dict(settings)
     return settings
 
 
 def require_committed(settings: Mapping[str, Any]) -> None:
-    """Refuse to read what may yet be aborted: with it, rows would be those of no table.
-
-    Raises:
-        ConfigException: ``isolation.level`` says so.
-    """
+    """Raise ConfigException for another ``isolation.level``: uncommitted records are not part of a table."""
     level = settings.get("isolation.level", _COMMITTED)
     if level != _COMMITTED:
-        raise ConfigException(f"isolation.level={level!r}: tables are made of committed records alone; leave it out")
+        raise ConfigException(f"isolation.level={level!r}: tables consist of committed records only; leave it out")
 
 
 class Cluster:
-    """Answers what topics there are and where they begin and end. Use it as a context manager.
+    """Topics, partitions and offsets of a cluster, by a consumer's settings. Use it as a context manager.
 
-    Args:
-        settings: a consumer's settings. ``isolation.level`` is ``read_committed`` unless given.
+    ``isolation.level`` is ``read_committed`` by default.
 
     Raises:
-        ConfigException: a setting cannot be.
+        ConfigException: a setting is not valid.
         TimeoutException: no broker answers.
     """
 
@@ -81,23 +76,23 @@ class Cluster:
         self._admin = Admin(self._client)
 
     def topics(self) -> frozenset[str]:
-        """Return the names of all topics that this client may see."""
+        """Return all topics visible to this client."""
         return self._admin.list_topics()
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of topics, in order; none of one that does not exist."""
+        """Return the sorted partitions of each topic; a missing topic has none."""
         found = self._admin.partitions(topics)
         return {topic: [TopicPartition(topic, number) for number in sorted(found.get(topic) or ())] for topic in topics}
 
     def spans(self, partitions: Iterable[TopicPartition]) -> list[Span]:
-        """Return all that partitions hold, up to the first open transaction."""
+        """Return all records of partitions, up to the first open transaction."""
         partitions = list(partitions)
         starts = self.offsets(dict.fromkeys(partitions, EARLIEST))
         stops = self.offsets(dict.fromkeys(partitions, LATEST))
         return [Span(partition, starts[partition], stops[partition]) for partition in partitions]
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return an offset of each partition: its first, its end, or that of a time; see ``Admin.list_offsets``."""
+        """Return an offset of each partition: the first, the end, or that of a time; see ``Admin.list_offsets``."""
         return self._admin.list_offsets(wanted, read_committed=self._read_committed) if wanted else {}
 
     def close(self) -> None:

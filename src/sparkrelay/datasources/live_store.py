@@ -1,4 +1,4 @@
-"""A store as the running instances of its application answer for it, over HTTP."""
+"""A store's table from its application's running instances, over HTTP."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkrelay.protocol import HostInfo
-    from sparkrelay.runtime.queries.peers import RemoteRows
+    from sparkrelay.runtime.queries.query import Answer
 
 __all__ = ["Instances", "LiveStore", "find_store"]
 
-#: Between two rounds of questions to instances of which none could answer.
+#: Pause before the instances are asked again.
 _PAUSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Whom to ask.
+    """The instances to ask.
 
     Attributes:
-        servers: ``application.server`` of one instance or several: the first one that answers is enough.
+        servers: ``application.server`` of one or several instances; the first answer counts.
         token: their ``queries.token``; empty if there is none.
-        timeout_s: how long an answer may take, and how long to ask again while a task moves.
+        timeout_s: bound on an answer, and how long to retry while a task moves.
     """
 
     servers: tuple[HostInfo, ...]
@@ -38,11 +38,11 @@ class Instances:
     timeout_s: float
 
     def first(self, ask: Callable[[Peers, HostInfo], Any]) -> Any:
-        """Return what the first one says that answers.
+        """Return the first answer.
 
         Raises:
-            StateStoreNotAvailableException: none has, for ``timeout_s``.
-            InvalidStateStoreException: one refuses.
+            StateStoreNotAvailableException: no instance answered within ``timeout_s``.
+            InvalidStateStoreException: an instance refuses.
         """
         until = time.monotonic() + self.timeout_s
         peers = Peers(None, self.token, self.timeout_s)
@@ -56,8 +56,8 @@ class Instances:
                         said.append(str(error))
                 if time.monotonic() >= until:
                     raise StateStoreNotAvailableException(
-                        f"{'; '.join(said)}. That has been so for {self.timeout_s:g} s; mode=changelog needs no "
-                        "instance that runs"
+                        f"{'; '.join(said)} (retried for {self.timeout_s:g} s); mode=changelog needs no running "
+                        "instance"
                     )
                 time.sleep(_PAUSE_S)
         finally:
@@ -66,27 +66,22 @@ class Instances:
 
 @dataclass(frozen=True, slots=True)
 class LiveStore:
-    """One store.
+    """A store of running instances.
 
     Attributes:
-        instances: who has it.
-        name: of the store.
-        schema: of its rows.
-        keys: the columns that group.
-        partitions: how many it has.
-        keyed: whether each key is where Kafka's default partitioner puts it. Producers of a user's topic may put it
-            elsewhere.
+        keys: names of the grouping columns.
+        keyed: whether Kafka's default partitioner places every key. Producers of a user's topic may use another one.
     """
 
     instances: Instances
     name: str
-    schema: pa.Schema
+    columns: pa.Schema
     keys: tuple[str, ...]
     partitions: int
     keyed: bool
 
     def rows(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a partition, page by page; they raise as :meth:`Instances.first`."""
+        """Yield the rows of a partition, page by page; raises as :meth:`Instances.first`."""
 
         def page(at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
             found = self._ask(None, {"partition": str(partition), "after": as_text(at)})
@@ -95,13 +90,13 @@ class LiveStore:
         return pages(page)
 
     def row(self, key: str) -> pa.RecordBatch:
-        """Return the row of a key, which is spelt as in a path, or none; raises as :meth:`Instances.first`."""
-        # Whoever is asked looks where Kafka's default partitioner puts it, unless partitions are named.
+        """Return the row, if any, of a key spelt as in a path; raises as :meth:`Instances.first`."""
+        # Without partitions, an instance looks where Kafka's default partitioner puts the key.
         everywhere = {} if self.keyed else {"partition": ",".join(map(str, range(self.partitions)))}
         return self._ask(key, everywhere).rows
 
     def rows_of(self, keys: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of keys, once each, however often and in whatever spelling they are named."""
+        """Yield the row of each key once, even if it is named several times in different spellings."""
         found = set()
         for key in keys:
             batch = self.row(key)
@@ -110,19 +105,19 @@ class LiveStore:
                 found.add(key_columns)
                 yield batch
 
-    def _ask(self, key: str | None, parameters: Mapping[str, str]) -> RemoteRows:
-        answer: RemoteRows = self.instances.first(
-            lambda peers, host: peers.ask(host, self.name, key, parameters, self.schema)
+    def _ask(self, key: str | None, parameters: Mapping[str, str]) -> Answer:
+        answer: Answer = self.instances.first(
+            lambda peers, host: peers.ask(host, self.name, key, parameters, self.columns)
         )
         return answer
 
 
 def find_store(instances: Instances, name: str) -> LiveStore:
-    """Ask what a store is.
+    """Look a store up.
 
     Raises:
-        UnknownStateStoreException: there is no such store; the message names those that there are.
-        StateStoreNotAvailableException: nobody answers.
+        UnknownStateStoreException: there is no such store; the message lists the others.
+        StateStoreNotAvailableException: no instance answers.
     """
     listed = instances.first(lambda peers, host: peers.stores(host))
     found = next((one for one in listed if one["store"] == name), None)
@@ -130,8 +125,8 @@ def find_store(instances: Instances, name: str) -> LiveStore:
         known = ", ".join(repr(one["store"]) for one in listed) or "nothing"
         raise UnknownStateStoreException(f"the application has no store {name!r} that can be read, but {known}")
     if not found["partitions"]:
-        raise StateStoreNotAvailableException(f"who was asked for store {name!r} has no assignment yet; try again soon")
+        raise StateStoreNotAvailableException(f"store {name!r}: the instance has no assignment yet; try again soon")
     nothing = instances.first(lambda peers, host: peers.ask(host, name, None, {"partition": "0", "limit": "0"}, None))
-    # An instance of an earlier release does not say what is in front of a store.
+    # Earlier releases do not report "repartitioned".
     keyed = found.get("global") is True or found.get("repartitioned") is True
     return LiveStore(instances, name, nothing.rows.schema, tuple(found["key"]), found["partitions"], keyed)

@@ -1,4 +1,4 @@
-"""The options of a data source: those that it knows, and none that it does not."""
+"""The options of a data source; unknown ones are refused."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ __all__ = ["Options"]
 
 
 class Options:
-    """Options by their names in lower case, as Spark passes them on; those of Kafka's client begin with ``kafka.``.
+    """Options by name in lower case, as Spark passes them; those of the Kafka client begin with ``kafka.``.
 
-    Args:
-        options: as Spark passes them on.
-        what: the data source, for messages.
-        known: the options that it has.
-        of_path: the option that somebody means who writes ``load("name")``.
+    Messages name the data source, ``what``, and ``of_path``, the option that ``load("name")`` should have been.
 
     Raises:
-        ConfigException: one is unknown.
+        ConfigException: an option is unknown.
     """
 
     def __init__(self, options: Mapping[str, str], what: str, known: Collection[str], *, of_path: str) -> None:
@@ -33,36 +29,28 @@ class Options:
         if "path" in self._options:
             path = self._options["path"]
             raise ConfigException(
-                f'{what} has no path: in place of load("{path}") write option("{of_path}", "{path}").load()'
+                f'{what} has no path: instead of load("{path}") write option("{of_path}", "{path}").load()'
             )
         for key in self._options:
             if key not in lower and not key.startswith("kafka."):
                 raise ConfigException(f"{what} has no option {key!r}{nearest(key, known)}")
 
     def get(self, name: str, otherwise: str) -> str:
-        """Return an option."""
+        """Return an option, or a default."""
         return self._options.get(name.lower(), otherwise)
 
     def optional(self, name: str) -> str | None:
-        """Return an option; None if it is not there."""
+        """Return an option; None if it is not set."""
         return self._options.get(name.lower())
 
     def required(self, name: str) -> str:
-        """Return an option that must be there.
-
-        Raises:
-            ConfigException: it is not.
-        """
+        """Return an option; raises ConfigException if it is not set."""
         if name.lower() not in self._options:
             raise ConfigException(f'{self._what} needs option("{name}", ...)')
         return self._options[name.lower()]
 
     def refuse(self, names: Collection[str], why: str) -> None:
-        """Refuse options that would have no effect; one that ends with a dot stands for all that begin so.
-
-        Raises:
-            ConfigException: one is there.
-        """
+        """Raise ConfigException if an option is set that would have no effect; ``prefix.`` stands for all such."""
         for key in self._options:
             for name in map(str.lower, names):
                 if key == name or (name.endswith(".") and key.startswith(name)):

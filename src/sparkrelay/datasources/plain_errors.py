@@ -1,9 +1,9 @@
 """Errors of data sources that begin with their message, not with a traceback.
 
-A data source runs in a Python worker, which writes an error as Python does: the stack first. Spark puts that into its
-own error, in which a user finds five hundred characters of our code before the sentence that matters. Spark's setting
-``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` leaves stacks out, but of the whole session. It reaches a
-worker as a variable of its environment, and a worker ends after an error: so we set it there, for our own errors.
+A data source runs in a Python worker, which reports an error with its stack first. Spark quotes that in its own error,
+so that a user has to read past five hundred characters of our code. Spark's setting
+``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` omits stacks, but for the whole session. It reaches a worker
+as an environment variable, and a worker ends after an error: so we set the variable there, for our own errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORKERS: Final = ("pyspark.", "sparkrelay.runtime.worker.")
 
 
 def plain_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """Have a worker write an error of ours without the stack; ``SPARKRELAY_TRACEBACK=1`` keeps it."""
+    """Have a worker report a SparkRelayError without its stack; ``SPARKRELAY_TRACEBACK=1`` keeps it."""
 
     @functools.wraps(method)
     def plain(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,11 +1,10 @@
-"""From Arrow batches to what Spark wants of a data source: the columns of a schema, of exactly its types."""
+"""Projects Arrow batches onto the schema that Spark expects of a data source."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkrelay.errors import ConfigException
@@ -16,24 +15,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from sparkrelay.datasources.cluster import Span
-
-__all__ = ["Projection", "SpanPartition"]
-
-
-class SpanPartition(InputPartition):
-    """What a partition of a topic holds, as one of Spark's."""
-
-    def __init__(self, span: Span) -> None:
-        super().__init__(None)
-        self.span = span
+__all__ = ["Projection"]
 
 
 class Projection:
-    """Picks columns. A user who gives ``schema()`` has named those that are wanted; others are not made.
+    """Picks the columns of a schema, which a user may restrict by ``schema()``.
 
     Raises:
-        ConfigException: a column does not exist, or is of another type.
+        ConfigException: a column does not exist or has another type.
     """
 
     def __init__(self, schema: StructType, there: Iterable[pa.Field], what: str) -> None:
@@ -42,7 +31,7 @@ class Projection:
         for field in self._schema:
             kind = known.get(field.name)
             if kind is None:
-                raise ConfigException(f"schema() names a column {field.name!r}, and {what} has {', '.join(known)}")
+                raise ConfigException(f"schema() names a column {field.name!r}, but {what} has {', '.join(known)}")
             if not _alike(kind, field.type):
                 raise ConfigException(
                     f"schema() says that column {field.name!r} is {field.type}; in {what} it is {kind}"
@@ -50,18 +39,18 @@ class Projection:
 
     @property
     def names(self) -> list[str]:
-        """The columns that are wanted."""
+        """The wanted columns."""
         return list(self._schema.names)
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches with these columns alone."""
+        """Yield batches with the wanted columns only."""
         for batch in batches:
             columns = [as_type(batch.column(field.name), field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def _alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether types differ at most in what may be null, and in the unit of times."""
+    """Return whether types differ at most in nullability and in the unit of timestamps."""
     if one.num_fields != other.num_fields or one.id != other.id:
         return False
     if one.num_fields:

@@ -1,4 +1,4 @@
-"""Makes the data sources known to a session."""
+"""Registers the data sources with a session."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ __all__ = ["register_data_sources"]
 
 
 def register_data_sources(spark: SparkSession) -> None:
-    """Make the formats ``sparkrelay`` (a topic) and ``sparkrelay-state`` (a store's table) known to a session."""
+    """Register the formats ``sparkrelay`` (a topic) and ``sparkrelay-state`` (a store's table) with a session."""
     for source in (StateDataSource, TopicDataSource):
         spark.dataSource.register(source)

@@ -6,12 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
-from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Cluster, require_committed
-from sparkrelay.datasources.key_values import message_keys, partition_of
+from sparkrelay.datasources.key_values import WantedKeys
 from sparkrelay.datasources.tables import Store, described, of_another, stores, stores_by_name, table
 from sparkrelay.errors import ConfigException
 from sparkrelay.runtime.queries.store_keys import value_example
@@ -28,14 +26,10 @@ _TRUTH: Final = {"true": True, "false": False}
 
 
 class TableReader:
-    """Reads the tables of an application. Use it as a context manager.
-
-    Args:
-        settings: a consumer's settings.
-        application_id: the application's.
+    """Reads the tables of an application, with a consumer's settings. Use it as a context manager.
 
     Raises:
-        ConfigException: a setting cannot be.
+        ConfigException: a setting is not valid.
         TimeoutException: no broker answers.
     """
 
@@ -50,11 +44,11 @@ class TableReader:
             raise
 
     def stores(self) -> Iterator[tuple[Store, StoreDescription | None]]:
-        """Yield the stores that have a changelog, each with what that says of it, if it says anything.
+        """Yield the stores that have a changelog, each with its description there, if any.
 
         Raises:
             StateStoreException: there are none.
-            SerializationException: a changelog says something that cannot be read.
+            SerializationException: a description cannot be read.
         """
         for store in stores(self._cluster, stores_by_name(self._cluster, self._application_id)):
             now, found = described(self._cluster, self._fetcher, store)
@@ -62,32 +56,16 @@ class TableReader:
                 yield now, found
 
     def table(self, store: str) -> StoredTable:
-        """Return a store whose rows can be read.
-
-        Raises:
-            StateStoreException: there is none, or it has no rows to show; the others are named.
-        """
+        """Return a store whose rows can be read; raises as ``tables.table``."""
         return table(self._cluster, self._fetcher, self._application_id, store)
 
     def rows(self, found: StoredTable, key: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table.
-
-        Args:
-            found: which.
-            key: values of columns that they have; None for all rows.
-
-        Raises:
-            SerializationException: a record is none of such a store; names topic, partition and offset.
-        """
-        spec, spans = found.layout, found.store.spans
-        keys = message_keys(spec, key) if key else None
-        partition = partition_of(spec, key, len(spans)) if key else None
-        for span in spans:
-            if partition in {None, span.partition.partition}:
-                for batch in changelog_rows(self._fetcher, spec, span, keys):
-                    rows = batch.filter(_matching(batch, key)) if key else batch
-                    if rows.num_rows:
-                        yield rows
+        """Yield the rows of a table, or those with some values of its key; raises as ``changelog_rows``."""
+        wanted = WantedKeys.of_values(found.layout, key) if key else None
+        for span in found.spans(wanted):
+            for rows in found.rows(self._fetcher, span, wanted):
+                if rows.num_rows:
+                    yield rows
 
     def close(self) -> None:
         """Close the connections."""
@@ -102,16 +80,16 @@ class TableReader:
 
 
 def key_of(found: StoredTable, texts: Sequence[str]) -> dict[str, Any]:
-    """Return values of the first columns of a table's key, as somebody has typed them.
+    """Parse the values of the first columns of a table's key, as typed on a command line.
 
     Raises:
-        ConfigException: there are more than columns, or one is none of its column's type.
+        ConfigException: there are more values than columns, or one does not fit its column.
     """
-    names = found.layout.keys.names
+    names = found.keys
     if not 0 < len(texts) <= len(names):
-        examples = " ".join(_example(found.layout.columns.field(name).type) for name in names)
+        examples = " ".join(_example(found.columns.field(name).type) for name in names)
         raise ConfigException(
-            f"{len(texts)} values for the key of store {found.store.name!r}, which has the columns {', '.join(names)}: "
+            f"{len(texts)} values for the key of store {found.name!r}, which has the columns {', '.join(names)}: "
             f"write 1 to {len(names)} values, such as {examples}"
         )
     return {
@@ -136,20 +114,8 @@ def _value(name: str, kind: pa.DataType, text: str) -> Any:
 
 
 def _example(kind: pa.DataType) -> str:
-    """Return a value as people write it on a command line: in quotes for the shell, where that needs some."""
+    """Return an example for a command line, quoted for the shell where needed."""
     if pa.types.is_binary(kind):
         return "4e4c0a (hexadecimal)"
     value = value_example(kind)
     return f"'{json.dumps(value)}'" if isinstance(value, dict | list) else str(value).replace("True", "true")
-
-
-def _matching(batch: pa.RecordBatch, key: Mapping[str, Any]) -> pa.Array:
-    found = pa.repeat(pa.scalar(True), batch.num_rows)
-    for name, value in key.items():
-        column = batch.column(name)
-        pairs = [(column, value)]
-        if isinstance(value, dict):
-            pairs = [(pc.struct_field(column, field), one) for field, one in value.items()]
-        for array, one in pairs:
-            found = pc.and_(found, pc.fill_null(pc.equal(array, pa.scalar(one, array.type)), False))
-    return found

@@ -1,4 +1,4 @@
-"""The stores of an application, by its changelog topics: which there are, what they hold, and where their rows are."""
+"""The stores of an application by their changelog topics: names, descriptions and rows."""
 
 from __future__ import annotations
 
@@ -7,41 +7,36 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
-from sparkrelay.datasources.changelog_rows import record_name, require_rows
+from sparkrelay.datasources.changelog_rows import changelog_rows, record_name, require_rows
 from sparkrelay.errors import OffsetOutOfRangeException, StateStoreException
 from sparkrelay.operators.descriptions import read_description
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.changelog import SCHEMA_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from sparkrelay.datasources.changelog_rows import Fetcher
     from sparkrelay.datasources.cluster import Cluster, Span
+    from sparkrelay.datasources.key_values import WantedKeys
     from sparkrelay.operators.descriptions import StoreDescription
     from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.types import TopicPartition
 
 __all__ = ["Store", "StoredTable", "described", "description", "of_another", "stores", "stores_by_name", "table"]
 
-#: So many offsets of each partition at once, from the end backwards: tasks say it near the end.
+#: Offsets of each partition to read at once, backwards from the end: tasks write descriptions near the end.
 _STEPS: Final = (1_000, 150_000, 1 << 62)
-#: A changelog that is cut each time it is read is cut all the time.
+#: A changelog that is truncated during each of several reads would be so forever.
 _TRIES: Final = 5
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp"})
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store that has a changelog.
-
-    Attributes:
-        name: the store's.
-        topic: its changelog.
-        spans: what each partition of that holds.
-    """
+    """A store that has a changelog, with the offsets of each of its partitions."""
 
     name: str
     topic: str
@@ -49,29 +44,45 @@ class Store:
 
     @property
     def records(self) -> int:
-        """How many records its changelog has at most; compaction leaves gaps."""
+        """Upper bound on the records of its changelog; compaction leaves gaps."""
         return sum(span.stop - span.start for span in self.spans)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """A store whose rows can be read.
-
-    Attributes:
-        store: which.
-        layout: how.
-    """
+    """A store whose rows can be read from its changelog, by its layout."""
 
     store: Store
     layout: TableLayout
 
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.store.name
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a row."""
+        return self.layout.columns
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Names of the grouping columns."""
+        return list(self.layout.keys.names)
+
+    def spans(self, wanted: WantedKeys | None) -> list[Span]:
+        """Return the partitions that may have the wanted rows; None wants all."""
+        numbers = None if wanted is None else wanted.partitions(len(self.store.spans))
+        return [span for span in self.store.spans if numbers is None or span.partition.partition in numbers]
+
+    def rows(self, fetcher: Fetcher, span: Span, wanted: WantedKeys | None) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted rows of a partition; raises as :func:`changelog_rows`."""
+        rows = changelog_rows(fetcher, self.layout, span, None if wanted is None else wanted.message_keys)
+        return rows if wanted is None else wanted.of(rows)
+
 
 def stores_by_name(cluster: Cluster, application_id: str) -> dict[str, str]:
-    """Return the names of an application's stores that have a changelog, with their topics.
-
-    Raises:
-        StateStoreException: there are none.
-    """
+    """Return the changelog topics of an application by store; raises StateStoreException if there are none."""
     names = TopicNames(application_id)
     prefix, suffix = names.changelog("\0").split("\0")
     topics = sorted(t for t in cluster.topics() if t.startswith(prefix) and t.endswith(suffix) and t != prefix + suffix)
@@ -84,7 +95,7 @@ def stores_by_name(cluster: Cluster, application_id: str) -> dict[str, str]:
 
 
 def stores(cluster: Cluster, topics: Mapping[str, str]) -> list[Store]:
-    """Return what the changelogs of stores hold, by :func:`stores_by_name`."""
+    """Return the stores of :func:`stores_by_name` with their changelogs' offsets."""
     partitions = cluster.partitions(topics.values())
     spans: dict[str, list[Span]] = {topic: [] for topic in topics.values()}
     for span in cluster.spans(partition for some in partitions.values() for partition in some):
@@ -93,17 +104,17 @@ def stores(cluster: Cluster, topics: Mapping[str, str]) -> list[Store]:
 
 
 def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) -> StoredTable:
-    """Return a store of an application whose rows are to be read.
+    """Return a store whose rows can be read.
 
     Raises:
-        StateStoreException: there is none, or it has no rows to show; the others are named.
+        StateStoreException: there is no such store, or it has no rows to show; the message lists the others.
     """
     topics = stores_by_name(cluster, application_id)
     if name not in topics:
         raise StateStoreException(
-            f"application {application_id!r} has no store {name!r} with a changelog, but {_listed(topics)}. A table "
-            "whose topic is its changelog (topology.optimization) is read from that topic; a store without changelog "
-            "is on its instance alone"
+            f"application {application_id!r} has no store {name!r} with a changelog, but {_listed(topics)}. Read a "
+            "table whose source topic is its changelog (topology.optimization) from that topic; a store without "
+            "changelog exists only on its instance"
         )
     (store,) = stores(cluster, {name: topics[name]})
     store, found = described(cluster, fetcher, store)
@@ -112,7 +123,7 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
     if (other := of_another(application_id, store, found)) is not None:
         raise StateStoreException(
             f"application {application_id!r} has no store {name!r}: topic {store.topic!r} is the changelog of store "
-            f"{found.store!r} of application {other!r}; give that one"
+            f"{found.store!r} of application {other!r}; name that application"
         )
     if found.layout is None:
         others = stores(cluster, {other: topic for other, topic in topics.items() if other != name})
@@ -124,7 +135,7 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
             and of_another(application_id, other, said) is None
         ]
         raise StateStoreException(
-            f"store {name!r} holds {found.why_not}, of which there are no rows to show. Stores of application "
+            f"store {name!r} holds {found.why_not}, which cannot be shown as rows. Stores of application "
             f"{application_id!r} that can be read: {_listed(readable)}"
         )
     require_rows(found.layout)
@@ -132,9 +143,9 @@ def table(cluster: Cluster, fetcher: Fetcher, application_id: str, name: str) ->
 
 
 def described(cluster: Cluster, fetcher: Fetcher, store: Store) -> tuple[Store, StoreDescription | None]:
-    """Return a store as it is now, and :func:`description` of it.
+    """Return a store as it is now, and its :func:`description`.
 
-    Changelogs are cut where windows have expired, and what is read may be gone by then: it is looked for again.
+    Changelogs are truncated where windows have expired; if that happens during the read, it starts over.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -145,11 +156,7 @@ def described(cluster: Cluster, fetcher: Fetcher, store: Store) -> tuple[Store, 
 
 
 def description(fetcher: Fetcher, store: Store) -> StoreDescription | None:
-    """Return what a changelog says of its store, by its newest record of that; None if it does not say.
-
-    Raises:
-        SerializationException: that record cannot be read.
-    """
+    """Return the newest description in a changelog, if any; raises SerializationException if it is unreadable."""
     stops = {span.partition: span.stop for span in store.spans}
     starts = {span.partition: span.start for span in store.spans}
     for step in _STEPS:
@@ -163,20 +170,14 @@ def description(fetcher: Fetcher, store: Store) -> StoreDescription | None:
 
 
 def of_another(application_id: str, store: Store, found: StoreDescription) -> str | None:
-    """Return whose store it is if it is another application's, ``a-b`` where ``a`` is asked for; None if it is not.
-
-    Args:
-        application_id: the application whose name the topic's begins with.
-        store: as the topic's name has it.
-        found: what the changelog says.
-    """
+    """Return the application of a store whose topic only seems to be ours: ``a-b``, if we are ``a``; else None."""
     if found.store is None or not store.name.endswith(f"-{found.store}"):
         return None
     return f"{application_id}-{store.name.removesuffix(found.store)}".removesuffix("-")
 
 
 def _newest(fetcher: Fetcher, ranges: Mapping[TopicPartition, tuple[int, int]]) -> tuple[pa.Scalar, str, bytes] | None:
-    """Return time, name and value of the newest description in those ranges."""
+    """Return time, record name and value of the newest description in some ranges."""
     newest = None
     for partition, batch in fetcher.fetch(ranges, columns=_COLUMNS) if ranges else ():
         at = pc.indices_nonzero(pc.fill_null(pc.equal(batch.column("key"), SCHEMA_KEY), False))
@@ -189,10 +190,10 @@ def _newest(fetcher: Fetcher, ranges: Mapping[TopicPartition, tuple[int, int]]) 
 
 def _undescribed(store: Store) -> str:
     if not store.records:
-        return f"store {store.name!r}: nothing has been written to its changelog {store.topic!r} yet"
+        return f"store {store.name!r}: its changelog {store.topic!r} is still empty"
     return (
-        f"store {store.name!r}: its changelog {store.topic!r} does not say what it holds, since a release of "
-        "SparkRelay that does not say it wrote it; run the application with this one until it has taken in something"
+        f"store {store.name!r}: its changelog {store.topic!r} has no description, as an older release of SparkRelay "
+        "wrote it; run the application with this release until it has processed some input"
     )
 
 

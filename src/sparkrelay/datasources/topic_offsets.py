@@ -1,4 +1,4 @@
-"""Where a batch of a topic begins and ends, as Spark's Kafka source says it: earliest, latest, or offsets in JSON."""
+"""Start and end of a batch of topics, written as for Spark's Kafka source: earliest, latest, or offsets in JSON."""
 
 from __future__ import annotations
 
@@ -22,19 +22,14 @@ _EXAMPLE: Final = '{"orders": {"0": 23, "1": -1}}'
 
 
 def read_offsets(option: str, said: str, *, refused: str) -> int | dict[TopicPartition, int]:
-    """Read where a batch begins or ends: ``EARLIEST`` or ``LATEST``, or offsets (or these) by partition.
-
-    Args:
-        option: its name.
-        said: its value.
-        refused: the word that it may not be, as a batch would have nothing.
+    """Parse the start or end of a batch: ``EARLIEST`` or ``LATEST``, or by partition an offset or one of these.
 
     Raises:
-        ConfigException: it is neither.
+        ConfigException: the value is something else, or ``refused``, with which the batch would be empty.
     """
     word = said.strip().lower()
     if word == refused:
-        raise ConfigException(f'option("{option}", "{said}"): a batch would have no records')
+        raise ConfigException(f'option("{option}", "{said}"): the batch would be empty')
     if word in _WORDS:
         return _WORDS[word]
     try:
@@ -49,7 +44,7 @@ def read_offsets(option: str, said: str, *, refused: str) -> int | dict[TopicPar
     for partition, offset in found.items():
         if type(offset) is not int or offset < EARLIEST or offset == _WORDS[refused]:
             raise ConfigException(
-                f'option("{option}", ...) says {offset!r} of {partition}; it must be an offset, or '
+                f'option("{option}", ...) has {offset!r} for {partition}; give an offset, or '
                 f"{EARLIEST if refused == 'latest' else LATEST} for {'earliest' if refused == 'latest' else 'latest'}"
             )
     return found
@@ -61,21 +56,21 @@ def spans_between(
     starts: int | Mapping[TopicPartition, int],
     ends: int | Mapping[TopicPartition, int],
 ) -> list[Span]:
-    """Return what is to be read of each partition of topics.
+    """Return the offsets to read of each partition of topics.
 
     Raises:
-        ConfigException: offsets do not name just their partitions, or one is not within its partition.
+        ConfigException: offsets leave a partition out or name another one, or an offset is not in its partition.
         UnknownTopicException: a topic does not exist.
     """
     found = cluster.partitions(topics)
     if missing := [topic for topic, partitions in found.items() if not partitions]:
-        raise UnknownTopicException(f"topic {missing[0]!r} does not exist; was it created, and is the cluster right?")
+        raise UnknownTopicException(f"topic {missing[0]!r} does not exist: was it created on this cluster?")
     partitions = [partition for some in found.values() for partition in some]
     for option, said in (("startingOffsets", starts), ("endingOffsets", ends)):
         if not isinstance(said, int) and set(said) != set(partitions):
             differing = sorted(set(said) ^ set(partitions))
             raise ConfigException(
-                f'option("{option}", ...) must name every partition of the topics, and no others; see {differing[0]}'
+                f'option("{option}", ...) must name exactly the partitions of the topics; check {differing[0]}'
             )
     spans = []
     for there in cluster.spans(partitions):
@@ -83,7 +78,7 @@ def spans_between(
         for option, offset in (("startingOffsets", start), ("endingOffsets", stop)):
             if not there.start <= offset <= there.stop:
                 raise ConfigException(
-                    f'option("{option}", ...) says {offset} of {there.partition}, which has offsets {there.start} to '
+                    f'option("{option}", ...) has {offset} for {there.partition}, which has offsets {there.start} to '
                     f"{there.stop}"
                 )
         spans.append(Span(there.partition, start, max(start, stop)))

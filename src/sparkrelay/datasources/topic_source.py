@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.cluster import Cluster, client_settings
 from sparkrelay.datasources.options import Options
 from sparkrelay.datasources.plain_errors import plain_errors
-from sparkrelay.datasources.projection import Projection, SpanPartition
+from sparkrelay.datasources.projection import Projection
 from sparkrelay.datasources.topic_offsets import read_offsets, spans_between
 from sparkrelay.errors import ConfigException
 from sparkrelay.records.batches.columns import KAFKA_SCHEMA
@@ -21,7 +21,6 @@ from sparkrelay.records.batches.columns import KAFKA_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from sparkrelay.datasources.cluster import Span
@@ -53,12 +52,11 @@ class TopicDataSource(DataSource):
     @plain_errors
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source."""
-        self._checked()
         return from_arrow_schema(pa.schema(self._fields()))
 
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads those of the columns that a schema names."""
+        """Return a reader of the columns of a schema."""
         options = self._checked()
         topics = [topic.strip() for topic in options.required("subscribe").split(",") if topic.strip()]
         if not topics:
@@ -78,10 +76,10 @@ class TopicDataSource(DataSource):
         return options
 
     def _fields(self) -> list[pa.Field]:
-        said = Options(self.options, self.name(), _OPTIONS, of_path="subscribe").get("includeHeaders", "false").lower()
-        if said not in {"true", "false"}:
-            raise ConfigException(f'option("includeHeaders", {said!r}) must be true or false')
-        return [*_FIELDS, KAFKA_SCHEMA.field("headers")] if said == "true" else list(_FIELDS)
+        headers = self._checked().get("includeHeaders", "false").lower()
+        if headers not in {"true", "false"}:
+            raise ConfigException(f'option("includeHeaders", {headers!r}) must be true or false')
+        return [*_FIELDS, KAFKA_SCHEMA.field("headers")] if headers == "true" else list(_FIELDS)
 
 
 class _TopicReader(DataSourceReader):
@@ -96,17 +94,16 @@ class _TopicReader(DataSourceReader):
 
     @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what is to be read of each partition."""
+        """Return the offsets to read of each partition."""
         with Cluster(self._settings) as cluster:
             spans = spans_between(cluster, self._topics, self._starts, self._ends)
-        return [SpanPartition(span) for span in spans]
+        return list(map(InputPartition, spans))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition."""
-        assert isinstance(partition, SpanPartition)
-        span = partition.span
+        span: Span = partition.value
         names = [name for name in self._projection.names if name not in {"topic", "partition"}]
-        # Without any, nothing would say how many records there are.
+        # One column is needed to count the records.
         columns = frozenset(names or ["offset"])
         if span.start >= span.stop:
             return
@@ -117,7 +114,7 @@ class _TopicReader(DataSourceReader):
 
 
 def _placed(span: Span, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return records with where they are from, which they do not say."""
+    """Add topic and partition to records."""
     topic = pa.repeat(pa.scalar(span.partition.topic), batch.num_rows)
     number = pa.array(np.full(batch.num_rows, span.partition.partition, dtype=np.int32))
     return batch.append_column("topic", topic).append_column("partition", number)

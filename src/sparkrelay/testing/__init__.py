@@ -1,6 +1,6 @@
-"""Helpers for tests and tools, for users as much as for ourselves.
+"""Helpers for tests and tools, for users and for ourselves.
 
-Importing this package does not import pyspark: the test driver, which needs it, is loaded when it is first used.
+Importing this package does not import pyspark: the test driver, which needs it, is loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All tasks of a pipeline in one process, run by hand: the test driver's in the place of an instance's threads."""
+"""All tasks of a pipeline in one process, for the test driver in place of an instance's threads."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DriverTasks"]
 
-#: A restore of a test's changelogs is one slice, which has all the time that it needs.
+#: A test's changelogs are restored in one slice, in effect without a time limit.
 _RESTORE_SECONDS: Final = 3600.0
 _CLOSE_SECONDS: Final = 60.0
 
 
 class _FileTransactions:
-    """Opens and ends the transactions of a ``FileLog``; has what ``BatchRunner`` asks of a coordinator."""
+    """The transactions of a ``FileLog``, with the interface that ``BatchRunner`` expects of a coordinator."""
 
     def __init__(self, log: FileLog) -> None:
         self._log = log
@@ -55,10 +55,10 @@ class _FileTransactions:
         return {partition: commit.offset for partition, commit in self.commits.items()}
 
     def lend(self, keys: Collection[TransactionKey]) -> dict[TransactionKey, ProducerIdentity]:
-        """Return what workers are to write under."""
+        """Return the producer identities for workers."""
         new = [key for key in keys if key not in self._known]
         self._known.update(new)
-        # A driver that was killed here has left something.
+        # An earlier driver may have been killed here.
         self.abort(new)
         return {key: ProducerIdentity(self._name(key), 0, 0) for key in keys}
 
@@ -82,23 +82,23 @@ class _FileTransactions:
 
 
 class _FileOffsets:
-    """Says of a ``FileLog`` what global tables ask of a cluster."""
+    """A ``FileLog`` with the interface that global tables expect of a cluster."""
 
     def __init__(self, log: FileLog, partitions: int) -> None:
         self._log = log
         self._partitions = partitions
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        """Return how many partitions each topic of the pipeline has."""
+        """Return the number of partitions of each topic."""
         return dict.fromkeys(topics, self._partitions)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return no ids: topics of files have none."""
+        """Return no ids: files have none."""
         del topics
         return {}
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the beginnings, which are 0, or ends."""
+        """Return beginnings, which are 0, or ends."""
         return {partition: 0 if what == EARLIEST else self._log.end(partition) for partition, what in wanted.items()}
 
 
@@ -144,7 +144,7 @@ class DriverTasks:
         self._batches: BatchRunner | None = None
 
     def open(self) -> None:
-        """Initialize every task, from its local state and its changelogs, and the global tables from theirs."""
+        """Initialize every task and global table from its local state and changelogs."""
         self._global_tables.open()
         self._tasks = [
             Task.of(id_, shape, str(self._state_dir / str(id_)) if shape.stores else None, self._config)
@@ -184,11 +184,7 @@ class DriverTasks:
             self._serve(task, reports.get(task.id))
 
     def process(self) -> None:
-        """Run micro-batches until no task has input, once the global tables have all of theirs.
-
-        Raises:
-            SparkRelayError: a batch failed.
-        """
+        """Update the global tables, then run micro-batches until no task has input; raises the error of a batch."""
         assert self._batches is not None, "the tasks are open"
         while self._global_tables.advance() is not None:
             pass
@@ -209,17 +205,12 @@ class DriverTasks:
             if not work:
                 return
             outcome = self._batches.run(self._plans, work, self._layout.sink_partitions)
-            # Others run again, as in an instance: Spark may lose a Python worker.
+            # Other failed batches are retried, as in an instance: Spark may lose a Python worker.
             for error in outcome.reinitialize.values():
                 raise error
 
     def _waits(self, task: Task, unread: Collection[TopicPartition]) -> bool:
-        """Return whether those are to go on first whose event times the task's rows go by, as they would be waited for.
-
-        Args:
-            task: which task.
-            unread: input partitions that have more than is read.
-        """
+        """Return whether tasks upstream, whose event times this one depends on, still have unread input."""
         writers = self._layout.writers
         return any(not writers[p.topic].inputs.isdisjoint(unread) for p in task.inputs if p.topic in writers)
 
@@ -243,7 +234,7 @@ class DriverTasks:
         return self._state_dir / GLOBAL_TABLES / store
 
     def directories(self, subtopology: int) -> list[Path]:
-        """Return the directories of a subtopology's tasks, in the order of their partitions."""
+        """Return the directories of a subtopology's tasks, in order of partitions."""
         tasks = sorted((task for task in self._tasks if task.id.subtopology == subtopology), key=lambda task: task.id)
         return [Path(task.directory) for task in tasks if task.directory is not None]
 
@@ -258,7 +249,7 @@ class DriverTasks:
         return reports
 
     def _serve(self, task: Task, report: RestoreReport | None) -> None:
-        """Take a task into service where the group stands, or its state; a partition without either begins at 0."""
+        """Put a task into service at the offsets of its state, else of the group, else at 0."""
         positions = {partition: self._transactions.committed.get(partition, 0) for partition in task.inputs}
         if report is not None:
             seen = {p: o for p, o in report.positions.items() if p.topic in task.shape.state_topics and p in positions}

@@ -1,7 +1,7 @@
-"""A group that goes through rebalances without a broker: what its processes report follows from what they were given.
+"""A simulated group that rebalances without a broker: each process reports the tasks that it was assigned.
 
-For trying an assignor: add processes, remove them, let copies catch up, and look at who has what. There is no clock;
-how far copies get between two rebalances is up to the test.
+For testing an assignor: add and remove processes, let copies catch up, and inspect the assignment. There is no clock;
+the test decides how far copies get between two rebalances.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["SimulatedGroup", "SimulatedProcess", "task"]
 
 
 def task(name: str, *, logged: bool = True) -> TaskInfo:
-    """Return a task by its name, as ``0_3``; with a store and a changelog, or with neither."""
+    """Return a task by its name, such as ``0_3``, with a store and a changelog, or with neither."""
     subtopology, _, partition = name.partition("_")
     task_id = TaskId(int(subtopology), int(partition))
     at = task_id.partition
@@ -44,7 +44,7 @@ def task(name: str, *, logged: bool = True) -> TaskInfo:
 
 @dataclass(slots=True)
 class SimulatedProcess:
-    """A process: its threads, its tasks, and for each copy it has, the changelog offset it has reached."""
+    """A process: its threads, its tasks, and the changelog offset of each copy."""
 
     threads: int = 1
     active: set[TaskId] = field(default_factory=set)
@@ -53,17 +53,17 @@ class SimulatedProcess:
 
 
 class SimulatedGroup:
-    """Processes by number, and the tasks they share.
+    """Processes by number, and the tasks that they share.
 
     Args:
-        tasks: All tasks of the application.
-        configs: Settings of the group.
-        end: How long every changelog is, in offsets.
+        tasks: all tasks of the application.
+        configs: settings of the group.
+        end: end offset of every changelog.
 
     Attributes:
-        processes: The processes, by number.
-        answer: What the assignor said last, or None.
-        history: What happened so far, to print when a test fails.
+        processes: the processes, by number.
+        answer: the assignor's last answer, or None.
+        history: the events so far, to print when a test fails.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SimulatedGroup:
         standby: Iterable[str] = (),
         offsets: Mapping[str, int] | None = None,
     ) -> None:
-        """Add a process that has run ``active`` and followed ``standby``. ``offsets``: of copies that lag."""
+        """Add a process with previous active and standby tasks; ``offsets`` are those of lagging copies."""
         added = SimulatedProcess(threads, {task(name).id for name in active}, {task(name).id for name in standby})
         added.offsets = {name: self.ends[name] for name in added.active | added.standby if name in self.ends}
         added.offsets |= {task(name).id: offset for name, offset in (offsets or {}).items()}
@@ -93,12 +93,12 @@ class SimulatedGroup:
         self.history.append(f"process {number} joins with {threads} threads")
 
     def remove(self, number: int) -> None:
-        """Take a process away, with all it has."""
+        """Remove a process with its state."""
         del self.processes[number]
         self.history.append(f"process {number} is gone")
 
     def state(self) -> ApplicationState:
-        """Return what the leader would give an assignor now."""
+        """Return the state that the leader would pass to an assignor now."""
         return ApplicationState(
             all_tasks=frozenset(self.tasks.values()),
             clients={_process_id(number): self._state(number) for number in self.processes},
@@ -107,11 +107,11 @@ class SimulatedGroup:
         )
 
     def rebalance(self, assignor: TaskAssignor) -> TaskAssignment:
-        """Let ``assignor`` decide and everybody follow: new copies begin empty, those not wanted are deleted.
+        """Apply the assignment of ``assignor``: new copies begin empty, unassigned ones are deleted.
 
         Raises:
-            StreamsException: the answer is not valid, or leaves tasks out.
-            TypeError, ValueError: something in the answer is of the wrong type, as a leader would find.
+            StreamsException: the assignment is not valid, or leaves tasks out.
+            TypeError, ValueError: a value in the assignment has the wrong type.
         """
         state = self.state()
         answer = ask_for_valid(assignor, state)
@@ -127,14 +127,14 @@ class SimulatedGroup:
         return answer
 
     def catch_up(self, *names: str) -> None:
-        """Let all copies reach the end of their changelogs, or only those of the tasks named."""
+        """Let all copies, or those of the named tasks, reach the end of their changelogs."""
         wanted = {task(name).id for name in names} or self.ends.keys()
         for process in self.processes.values():
             process.offsets |= {name: self.ends[name] for name in process.offsets.keys() & wanted}
         self.history.append(f"{', '.join(names) or 'all copies'} caught up")
 
     def converge(self, assignor: TaskAssignor, *, rounds: int) -> int:
-        """Rebalance and catch up until nobody wants to look again; return how many rebalances that took.
+        """Rebalance and catch up until no probing rebalance is wanted; return the number of rebalances.
 
         Raises:
             StreamsException: it is not stable after ``rounds`` rebalances.
@@ -146,7 +146,7 @@ class SimulatedGroup:
         raise StreamsException(f"not stable after {rounds} rebalances: {self.history}")
 
     def table(self) -> dict[int, tuple[str, str]]:
-        """Return who has what: active and standby tasks of each process, in task order, as ``0_1 0_2``."""
+        """Return the active and standby tasks of each process, in task order, as ``0_1 0_2``."""
         return {
             number: (" ".join(map(str, sorted(process.active))), " ".join(map(str, sorted(process.standby))))
             for number, process in sorted(self.processes.items())

@@ -1,4 +1,4 @@
-"""The topics of a test: rows in, as a user's producer would write them, and rows out, as a reader would see them."""
+"""The topics of a test: input as written by a producer, and output as seen by a reader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,26 @@ if TYPE_CHECKING:
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.records.formats import Format
 
-__all__ = ["TestInputTopic", "TestOutputTopic", "TestRecord"]
+__all__ = ["TestInputTopic", "TestOutputTopic", "TestRecord", "TopicFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFiles:
+    """The topics of a test driver, and its functions for them.
+
+    Attributes:
+        log: the files.
+        partitions: number of partitions of each topic.
+        process: processes all records.
+        now_ms: returns the driver's wall clock.
+        waits: returns whether records wait for the next read (``batch="all"``).
+    """
+
+    log: FileLog
+    partitions: int
+    process: Callable[[], None]
+    now_ms: Callable[[], int] = lambda: 0
+    waits: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +56,14 @@ class TestRecord:
     """One record of a topic.
 
     Attributes:
-        key: as its format gives it; None if it has none.
-        value: likewise; None is a tombstone.
+        key: decoded by its format; None without a key.
+        value: decoded by its format; None for a tombstone.
         timestamp: milliseconds since 1970.
         partition: of the topic.
         headers: names and values, in order.
     """
 
-    #: It is no test, whatever its name makes pytest think.
+    #: Not a test class for pytest.
     __test__ = False
 
     key: Any
@@ -59,26 +78,11 @@ class TestInputTopic:
 
     __test__ = False
 
-    def __init__(
-        self,
-        topic: str,
-        key: Format | None,
-        value: Format | None,
-        *,
-        log: FileLog,
-        partitions: int,
-        now_ms: Callable[[], int],
-        waits: Callable[[], bool],
-        process: Callable[[], None],
-    ) -> None:
+    def __init__(self, topic: str, key: Format | None, value: Format | None, files: TopicFiles) -> None:
         self._topic = topic
         self._key = key or Raw()
         self._value = value or Raw()
-        self._log = log
-        self._partitions = partitions
-        self._now_ms = now_ms
-        self._waits = waits
-        self._process = process
+        self._files = files
 
     def pipe_input(
         self,
@@ -89,47 +93,49 @@ class TestInputTopic:
         partition: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Write one record, and have the pipeline take it unless the driver waits for more (``batch="all"``).
+        """Write one record, and process it unless the driver waits for more (``batch="all"``).
 
         Args:
-            key: of the source's key format; None for a record without one. Bytes are written as they are.
-            value: of the source's value format: of ``Json`` anything that ``json.dumps`` takes, as a dict; of ``Avro``
-                a dict of the fields, but for some that have defaults. None is a tombstone. Bytes are written as they
-                are, so that a test can write what does not decode.
-            timestamp: milliseconds since 1970, or a datetime with a zone; None: the driver's wall clock.
-            partition: where to; None: by the key.
+            key: a value of the source's key format; None for a record without a key. Bytes are written unchanged.
+            value: a value of the source's value format: for ``Json`` anything that ``json.dumps`` accepts, such as a
+                dict; for ``Avro`` a dict of the fields, of which those with defaults may be missing. None is a
+                tombstone. Bytes are written unchanged, so that a test can write records that cannot be decoded.
+            timestamp: milliseconds since 1970, or a datetime with a zone; None for the driver's wall clock.
+            partition: None for that of the key.
             headers: names and values.
 
         Raises:
-            SparkRelayError: what an instance would have ended with.
-            TypeError: a key or value that its format has no bytes for.
+            SparkRelayError: the error of an instance.
+            TypeError: the format cannot encode the key or value.
         """
         self._write([(key, value, timestamp, partition, headers)])
-        if not self._waits():
-            self._process()
+        if not self._files.waits():
+            self._files.process()
 
     def pipe_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Write records, each a tuple of :meth:`pipe_input`'s arguments, one after the other.
+        """Write records in order, each a tuple of :meth:`pipe_input`'s arguments.
 
-        A driver that waits for more (``batch="all"``) has them written at once: a hundred thousand take seconds.
+        With ``batch="all"`` they are written at once: a hundred thousand take seconds.
         """
         given = list(rows)
-        for some in [given] if self._waits() else [[row] for row in given]:
+        for some in [given] if self._files.waits() else [[row] for row in given]:
             self._write([(*row, *(None, None, ())[len(row) - 2 :]) for row in some])
-            if not self._waits():
-                self._process()
+            if not self._files.waits():
+                self._files.process()
 
     def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for _, _, _, partition, _ in rows:
-            if partition is not None and not 0 <= partition < self._partitions:
-                raise ValueError(f"partition={partition} of {self._topic!r} must be from 0 to {self._partitions - 1}")
+            if partition is not None and not 0 <= partition < self._files.partitions:
+                raise ValueError(
+                    f"partition={partition} of {self._topic!r} must be from 0 to {self._files.partitions - 1}"
+                )
         keys = pa.array([_encoded(self._key, key, "key") for key, *_ in rows], pa.binary())
         values = pa.array([_encoded(self._value, value, "value") for _, value, *_ in rows], pa.binary())
-        now = self._now_ms()
+        now = self._files.now_ms()
         times = pa.array([now if row[2] is None else _millis(row[2]) for row in rows], pa.int64())
         headers = [[{"key": name, "value": data} for name, data in row[4]] or None for row in rows]
         given = pa.array(headers, HEADERS_TYPE)
-        by_key = np.maximum(murmur2_partitions(keys, self._partitions), 0)
+        by_key = np.maximum(murmur2_partitions(keys, self._files.partitions), 0)
         partitions = np.array(
             [key if row[3] is None else row[3] for key, row in zip(by_key, rows, strict=True)], np.int64
         )
@@ -138,7 +144,7 @@ class TestInputTopic:
             columns = (column.take(chosen) for column in (keys, values))
             batches = encode(*columns, timestamps=times.take(chosen), headers=given.take(chosen))
             for batch in batches:
-                self._log.append(TopicPartition(self._topic, partition), bytes(batch.data))
+                self._files.log.append(TopicPartition(self._topic, partition), bytes(batch.data))
 
 
 class TestOutputTopic:
@@ -146,31 +152,21 @@ class TestOutputTopic:
 
     __test__ = False
 
-    def __init__(
-        self,
-        topic: str,
-        key: Format | None,
-        value: Format | None,
-        *,
-        log: FileLog,
-        partitions: int,
-        settle: Callable[[], None],
-    ) -> None:
+    def __init__(self, topic: str, key: Format | None, value: Format | None, files: TopicFiles) -> None:
         self._topic = topic
         self._key = key or Raw()
         self._value = value or Raw()
-        self._log = log
-        self._settle = settle
-        self._next = dict.fromkeys(range(partitions), 0)
+        self._files = files
+        self._next = dict.fromkeys(range(files.partitions), 0)
 
     def read_records(self) -> list[TestRecord]:
-        """Return what was written since the last call, each partition's records in their order."""
-        self._settle()
+        """Return the records written since the last call, each partition's in order."""
+        self._files.process()
         found = []
         for number, start in self._next.items():
             partition = TopicPartition(self._topic, number)
-            end = self._log.end(partition)
-            columns = self._log.read(partition, start, end, ("key", "value", "timestamp", "headers"))
+            end = self._files.log.end(partition)
+            columns = self._files.log.read(partition, start, end, ("key", "value", "timestamp", "headers"))
             times = columns.column("timestamp").cast(pa.timestamp("ms", "UTC")).view(pa.int64()).to_pylist()
             rest = (columns.column(name).to_pylist() for name in ("key", "value", "headers"))
             for time, key, value, given in zip(times, *rest, strict=True):
@@ -183,18 +179,18 @@ class TestOutputTopic:
         return found
 
     def read_rows(self) -> list[Any]:
-        """Return the values of :meth:`read_records`, None for a tombstone: dicts of ``Json`` and ``Avro`` records."""
+        """Return the values of :meth:`read_records`, such as dicts for ``Json`` and ``Avro``; None for a tombstone."""
         return [record.value for record in self.read_records()]
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was written since the last read."""
-        self._settle()
-        return all(self._log.end(TopicPartition(self._topic, number)) == at for number, at in self._next.items())
+        """Whether nothing was written since the last read."""
+        self._files.process()
+        return all(self._files.log.end(TopicPartition(self._topic, number)) == at for number, at in self._next.items())
 
 
 def _json(value: Any) -> str:
-    """Write what JSON has no word for as the reader of ``Json`` reads it."""
+    """Encode types that JSON does not have as the reader of ``Json`` expects them."""
     if isinstance(value, dt.datetime | dt.date | decimal.Decimal):
         return str(value) if isinstance(value, decimal.Decimal) else value.isoformat()
     raise TypeError(f"{value!r} cannot be written as JSON")
@@ -206,7 +202,7 @@ def _millis(timestamp: int | dt.datetime) -> int:
     if not isinstance(timestamp, dt.datetime):
         raise TypeError(f"timestamp={timestamp!r} must be milliseconds since 1970, or a datetime with a zone")
     if timestamp.tzinfo is None:
-        raise TypeError(f"timestamp={timestamp!r} has no zone; give it one, such as dt.UTC")
+        raise TypeError(f"timestamp={timestamp!r} has no time zone; add one, such as dt.UTC")
     return round(timestamp.timestamp() * 1000)
 
 
@@ -215,40 +211,27 @@ def _encoded(format_: Format, value: Any, place: str) -> bytes | None:
         return value
     if isinstance(format_, Json):
         return json.dumps(value, default=_json).encode()
+    try:
+        data: bytes = columns_to_format(_row(format_, value, place), format_)[0].as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, AttributeError, SerializationException) as error:
+        form = "by the schema" if isinstance(format_, RegistryFormat) else f"as {format_}"
+        raise TypeError(f"{value!r} cannot be written {form}: {error}") from error
+    return data
+
+
+def _row(format_: Format, value: Any, place: str) -> pa.RecordBatch:
     if isinstance(format_, RegistryFormat):
-        return _by_schema(format_, value, place)
+        row = value if format_.is_record else {place: value}
+        declared = declared_schema(format_, place)
+        if unknown := [name for name in row if name not in declared.names]:
+            raise TypeError(f"{value!r} has {unknown[0]!r}, which is not a field of the schema")
+        return pa.RecordBatch.from_pylist([row], pa.schema([field for field in declared if field.name in row]))
     if isinstance(format_, Arrow | CustomFormat):
-        return _by_own_schema(format_, value, place)
-    assert isinstance(format_, OneColumn), format_
-    try:
-        row = pa.RecordBatch.from_arrays([pa.array([value], PLAIN_TYPES[type(format_)])], ["value"])
-        data: bytes = columns_to_format(row, format_)[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, SerializationException) as error:
-        raise TypeError(f"{value!r} cannot be written as {format_}: {error}") from error
-    return data
-
-
-def _by_schema(format_: RegistryFormat, value: Any, place: str) -> bytes:
-    row = value if format_.is_record else {place: value}
-    declared = declared_schema(format_, place)
-    if unknown := [name for name in row if name not in declared.names]:
-        raise TypeError(f"{value!r} has {unknown[0]!r}, which is no field of the schema")
-    try:
-        given = pa.schema([field for field in declared if field.name in row])
-        data: bytes = columns_to_format(pa.RecordBatch.from_pylist([row], given), format_)[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, SerializationException) as error:
-        raise TypeError(f"{value!r} cannot be written by the schema: {error}") from error
-    return data
-
-
-def _by_own_schema(format_: Arrow | CustomFormat, value: Any, place: str) -> bytes:
-    try:
         given = arrow_schema(StructType(format_fields(format_, place, place)))
         row = {format_.column: value} if isinstance(format_, Arrow) and format_.column is not None else value
-        data: bytes = columns_to_format(pa.RecordBatch.from_pylist([row], given), format_)[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, SerializationException) as error:
-        raise TypeError(f"{value!r} cannot be written as {format_}: {error}") from error
-    return data
+        return pa.RecordBatch.from_pylist([row], given)
+    assert isinstance(format_, OneColumn), format_
+    return pa.RecordBatch.from_arrays([pa.array([value], PLAIN_TYPES[type(format_)])], ["value"])
 
 
 def _decoded(format_: Format, data: bytes | None, place: str) -> Any:
@@ -259,20 +242,19 @@ def _decoded(format_: Format, data: bytes | None, place: str) -> Any:
     if isinstance(format_, Arrow) and format_.schema is None:
         rows = pa.ipc.open_stream(data).read_all().to_pylist()
         return rows if format_.column is not None else rows[0]
-    if isinstance(format_, Arrow | CustomFormat):
-        schema = arrow_schema(StructType(format_fields(format_, place, place)))
-        columns, bad = format_to_columns(pa.array([data], pa.binary()), format_, place, schema)
+    array = pa.array([data], pa.binary())
+    if isinstance(format_, OneColumn):
+        column, bad = plain_to_column(array, type(format_))
         if bad:
-            raise SerializationException(f"a record's {place} does not decode: {bad[0].reason}")
-        return {name: column[0].as_py() for name, column in columns.items()}
+            raise SerializationException(f"a record's {place} {bad[0].reason}")
+        return column[0].as_py()
+    record = not isinstance(format_, RegistryFormat) or format_.is_record
     if isinstance(format_, RegistryFormat):
-        columns, bad = format_to_columns(pa.array([data], pa.binary()), format_, place, declared_schema(format_, place))
-        if bad:
-            raise SerializationException(f"a record's {place} does not decode: {bad[0].reason}")
-        row = {name: column[0].as_py() for name, column in columns.items()}
-        return row if format_.is_record else row[place]
-    assert isinstance(format_, OneColumn), format_
-    column, bad = plain_to_column(pa.array([data], pa.binary()), type(format_))
+        schema = declared_schema(format_, place)
+    else:
+        schema = arrow_schema(StructType(format_fields(format_, place, place)))
+    columns, bad = format_to_columns(array, format_, place, schema)
     if bad:
-        raise SerializationException(f"a record's {place} {bad[0].reason}")
-    return column[0].as_py()
+        raise SerializationException(f"a record's {place} cannot be decoded: {bad[0].reason}")
+    row = {name: column[0].as_py() for name, column in columns.items()}
+    return row if record else row[place]

@@ -1,8 +1,8 @@
-"""A pipeline under test, without a broker: the real legs in the real workers, on topics that are files.
+"""Tests a pipeline without a broker: the real legs in the real workers, on topics that are files.
 
-What Kafka Streams' ``TopologyTestDriver`` is to its users. Spark runs the pipeline's steps, its Python workers decode,
-aggregate and encode, and state is kept in stores with changelogs; only the group, the network and the wall clock are
-left out. So a test of a few rows says what the pipeline does in production, for as long as one instance has all tasks.
+Like Kafka Streams' ``TopologyTestDriver``. Spark runs the pipeline's steps, its Python workers decode, aggregate and
+encode, and state is kept in stores with changelogs; only the group, the network and the wall clock are missing. So a
+test of a few rows shows what the pipeline does in production while one instance has all tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
-from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic
+from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic, TopicFiles
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -60,17 +60,17 @@ class TopologyTestDriver:
                 assert driver.create_output_topic("totals").read_rows()[-1] == {"user": "ada", "total": 7}
 
     Args:
-        topology: what ``StreamsBuilder.build()`` returned.
-        config: settings of the instance, such as ``deserialization.exception.handler``. What is about brokers, the
-            group or threads has no effect.
-        spark: a local session. One serves all tests: it takes seconds to start.
-        partitions: how many partitions each topic of the pipeline's has, and with that how many tasks there are.
-        batch: ``"record"`` takes each record in a micro-batch of its own, as it is piped in; ``"all"`` takes all that
-            was piped in once somebody reads, or calls :meth:`process`.
-        wall_clock_time: when the test begins, in milliseconds since 1970: the timestamp of records that have none.
+        topology: the result of ``StreamsBuilder.build()``.
+        config: settings of the instance, such as ``deserialization.exception.handler``. Those about brokers, the group
+            or threads have no effect.
+        spark: a local session. Use one for all tests: it takes seconds to start.
+        partitions: number of partitions of each topic, and so of tasks.
+        batch: ``"record"`` processes each record as it is piped in, in its own micro-batch; ``"all"`` processes all
+            piped records on the next read or call of :meth:`process`.
+        wall_clock_time: time at the beginning, in milliseconds since 1970: the timestamp of records without one.
 
     Raises:
-        ValueError: ``batch`` or ``partitions`` cannot be.
+        ValueError: ``batch`` or ``partitions`` is not valid.
         TopologyException: a column does not exist or a step is not possible, as when an instance starts.
     """
 
@@ -93,7 +93,6 @@ class TopologyTestDriver:
         self._closed = False
         self.batch = batch
         self._now_ms = wall_clock_time
-        self._partitions = partitions
         names = TopicNames(settings.application_id)
         global_topics = [topic for leg in topology.global_tables for topic in leg.source.topics]
         self._dead_letters = letters = settings.errors_dead_letter_queue_topic_name
@@ -105,10 +104,8 @@ class TopologyTestDriver:
             log = FileLog(folder / "topics")
             client = worker_settings(settings, "topology-test-driver")
             client[LOG_DIRECTORY] = str(folder / "topics")
-            legs, frames = (
-                (*topology.upstream_first, *topology.global_tables),
-                CollectedFrames(lambda: self._now_ms / 1000),
-            )
+            legs = (*topology.upstream_first, *topology.global_tables)
+            frames = CollectedFrames(lambda: self._now_ms / 1000)
             compiler = LegCompiler(target, settings, legs, names=names, client=client, frames=frames)
             self._plans = PreparedLegs(compiler, topology.upstream_first)
             self._global_plans = PreparedLegs(compiler, topology.global_tables)
@@ -130,43 +127,35 @@ class TopologyTestDriver:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         self._folder, self._log = folder, log
+        self._files = TopicFiles(log, partitions, self.process, lambda: self._now_ms, lambda: self.batch == "all")
 
     def create_input_topic(
         self, topic: str, *, key: Format | None = None, value: Format | None = None
     ) -> TestInputTopic:
-        """Return a topic to pipe records into, in the formats that the pipeline reads unless others are given.
+        """Return a topic to pipe records into, by default in the pipeline's own formats.
 
         Raises:
-            ValueError: the pipeline does not read it.
+            ValueError: the pipeline does not read the topic.
         """
         legs = (*self._topology.legs, *self._topology.global_tables)
         sources = [leg.source for leg in legs if not leg.source.internal and topic in leg.source.topics]
         if not sources:
             read = {topic for leg in legs if not leg.source.internal for topic in leg.source.topics}
             raise ValueError(f"the pipeline does not read {topic!r}, but {_list(read)}")
-        return TestInputTopic(
-            topic,
-            key or sources[0].key,
-            value or sources[0].value,
-            log=self._log,
-            partitions=self._partitions,
-            now_ms=lambda: self._now_ms,
-            waits=lambda: self.batch == "all",
-            process=self.process,
-        )
+        return TestInputTopic(topic, key or sources[0].key, value or sources[0].value, self._files)
 
     def create_output_topic(
         self, topic: str, *, key: Format | None = None, value: Format | None = None
     ) -> TestOutputTopic:
-        """Return a topic to read records from, in the value's format that the pipeline writes unless another is given.
+        """Return a topic to read records from, by default with values in the pipeline's own format.
 
-        Keys are bytes, unless ``to()`` or ``key`` says their format; so are the values of the dead letter topic.
+        Keys are bytes unless ``to()`` or ``key`` names a format; so are the values of the dead letter topic.
 
         Raises:
-            ValueError: the pipeline does not write it.
+            ValueError: the pipeline does not write the topic.
         """
         if topic == self._dead_letters:
-            return self._output_topic(topic, key, value)
+            return TestOutputTopic(topic, key, value, self._files)
         sinks = {leg.sink.topic: leg for leg in self._topology.legs if leg.sink is not None and not leg.sink.internal}
         if topic not in sinks:
             raise ValueError(f"the pipeline does not write {topic!r}, but {_list(sinks)}")
@@ -175,28 +164,25 @@ class TopologyTestDriver:
         assert sink is not None
         assert not isinstance(sink.key, tuple), "only repartition topics have keys of several columns"
         written = plain_format(self._plans.output(leg.id)[sink.key]) if isinstance(sink.key, str) else sink.key
-        # Rows that stay Kafka's own columns have no format; others are JSON unless to() says something else.
+        # Rows of Kafka's own columns have no format; others are JSON by default.
         form = value or sink.value or (None if leg.passes_kafka_columns else Json())
-        return self._output_topic(topic, key or written, form)
-
-    def _output_topic(self, topic: str, key: Format | None, value: Format | None) -> TestOutputTopic:
-        return TestOutputTopic(topic, key, value, log=self._log, partitions=self._partitions, settle=self.process)
+        return TestOutputTopic(topic, key or written, form, self._files)
 
     def process(self) -> None:
-        """Have the pipeline take all that was piped in, through its repartition topics to the end.
+        """Process all piped records, through the repartition topics to the end.
 
         Raises:
-            SparkRelayError: what an instance would have ended with, such as a record that does not decode.
+            SparkRelayError: the error of an instance, for example a record that cannot be decoded.
         """
         if self._closed:
             raise ValueError("the test driver is closed")
         self._tasks.process()
 
     def store(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a store, grouping columns and results, in the order of its keys.
+        """Return the rows of a store, grouping columns and results, in key order.
 
         Raises:
-            ValueError: the pipeline has no such store, or a row has a time that no ``datetime`` holds.
+            ValueError: there is no such store, or a row has a time outside the range of ``datetime``.
         """
         try:
             spec = self._stores.spec(name)
@@ -217,25 +203,21 @@ class TopologyTestDriver:
         return rows
 
     def advance_wall_clock_time(self, advance: dt.timedelta) -> None:
-        """Let time pass: records without a timestamp have the new one, idle windows may end, and timers are fired.
+        """Advance the clock: it is the timestamp of records without one, idle windows may close, and timers fire.
 
-        What was collected of a DataFrame, ``join(..., refresh=...)``, gets older too; the next micro-batch looks.
+        The collected rows of ``join(..., refresh=...)`` age, too.
 
         Raises:
-            ValueError: it would go back.
+            ValueError: ``advance`` is negative.
         """
         if advance.total_seconds() < 0:
-            raise ValueError(f"advance={advance}: time does not go back")
+            raise ValueError(f"advance={advance} must not be negative: time does not go back")
         self._now_ms += round(advance.total_seconds() * 1000)
         if self.batch == "record":
             self.process()
 
     def restart(self, *, from_changelog: bool = False) -> None:
-        """End the instance and start another one, on the local state that is there.
-
-        Args:
-            from_changelog: remove the local state first, so that it is restored from the changelogs.
-        """
+        """Stop the instance and start another one on its local state, or ``from_changelog`` without that state."""
         self.process()
         self._tasks.close()
         if from_changelog:
@@ -243,7 +225,7 @@ class TopologyTestDriver:
         self._tasks.open()
 
     def close(self) -> None:
-        """End the instance and remove its files."""
+        """Stop the instance and remove its files."""
         self._closed = True
         try:
             self._tasks.close()
@@ -266,6 +248,6 @@ def _as_dicts(store: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         return cast("list[dict[str, Any]]", rows.to_pylist())
     except (OverflowError, ValueError) as error:
         raise ValueError(
-            f"store {store!r} has a row of a time that no datetime holds, before the year 1 or behind 9999 ({error}): "
-            "read what the pipeline sends of it to a topic, where times are JSON"
+            f"store {store!r} has a row with a time outside the years 1 to 9999, which a datetime cannot hold "
+            f"({error}): read the rows from a topic of the pipeline, where times are JSON"
         ) from error

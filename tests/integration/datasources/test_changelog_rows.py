@@ -13,7 +13,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.client.file_log import FileFetcher
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Span
-from sparkrelay.datasources.key_values import WantedKeys, partition_of
+from sparkrelay.datasources.key_values import WantedKeys
 from sparkrelay.datasources.tables import Store, description
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.batches.encode import encode
@@ -64,9 +64,10 @@ def check_partitions(driver, name):
     spec, known = description(fetcher, store).layout, 0
     for span in store.spans:
         for row in (row for batch in changelog_rows(fetcher, spec, span) for row in batch.to_pylist()):
-            partition = partition_of(spec, {key: row[key] for key in spec.keys}, PARTITIONS)
-            assert partition in {None, span.partition.partition}, row
-            known += partition is not None
+            values = {key: row[key] for key in spec.keys.names}
+            partitions = WantedKeys.of_values(spec, values).partitions(PARTITIONS)
+            assert partitions in (None, {span.partition.partition}), row
+            known += partitions is not None
     return known
 
 
@@ -76,15 +77,15 @@ def check_keys(driver, name):
     spec, everything = description(fetcher, store).layout, read(driver, name)
     keys = collections.defaultdict(list)
     for row in everything:
-        keys[key_text([row[key] for key in spec.keys])].append(row)
+        keys[key_text([row[key] for key in spec.keys.names])].append(row)
     some = [key for key in sorted(keys) if "null" not in key][:3]
-    wanted = WantedKeys(spec, some)
-    partitions = wanted.partitions(spec, PARTITIONS)
+    wanted = WantedKeys.of_texts(spec, some)
+    partitions = wanted.partitions(PARTITIONS)
     found = [
         row
         for span in store.spans
         if partitions is None or span.partition.partition in partitions
-        for batch in wanted.of(changelog_rows(fetcher, spec, span, wanted.encoded))
+        for batch in wanted.of(changelog_rows(fetcher, spec, span, wanted.message_keys))
         for row in batch.to_pylist()
     ]
     assert in_order(found) == in_order(row for key in some for row in keys[key])

@@ -137,7 +137,7 @@ def _sum(state, store):
         return state(store).agg(F.sum("sum")).first()[0]
     except PySparkException as error:
         # Not one batch is committed yet.
-        if "nothing has been written" in str(error) or "no changelog topic" in str(error):
+        if "is still empty" in str(error) or "no changelog topic" in str(error):
             return None
         raise
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_refused_with_what_can(
         state("sums", schema="no string").collect()
     with pytest.raises(PySparkException, match="column 'sum' is string; in store 'sums' it is int64"):
         state("sums", schema="sum string").collect()
-    with pytest.raises(PySparkException, match="isolation.level='read_uncommitted': tables are made of committed"):
+    with pytest.raises(PySparkException, match="isolation.level='read_uncommitted': tables consist of committed"):
         state("sums", kafka_isolation_level="read_uncommitted")
     secret = state("sums", kafka_sasl_password="hunter2-secret")
     assert secret.count() == len({user for user, _ in sales(1, 10)})

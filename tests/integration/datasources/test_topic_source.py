@@ -95,7 +95,7 @@ def test_what_cannot_be_is_refused(session, kafka, make_topic, topics):
         session.read.format("sparkrelay").option("subscribe", topic).load()
     with pytest.raises(PySparkException, match="no option 'startingoffset'; did you mean 'startingOffsets'"):
         topics(topic, startingOffset="earliest")
-    with pytest.raises(PySparkException, match="would have no records"):
+    with pytest.raises(PySparkException, match="would be empty"):
         topics(topic, startingOffsets="latest").collect()
     with pytest.raises(PySparkException, match="'nowhere' does not exist"):
         topics("nowhere").collect()
@@ -110,7 +110,7 @@ def test_an_error_begins_with_its_message(source, option, session):
     with pytest.raises(PySparkException) as refused:
         session.read.format(source).load("nope")
     first, *_ = str(refused.value).splitlines()
-    assert first.endswith(f'{source} has no path: in place of load("nope") write option("{option}", "nope").load()')
+    assert first.endswith(f'{source} has no path: instead of load("nope") write option("{option}", "nope").load()')
     assert "Traceback" not in str(refused.value)
     # The next error of another source, in a worker of its own, has its stack.
     assert "SPARK_HIDE_TRACEBACK" not in os.environ

@@ -122,7 +122,7 @@ def test_a_letter_that_its_topic_refuses_is_named_and_can_be_left_out(make_topic
     for _ in range(2):
         assert command_line.run(replay) == 1
         refused = capsys.readouterr().err
-        assert f"topic {source!r} refuses the letter at offset 4 of {letters}-0" in refused
+        assert f"topic {source!r} rejects the letter at offset 4 of {letters}-0" in refused
         assert f"--group {letters}-replay --topic {letters}:0 --reset-offsets --to-offset 5" in refused
         assert [value for *_, value in consumed(source)] == [b"0", b"1", b"2", b"3"]
     config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"{letters}-replay"}

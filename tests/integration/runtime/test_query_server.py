@@ -208,13 +208,13 @@ def test_what_is_refused(pair, caplog, capfd):
     ports, (streams, _) = pair
     for path, status, words in (
         ("/stores/none/x", 404, "no store 'none'"),
-        ("/nothing", 404, "there are /stores"),
+        ("/nothing", 404, "use /stores"),
         ("/stores/totals/x?color=red", 400, "unknown parameter 'color'"),
         ("/stores/totals/x?stale=yes", 400, "true or false"),
         ("/stores/totals/x?max_lag=-1", 400, "whole number"),
         ("/stores/totals?isolation=dirty", 400, "read_uncommitted"),
-        ("/stores/shops/x", 400, "it is not JSON. As text a key is written as"),
-        ("/stores/minutes?from=tomorrow", 400, "is no time"),
+        ("/stores/shops/x", 400, "it is not JSON. A key in text is written as"),
+        ("/stores/minutes?from=tomorrow", 400, "is not a time"),
         ("/stores/totals/x?from=1", 501, "has no windows"),
         ("/stores/totals/" + "x" * 100_000, 414, "at most"),
     ):

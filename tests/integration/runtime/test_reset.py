@@ -145,7 +145,7 @@ def test_who_runs_is_not_pulled_away_under(topics, instance, resetter, command, 
     wait_until(lambda: streams.state == "RUNNING", "the instance does not run")
     code, _, err = command("--execute")
     assert code == 1
-    assert f"application '{application_id}' runs: its group has members: " in err
+    assert f"application '{application_id}' is running; its group has members: " in err
     before = seen()
     with pytest.raises(StreamsException, match="its group has members"):
         # Somebody joined after the first look.
@@ -290,7 +290,9 @@ def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client
         if len(earlier) == step:
             Resetter(client, request).carry_out(later.append)
 
-    with pytest.raises(StreamsException, match=f"another sparkrelay reset of application '{application_id}' was begun"):
+    with pytest.raises(
+        StreamsException, match=f"another sparkrelay reset of application '{application_id}' was started"
+    ):
         Resetter(client, request).carry_out(begin_another)
     assert len(earlier) == step
     assert len(later) == 6
@@ -362,7 +364,10 @@ def test_what_is_not_there(command, topics, application_id, tmp_path):
     Path(tmp_path / "state").mkdir()
     code, _, err = command()
     assert code == 1
-    assert f"there is nothing to start over: no group and no internal topic of application '{application_id}'" in err
+    assert (
+        "there is nothing to start over: this Kafka has no group and no internal topic of application "
+        f"'{application_id}'" in err
+    )
     assert "topic 'nowhere' does not exist" in command("--topics", "nowhere")[2]
     assert "'nowhere' does not begin with" in command("--internal-topics", "nowhere")[2]
 

@@ -85,7 +85,7 @@ def test_a_temporary_folder_that_is_too_long_for_a_socket_is_not_used(tmp_path):
     )
     assert run.returncode == 0, run.stderr
     refusal, javas_words, rows, sockets = run.stdout.splitlines()
-    words = f"spark.python.unix.domain.socket.dir={folder} has {len(str(folder))} bytes, and at most 61 are possible"
+    words = f"spark.python.unix.domain.socket.dir={folder} has {len(str(folder))} bytes, but at most 61 are possible"
     assert words in refusal
     assert javas_words == "True"
     assert rows == "3"

@@ -182,7 +182,7 @@ def test_old_rows_do_for_a_while_and_then_the_batch_fails(spark, rates, caplog):
         assert "rows are 900 s old (refresh: 600 s)" in line
         assert "no rates today" in line
         driver.advance_wall_clock_time(dt.timedelta(minutes=10))
-        with pytest.raises(SparkRelayError, match=r"test_collected_joins.py:\d+: .*used no more.*no rates today"):
+        with pytest.raises(SparkRelayError, match=r"test_collected_joins.py:\d+: .*no longer used.*no rates today"):
             topic.pipe_input("a", {"page": "y", "country": "NO"})
         write(NO=3)
         driver.process()
@@ -291,7 +291,7 @@ def test_a_cached_dataframe_and_one_that_is_too_large_are_made(spark, rates, mon
         cached.unpersist()
     monkeypatch.setattr(collected_frames, "MOST_BYTES", 1 << 20)
     large = spark.range(100_000).selectExpr("cast(id as string) as country", "id as rate")
-    with pytest.raises(TopologyException, match=r"has 100,000 rows of \d MiB, and 1 MiB at most") as raised:
+    with pytest.raises(TopologyException, match=r"has 100,000 rows of \d MiB, but .* at most 1 MiB") as raised:
         made(spark, lambda s, f: s.join(f, "country", refresh=MINUTES), large)
     assert "test_collected_joins.py:" in str(raised.value)
 

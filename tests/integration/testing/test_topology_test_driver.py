@@ -140,7 +140,7 @@ def test_a_window_that_no_datetime_holds_is_named(spark):
     clicks.groupBy(F.window("at", "10 seconds")).count().to("windows")
     with TopologyTestDriver(builder.build(), spark=spark) as driver:
         driver.create_input_topic("clicks").pipe_input("a", {"at": "9999-12-31T23:59:55Z"})
-        with pytest.raises(ValueError, match="store 'clicks-by-window' has a row of a time that no datetime holds"):
+        with pytest.raises(ValueError, match="store 'clicks-by-window' has a row with a time outside"):
             driver.store("clicks-by-window")
         (row,) = driver.create_output_topic("windows").read_rows()
         assert row["window"]["end"][:6] == "+10000"

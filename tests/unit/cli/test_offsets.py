@@ -64,10 +64,10 @@ def test_where_the_group_is():
     [
         ("2026-11-28T12:00:00", "has no time zone: write 2026-11-28T12:00:00Z"),
         ("1969-12-31T23:59:59Z", "is before 1970"),
-        ("-1", "is none of earliest, latest, current, an offset, and a time"),
-        ("9" * 19, "is none of"),
-        ("soon", "is none of"),
-        ("", "is none of"),
+        ("-1", "must be earliest, latest, current, an offset, or a time"),
+        ("9" * 19, "must be earliest"),
+        ("soon", "must be earliest"),
+        ("", "must be earliest"),
     ],
 )
 def test_nowhere(text, says):
@@ -78,7 +78,7 @@ def test_nowhere(text, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--to", "soon"], "--to 'soon' is none of"),
+        (["--to", "soon"], "--to 'soon' must be earliest"),
         (["--to", "0", "--partitions", "0,x"], "--partitions '0,x' is not a list of numbers such as 0,2"),
         (["--to", "0", "--partitions", ""], "--partitions '' is not a list"),
     ],

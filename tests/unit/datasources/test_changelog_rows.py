@@ -110,7 +110,7 @@ def test_what_was_cut_meanwhile_is_not_missed():
 def test_text_that_is_not_utf_8_is_named():
     good = row_value(1, "abcd")
     log = Log([record(b"ada", good), record(b"bob", good.replace(b"abcd", b"a\xff\xffd")), record(b"cid", good)])
-    with pytest.raises(SerializationException, match="topic 'app-users-changelog', partition 3, offset 1: no row"):
+    with pytest.raises(SerializationException, match="topic 'app-users-changelog', partition 3, offset 1: the record"):
         read(log)
 
 

@@ -25,5 +25,5 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigException, match="did you mean 'fetch.max.bytes'"):
         client_settings({**SERVERS, "kafka.fetch.max.byte": "1"})
     require_committed(client_settings(SERVERS))
-    with pytest.raises(ConfigException, match="committed records alone"):
+    with pytest.raises(ConfigException, match="committed records only"):
         require_committed(client_settings({**SERVERS, "kafka.isolation.level": "read_uncommitted"}))

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec
 
-from sparkrelay.datasources.key_values import WantedKeys, key_texts, message_keys, partition_of
+from sparkrelay.datasources.key_values import WantedKeys, key_texts
 from sparkrelay.datasources.options import Options
 from sparkrelay.errors import ConfigException, SerializationException
 from sparkrelay.records.keys import key_bytes
@@ -24,20 +24,30 @@ def texts(columns, **options):
 
 
 def test_values_of_the_whole_key_make_a_message_key():
-    found = message_keys(spec_of(), {"shop": "a", "n": 1, "sum": 9})
+    found = WantedKeys.of_values(spec_of(), {"shop": "a", "n": 1}).message_keys
     assert found.equals(key_bytes([pa.array(["a"]), pa.array([1], pa.int32())]).cast(pa.binary()))
-    assert message_keys(spec_of(), {"shop": "a"}) is None
+    assert WantedKeys.of_values(spec_of(), {"shop": "a"}).message_keys is None
 
 
-def test_types_that_may_be_spelt_in_several_ways_make_none():
-    assert message_keys(spec_of([("x", pa.float64())]), {"x": 0.0}) is None
+def test_equal_values_make_one_message_key():
+    zeros = [WantedKeys.of_values(spec_of([("x", pa.float64())]), {"x": x}).message_keys for x in (0.0, -0.0)]
+    assert zeros[0].equals(zeros[1])
+
+
+def test_rows_with_some_columns_of_the_key_are_left():
+    rows = pa.record_batch([["a", "a", "b"], [1, 2, 2], [7, 8, 9]], ["shop", "n", "sum"])
+    rows = rows.cast(pa.schema([*KEYS, ("sum", pa.int64())]))
+    (found,) = WantedKeys.of_values(spec_of(), {"shop": "a"}).of(iter([rows]))
+    assert found.column("sum").to_pylist() == [7, 8]
 
 
 def test_a_partition_is_known_after_a_repartition_topic_alone():
-    values = {"shop": "a", "n": 1}
-    assert partition_of(spec_of(), values, 7) is None
-    assert partition_of(spec_of(repartitioned_by=("shop",)), values, 7) == murmur2_partitions(pa.array([b"a"]), 7)[0]
-    assert partition_of(spec_of(repartitioned_by=("user",)), {"user": "a"}, 7) is None
+    def partitions(values, **spec):
+        return WantedKeys.of_values(spec_of(**spec), values).partitions(7)
+
+    assert partitions({"shop": "a", "n": 1}) is None
+    assert partitions({"shop": "a"}, repartitioned_by=("shop",)) == {murmur2_partitions(pa.array([b"a"]), 7)[0]}
+    assert partitions({"shop": "a"}, repartitioned_by=("user",)) is None
 
 
 def test_keys_are_named_as_paths_of_stores_spell_them():
@@ -60,7 +70,7 @@ def test_one_key_and_several_are_not_both_named():
 
 
 def test_other_rows_are_left_out():
-    wanted = WantedKeys(spec_of(), ['["a", 1]', '["b", 2]', '["a", 1]'])
+    wanted = WantedKeys.of_texts(spec_of(), ['["a", 1]', '["b", 2]', '["a", 1]'])
     rows = pa.record_batch([["a", "a", "b", None], [1, 2, 2, 1], [7, 8, 9, 10]], ["shop", "n", "sum"])
     rows = rows.cast(pa.schema([*KEYS, ("sum", pa.int64())]))
     assert [batch.column("sum").to_pylist() for batch in wanted.of(iter([rows]))] == [[7, 9]]
@@ -69,13 +79,13 @@ def test_other_rows_are_left_out():
 def test_the_partitions_of_wanted_keys():
     some = ['["a", 1]', '["b", 2]', '["a", 3]']
     spec = spec_of(repartitioned_by=("shop",))
-    assert WantedKeys(spec, some).partitions(spec, 7) == set(murmur2_partitions(pa.array([b"a", b"b"]), 7).tolist())
-    assert WantedKeys(spec, ["[null, 1]"]).partitions(spec, 7) is None, "a null is in any"
-    assert WantedKeys(spec_of(), some).partitions(spec_of(), 7) is None
+    assert WantedKeys.of_texts(spec, some).partitions(7) == set(murmur2_partitions(pa.array([b"a", b"b"]), 7).tolist())
+    assert WantedKeys.of_texts(spec, ["[null, 1]"]).partitions(7) is None, "a null is in any"
+    assert WantedKeys.of_texts(spec_of(), some).partitions(7) is None
 
 
 def test_a_key_of_other_columns_is_refused():
     with pytest.raises(
         SerializationException, match=r"not a key of store 'counts', which has the columns shop \(string\)"
     ):
-        WantedKeys(spec_of(), ['["a"]'])
+        WantedKeys.of_texts(spec_of(), ['["a"]'])

@@ -40,18 +40,18 @@ def test_words_and_offsets():
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        ("latest", "would have no records"),
+        ("latest", "would be empty"),
         ("soon", "must be 'earliest', or JSON such as {\"orders\""),
         ("[1]", "must be 'earliest'"),
         ('{"a": 3}', "must be 'earliest'"),
         ('{"a": {"x": 3}}', "must be 'earliest'"),
-        ('{"a": {"0": -1, "1": 0}}', "says -1 of a-0; it must be an offset, or -2 for earliest"),
-        ('{"a": {"0": "5", "1": 0}}', "says '5' of a-0"),
-        ('{"a": {"0": true, "1": 0}}', "says True of a-0"),
-        ('{"a": {"0": 5}}', "must name every partition of the topics, and no others; see a-1"),
-        ('{"a": {"0": 5, "1": 0, "2": 0}}', "see a-2"),
-        ('{"a": {"0": 4, "1": 0}}', "says 4 of a-0, which has offsets 5 to 20"),
-        ('{"a": {"0": 5, "1": 21}}', "says 21 of a-1, which has offsets 0 to 20"),
+        ('{"a": {"0": -1, "1": 0}}', "has -1 for a-0; give an offset, or -2 for earliest"),
+        ('{"a": {"0": "5", "1": 0}}', "has '5' for a-0"),
+        ('{"a": {"0": true, "1": 0}}', "has True for a-0"),
+        ('{"a": {"0": 5}}', "must name exactly the partitions of the topics; check a-1"),
+        ('{"a": {"0": 5, "1": 0, "2": 0}}', "check a-2"),
+        ('{"a": {"0": 4, "1": 0}}', "has 4 for a-0, which has offsets 5 to 20"),
+        ('{"a": {"0": 5, "1": 21}}', "has 21 for a-1, which has offsets 0 to 20"),
     ],
 )
 def test_what_cannot_be_is_refused(start, words):

@@ -7,6 +7,7 @@ import pytest
 from sparkrelay import Integer, Json, Long, Raw, String
 from sparkrelay.client.file_log import FileLog
 from sparkrelay.testing import TestInputTopic, TestOutputTopic, TestRecord
+from sparkrelay.testing.test_topics import TopicFiles
 from sparkrelay.types import TopicPartition
 
 
@@ -19,14 +20,13 @@ def topics(tmp_path):
     log = FileLog(tmp_path)
 
     def make(key, value, ends=None):
-        shared = {"log": log, "partitions": 4}
-
         def process():
             ends.append([log.end(TopicPartition("t", number)) for number in range(4)])
 
+        files = TopicFiles(log, 4, process, lambda: 77, lambda: ends is None)
         return (
-            TestInputTopic("t", key, value, **shared, now_ms=lambda: 77, waits=lambda: ends is None, process=process),
-            TestOutputTopic("t", key, value, **shared, settle=lambda: None),
+            TestInputTopic("t", key, value, files),
+            TestOutputTopic("t", key, value, TopicFiles(log, 4, lambda: None)),
         )
 
     return make
@@ -60,7 +60,7 @@ def test_times_are_millis_or_have_a_zone_or_are_the_wall_clocks(topics):
     into, out = topics(String(), String())
     into.pipe_rows([("k", "a", dt.datetime(1970, 1, 1, 0, 0, 2, tzinfo=dt.UTC)), ("k", "b")])
     assert [record.timestamp for record in out.read_records()] == [2000, 77]
-    with pytest.raises(TypeError, match="has no zone"):
+    with pytest.raises(TypeError, match="has no time zone"):
         into.pipe_input("k", "c", dt.datetime(1970, 1, 1))  # noqa: DTZ001 - that is the point
 
 

@@ -346,7 +346,7 @@ _KNOWN: Final = {
     "sparkrelay.runtime.worker.slot_keeper": frozenset({"ClaimCommand", "ClaimedSlot", "ReleaseCommand"}),
     "sparkrelay.runtime.contract.failure_marks": frozenset({"MisplacedTask"}),
     "sparkrelay.runtime.contract.resident": frozenset({"ResidentCommand"}),
-    "sparkrelay.errors": frozenset({*errors.__all__, *(name for name in vars(errors) if name.startswith("_rebuild_"))}),
+    "sparkrelay.errors": frozenset({*errors.__all__, "_rebuild_error"}),
     "uuid": frozenset({"UUID"}),
 }
 

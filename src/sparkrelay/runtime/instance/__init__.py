@@ -1,4 +1,4 @@
-"""An instance of an application, as its user holds it: start, lifecycle, what it prints and reports, stop, reset.
+"""An instance of an application for its user: start, lifecycle, output, reports, stop, reset.
 
-May use every other room of the runtime; none of them may use this one.
+May import every other package of the runtime; none of them may import this one.
 """

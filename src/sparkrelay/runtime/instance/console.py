@@ -1,8 +1,8 @@
-"""What an instance says on stderr: a few lines, and one a minute, so that a script that only starts one is not silent.
+"""The lines of an instance on stderr: a few, and one a minute, so that a script that only starts one is not silent.
 
-Each line goes to the log at INFO. Where no logging shows it there, because none is set up or only from WARNING on, it
-is printed too. Refused: a handler of our own on the logger ``sparkrelay``, because lines would come twice in a program
-that sets logging up later, and loggers' levels are the program's to set.
+Each line is logged at INFO. If logging does not show it, because it is not set up or starts at WARNING, it is printed
+as well. Refused: our own handler on the logger ``sparkrelay``, which would duplicate lines in a program that sets up
+logging later, and would change log levels that are the program's to set.
 """
 
 from __future__ import annotations
@@ -31,14 +31,7 @@ _MINUTE: Final = 60.0
 
 
 class Console:
-    """One instance's. Any thread may call it; between ``start`` and the instance's end it has a thread of its own.
-
-    Args:
-        name: the application's.
-        quiet: True to print nothing; the log has the lines all the same.
-        read: gives the instance as it is now.
-        interval: seconds between two lines of a running instance.
-    """
+    """The console of one instance. Thread-safe; it has its own thread from ``start`` to the instance's end."""
 
     def __init__(
         self, name: str, *, quiet: bool, read: Callable[[], InstanceSnapshot], interval: float = _MINUTE
@@ -53,13 +46,13 @@ class Console:
         self._stopping: tuple[float, int] | None = None
 
     def compiling(self, topology: Topology) -> None:
-        """Say that the steps are compiled: a large pipeline takes a while, and would seem to hang."""
+        """Announce the compilation of the steps: with a large pipeline the script would otherwise seem to hang."""
         legs = (*topology.legs, *topology.global_tables)
         steps = sum(len(leg.before) + len(leg.after) + (leg.stateful_step is not None) for leg in legs)
         self._say(f"compiling {_counted(steps, 'step')} in {_counted(len(legs), 'leg')}")
 
     def start(self, what: str) -> None:
-        """Say that the instance starts, and with what; from now on say once a minute how it is."""
+        """Announce the start, and report the instance's condition once a minute from now on."""
         self._began = time.monotonic()
         self._was_running, self._stopping = False, None
         self._closed = closed = threading.Event()
@@ -67,11 +60,11 @@ class Console:
         threading.Thread(target=self._run, args=(closed,), name=f"{self._name}-console", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread; nothing more is said by itself."""
+        """End the thread; there are no more periodic lines."""
         self._closed.set()
 
     def on_state(self, new: State, old: State) -> None:
-        """Say what a change of the instance's state means; a rebalance says itself what it does."""
+        """Report a state change; a rebalance reports itself."""
         now = time.monotonic()
         if new == RUNNING and not self._was_running:
             self._was_running = True
@@ -91,9 +84,9 @@ class Console:
         """Print a line that was logged at INFO, unless logging shows it or the instance is quiet."""
         if self._quiet or (logger.isEnabledFor(logging.INFO) and logger.hasHandlers()):
             return
-        # A closed or broken stderr keeps nobody from working.
+        # A closed or broken stderr must not stop the work.
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)  # noqa: T201 - this is the terminal
+            print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)  # noqa: T201 - the terminal
 
     def _say(self, text: str) -> None:
         line = f"{self._name}: {text}"
@@ -127,7 +120,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _lag(now: InstanceSnapshot) -> str:
-    """Return how many records of input are not processed yet; of tasks that do not run yet it is not known."""
+    """Return the number of unprocessed records, which is unknown for tasks that do not run yet."""
     tasks = [task for thread in now.threads for task in thread.active_tasks]
     known = [task.lag for task in tasks if task.state == "running" and task.lag is not None]
     if len(known) < len(tasks):

@@ -1,13 +1,14 @@
-"""The letters of a dead letter topic (KIP-1034): read, and written back to where they came from.
+"""The letters of a dead letter topic (KIP-1034): reading them, and writing them back to their source topics.
 
-Letters are written back exactly once: each transaction carries the offsets of what it has written, for a group of its
-own. Whoever begins another replay of the topic fences the one before.
+Letters are written back exactly once: each transaction commits the offsets of its letters, for the replay's own group.
+A new replay of the topic fences the previous one.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,6 @@ from sparkrelay.types import TopicPartition, is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
     from typing import Self
 
     from sparkrelay.client.transactions import ProducerIdentity
@@ -46,13 +46,13 @@ __all__ = ["DeadLetter", "DeadLetters", "Replay"]
 _BOOTSTRAP_S: Final = 15.0
 _TIMEOUT_S: Final = 60.0
 _TRANSACTION_MS: Final = 60_000
-#: Letters of one transaction, at most; they are held in memory.
+#: Most letters of one transaction, which are held in memory.
 _AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = frozenset({"key", "value", "offset", "timestamp", "headers"})
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
-#: What a broker answers to a record that its topic does not take.
+#: Errors for a record that its topic rejects.
 _REFUSALS: Final = (BrokerResponseException, RecordRefusedException, RecordTooLargeException)
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -60,20 +60,16 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that an exception handler has left out.
+    """A record that an exception handler skipped.
 
     Attributes:
         at: its partition in the dead letter topic.
         offset: its offset there.
-        timestamp: milliseconds since 1970, as it had them.
-        key: as it was.
-        value: as it was.
-        headers: its own, without those that say what went wrong.
-        source: the partition that it was read from; None if the letter does not say so.
-        source_offset: its offset there, likewise.
-        exception: name of the class of what was raised.
-        message: what that said.
-        trace: the stacks.
+        timestamp: the record's, milliseconds since 1970.
+        headers: the record's, without those about the error.
+        source: the partition that it was read from; None if the letter does not name it.
+        source_offset: its offset in ``source``; None if the letter does not name it.
+        exception: class name of the error.
     """
 
     at: TopicPartition
@@ -90,16 +86,16 @@ class DeadLetter:
 
     @property
     def is_letter(self) -> bool:
-        """True if its headers are those of a dead letter; other records have been written by somebody else."""
+        """Whether it has the headers of a dead letter; other programs may write to the topic, too."""
         return self.source is not None or bool(self.exception)
 
     @property
     def replayable(self) -> bool:
-        """True if it can be written back: it says where to, and that is no internal topic.
+        """Whether it can be written back: it names a source that is not an internal topic.
 
-        What it says may be forged, by whoever may write to the dead letter topic. Internal are an application's own
-        topics, into whose state a record would go, and those of Kafka, which refuses to have them written. What can be
-        no topic's name may end the connection that asks for it.
+        Anyone who may write to the dead letter topic can forge the source. Internal topics are an application's own,
+        where a record would enter its state, and Kafka's, which reject writes. A request for an invalid topic name may
+        end the connection.
         """
         if self.source is None or not is_topic_name(self.source.topic):
             return False
@@ -108,12 +104,11 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay has written, or would.
+    """What a replay has written, or would write.
 
     Attributes:
-        letters: topic -> how many letters go back to it.
-        left: how many stay where they are: they do not say where from, or are from an internal topic, or from a topic
-            that is not there any more.
+        letters: topic -> number of letters that go back to it.
+        left: number of letters that stay: they name no source, an internal topic, or a topic that no longer exists.
     """
 
     letters: Mapping[str, int]
@@ -121,15 +116,7 @@ class Replay:
 
 
 class DeadLetters:
-    """The letters of a topic. Used by one thread.
-
-    Args:
-        settings: of the client, with ``bootstrap.servers``.
-        topic: the dead letter topic.
-
-    Raises:
-        UnknownTopicException: there is no such topic.
-    """
+    """The letters of a topic; raises UnknownTopicException if it does not exist. Not thread-safe; a context manager."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self._settings = dict(settings)
@@ -142,7 +129,7 @@ class DeadLetters:
             numbers = self._admin.partitions([topic])[topic]
             if not numbers:
                 raise UnknownTopicException(
-                    f"topic {topic!r} does not exist; give the one that errors.dead.letter.queue.topic.name names"
+                    f"topic {topic!r} does not exist; give the one of errors.dead.letter.queue.topic.name"
                 )
             self._partitions = [TopicPartition(topic, number) for number in numbers]
         except BaseException:
@@ -152,7 +139,7 @@ class DeadLetters:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -160,34 +147,31 @@ class DeadLetters:
         self._client.close()
 
     def read(self) -> Iterator[DeadLetter]:
-        """Yield every letter that is there, each partition's in order."""
+        """Yield every letter, each partition's in order."""
         yield from self._read(self._admin.list_offsets(dict.fromkeys(self._partitions, EARLIEST)))
 
     def look(self) -> Replay:
         """Return what :meth:`replay` would do."""
-        topics, left = defaultdict[str, int](int), 0
-        for letter in self._read(self._next()):
-            if letter.source is not None and self._goes_back(letter):
-                topics[letter.source.topic] += 1
-            else:
-                left += 1
-        return Replay(dict(topics), left)
+        targets = map(self._target, self._read(self._next()))
+        topics = Counter(None if target is None else target.topic for target in targets)
+        left = topics.pop(None, 0)
+        return Replay({topic: count for topic, count in topics.items() if topic is not None}, left)
 
     def replay(self) -> Replay:
-        """Write the letters back that no replay has written back yet, and return how many those were.
+        """Write back all letters that no replay has written back yet, and return their numbers.
 
         Raises:
-            ProducerFencedException: somebody else has begun to replay the topic.
-            SparkRelayError: something cannot be written; of a letter that the topic refuses it says which, and what
-                helps. What was before stays, and the next replay goes on there.
+            ProducerFencedException: another replay of the topic has begun.
+            SparkRelayError: a write failed; for a letter that its topic rejects, the message names it and a remedy.
+                Earlier letters are written back, and the next replay continues after them.
         """
         transactions = TransactionCoordinator(self._client, timeout=_TIMEOUT_S)
         identity = transactions.init([self._group], transaction_timeout_ms=_TRANSACTION_MS)[self._group]
-        # From here on nobody else's offsets can move.
-        at, letters, left = self._next(), defaultdict[str, int](int), 0
+        # From here on no other replay can move the offsets.
+        at, letters, left = self._next(), Counter[str](), 0
         waiting, chunks = deque[list[DeadLetter]](), _chunks(self._read(at))
         while some := waiting.popleft() if waiting else next(chunks, None):
-            going_back = [letter for letter in some if self._goes_back(letter)]
+            going_back = [(target, letter) for letter in some if (target := self._target(letter)) is not None]
             try:
                 self._write(identity, going_back)
             except SparkRelayError as error:
@@ -196,7 +180,7 @@ class DeadLetters:
                     raise
                 if len(some) == 1:
                     raise self._refused(some[0], error) from error
-                # Which one it is shows in the smaller halves; what is in front of it goes back.
+                # Halve the letters to find the rejected one; those before it are written back.
                 identity, half = aborted, len(some) // 2
                 waiting.extendleft((some[half:], some[:half]))
                 continue
@@ -205,22 +189,20 @@ class DeadLetters:
             if isinstance(answer, SparkRelayError):
                 raise answer
             identity, left = answer, left + len(some) - len(going_back)
-            for letter in going_back:
-                assert letter.source is not None, "it says where it is from"
-                letters[letter.source.topic] += 1
+            letters.update(target.topic for target, _ in going_back)
         return Replay(dict(letters), left)
 
     def _refused(self, letter: DeadLetter, error: SparkRelayError) -> StreamsException:
-        assert letter.source is not None, "it says where it is from"
+        assert letter.source is not None, "it has a target"
         return StreamsException(
-            f"topic {letter.source.topic!r} refuses the letter at offset {letter.offset} of {letter.at}: {error}. Those"
-            " in front of it are back. Have the topic take it, or leave it out: kafka-consumer-groups.sh "
+            f"topic {letter.source.topic!r} rejects the letter at offset {letter.offset} of {letter.at}: {error}. "
+            "Earlier letters are written back. Change the topic to accept it, or skip it: kafka-consumer-groups.sh "
             f"--bootstrap-server ... --group {self._group} --topic {letter.at.topic}:{letter.at.partition} "
             f"--reset-offsets --to-offset {letter.offset + 1} --execute"
         )
 
     def _next(self) -> dict[TopicPartition, int]:
-        """Return where the last replay has ended, or where the topic begins."""
+        """Return the end of the last replay, or the beginning of the topic."""
         first = self._admin.list_offsets(dict.fromkeys(self._partitions, EARLIEST))
         done = self._admin.committed_offsets(self._group, self._partitions)
         return {partition: max(start, done.get(partition, 0)) for partition, start in first.items()}
@@ -236,22 +218,18 @@ class DeadLetters:
                 for time, record in zip(times.to_pylist(), batch.to_pylist(), strict=True):
                     yield _letter(partition, time, record)
 
-    def _goes_back(self, letter: DeadLetter) -> bool:
-        return letter.replayable and letter.source is not None and bool(self._width(letter.source.topic))
-
     def _width(self, topic: str) -> int:
-        """Return how many partitions a topic has; 0 if it is not there."""
+        """Return the number of partitions of a topic; 0 if it does not exist."""
         if self._client.metadata.partitions(topic) is None:
             return len(self._admin.partitions([topic])[topic] or ())
         return len(self._client.metadata.partitions(topic) or ())
 
-    def _write(self, identity: ProducerIdentity, letters: Sequence[DeadLetter]) -> None:
+    def _write(self, identity: ProducerIdentity, letters: Sequence[tuple[TopicPartition, DeadLetter]]) -> None:
         producer = Producer(self._client)
         producer.begin(identity)
         by_target: dict[TopicPartition, list[DeadLetter]] = defaultdict(list)
-        for letter in letters:
-            assert letter.source is not None, "it says where it is from"
-            by_target[self._target(letter, letter.source)].append(letter)
+        for target, letter in letters:
+            by_target[target].append(letter)
         for target, some in by_target.items():
             headers = [[{"key": key, "value": value} for key, value in letter.headers] or None for letter in some]
             for batch in encode(
@@ -266,9 +244,11 @@ class DeadLetters:
                 producer.send(target, batch.data, transactional_id=identity.transactional_id)
         producer.flush(_TIMEOUT_S)
 
-    def _target(self, letter: DeadLetter, source: TopicPartition) -> TopicPartition:
-        """Return the partition that a letter goes to: the one it came from, whatever partitioner put it there."""
-        width = self._width(source.topic)
+    def _target(self, letter: DeadLetter) -> TopicPartition | None:
+        """Return the partition to write a letter to: its source, whatever the partitioner; None if it stays."""
+        source = letter.source
+        if source is None or not letter.replayable or not (width := self._width(source.topic)):
+            return None
         if source.partition < width:
             return source
         number = int(murmur2_partitions(pa.array([letter.key], pa.binary()), width)[0])
@@ -276,19 +256,13 @@ class DeadLetters:
 
 
 def _chunks(letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    some: list[DeadLetter] = []
-    for letter in letters:
-        some.append(letter)
-        if len(some) == _AT_ONCE:
-            yield some
-            some = []
-    if some:
+    while some := list(itertools.islice(letters, _AT_ONCE)):
         yield some
 
 
 def _letter(at: TopicPartition, timestamp: int, record: Mapping[str, Any]) -> DeadLetter:
     own: list[tuple[str, bytes | None]] = []
-    # The last ones count: a letter may itself be one that was left out.
+    # The last headers count: a letter may itself have become a dead letter.
     said: dict[str, str] = {}
     for header in record["headers"] or ():
         if header["key"].startswith(dead_letter_headers.PREFIX):
@@ -312,5 +286,5 @@ def _letter(at: TopicPartition, timestamp: int, record: Mapping[str, Any]) -> De
 
 
 def _number(text: str | None) -> int | None:
-    """Return a number that somebody has written, or None: it decides where a record goes."""
+    """Parse an untrusted number; None if it is not one."""
     return int(text) if text is not None and _NUMBER.fullmatch(text) else None

@@ -1,7 +1,7 @@
-"""An application's offsets: what its group has committed, beside what the logs have, and how an operator sets them.
+"""An application's committed offsets compared with its topics, and setting them by hand.
 
-An offset that is set carries the id of its topic (``commit_notes.set_by_hand_note``). So a task distinguishes it from
-one that it has committed itself, and it can win over the position in the state: see ``TaskInitializer``.
+An offset set by hand carries the id of its topic (``commit_notes.set_by_hand_note``). This distinguishes it from the
+tasks' own commits, so that it can take precedence over the position in the state: see ``TaskInitializer``.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ _TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """Where the group and the log of a partition are.
+    """Offsets of a partition.
 
     Attributes:
-        group: the group's offset.
         first: the log's first offset; None if the partition does not exist.
         end: the offset after the last record whose transaction has ended; None if the partition does not exist.
     """
@@ -52,19 +51,17 @@ class PartitionOffsets:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are left to read, None if the partition does not exist."""
+        """Offsets left to read; None if the partition does not exist."""
         return None if self.first is None or self.end is None else max(0, self.end - max(self.group, self.first))
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where offsets are to be set: at an end of the log, at an offset, at a time, or where the group is.
+    """The new position: an end of the log, an offset, a time, or the group's own offset.
 
     Attributes:
-        text: as it was given.
-        listed: what brokers are asked for: ``EARLIEST``, ``LATEST`` or milliseconds since 1970; None for an offset.
-        offset: the offset, if it is one.
-        current: True for the offset that the group has.
+        listed: ``EARLIEST``, ``LATEST`` or milliseconds since 1970, for ``list_offsets``; None for an offset.
+        current: whether it is the group's own offset.
     """
 
     text: str
@@ -74,11 +71,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``earliest``, ``latest``, ``current``, an offset, or a time in ISO 8601 with its zone.
-
-        Raises:
-            ConfigException: the text has another form.
-        """
+        """Parse earliest, latest, current, an offset or an ISO 8601 time; raises ConfigException for anything else."""
         if text in {"earliest", "latest"}:
             return cls(text, listed=EARLIEST if text == "earliest" else LATEST)
         if text == "current":
@@ -89,25 +82,22 @@ class Target:
             time = dt.datetime.fromisoformat(text)
         except ValueError:
             raise ConfigException(
-                f"--to {text!r} is none of earliest, latest, current, an offset, and a time such as "
-                "2026-11-28T12:00:00Z"
+                f"--to {text!r} must be earliest, latest, current, an offset, or a time such as 2026-11-28T12:00:00Z"
             ) from None
         if time.tzinfo is None:
             raise ConfigException(f"--to {text!r} has no time zone: write {text}Z for UTC, or {text}+01:00")
         milliseconds = int(time.timestamp() * 1000)
         if milliseconds < 0:
-            raise ConfigException(f"--to {text!r} is before 1970, where times of records begin")
+            raise ConfigException(f"--to {text!r} is before 1970, the earliest time of a record")
         return cls(text, listed=milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
 class NewOffsets:
-    """What is to be set.
+    """Offsets to set.
 
     Attributes:
-        members: who is in the group.
-        offsets: partition -> the group's offset now (None if it has none) and then.
-        topic_id: of the topic.
+        offsets: partition -> the group's offset before (None without one) and after.
     """
 
     members: tuple[str, ...]
@@ -116,15 +106,7 @@ class NewOffsets:
 
 
 class GroupOffsets:
-    """The offsets of one application's group. Belongs to the client's thread.
-
-    Args:
-        client: must be bootstrapped.
-        application_id: the application.
-
-    Raises:
-        ConfigException: the application.id is not valid.
-    """
+    """The offsets of one application's group. Used on the thread of its (bootstrapped) client."""
 
     def __init__(self, client: KafkaClient, application_id: str, *, timeout: float = _TIMEOUT_S) -> None:
         require_application_id(application_id)
@@ -134,46 +116,41 @@ class GroupOffsets:
         self._application = ApplicationAdmin(client, application_id, timeout=timeout)
 
     def show(self) -> dict[TopicPartition, PartitionOffsets]:
-        """Return where the group is in each partition that it has an offset of."""
+        """Return the offsets of each partition for which the group has one."""
         known = self._committed()
         counts = self._admin.partitions(sorted({partition.topic for partition in known}))
         existing = [p for p in known if p.partition in (counts[p.topic] or ())]
-        # In this order the offset of a running instance is never outside the log: it purges a repartition topic only
-        # up to what it has committed, and logs only grow.
+        # In this order a running instance's offset is never outside the log: it purges a repartition topic only up to
+        # its committed offset, and logs only grow.
         first = self._admin.list_offsets(dict.fromkeys(existing, EARLIEST))
         committed = self._committed()
         ends = self._admin.list_offsets(dict.fromkeys(existing, LATEST))
         return {p: PartitionOffsets(committed[p], first.get(p), ends.get(p)) for p in sorted(known) if p in committed}
 
     def look(self, topic: str, numbers: Collection[int] | None, to: Target) -> NewOffsets:
-        """Return what would be set; changes nothing.
-
-        Args:
-            topic: a source or repartition topic.
-            numbers: of its partitions; None for all.
-            to: where.
+        """Return the offsets that would be set, without setting them.
 
         Raises:
             UnknownTopicException: the topic or a partition does not exist.
             ConfigException: the topic is a changelog or Kafka's own, or the offset lies outside a log.
-            StreamsException: there is no such application, or it is being started over.
-            UnsupportedVersionException: the brokers give topics no ids.
+            StreamsException: there is no such application, or it is being reset.
+            UnsupportedVersionException: the brokers do not support topic ids.
         """
         members = members_of(self._admin, self._id)
         committed = self._committed()
         topics = self._admin.list_topics()
         self._require_application(committed, members, topics)
         if self._names.is_internal(topic) and topic.endswith("-changelog") and not _read(topic, committed):
-            raise ConfigException(f"--topic: {topic!r} is a changelog; tasks keep no offset of it with the group")
+            raise ConfigException(f"--topic: {topic!r} is a changelog, of which the group has no offsets")
         partitions = self._partitions(topic, numbers)
         if topic not in topics:
             raise ConfigException(f"--topic: {topic!r} is Kafka's own; name a topic that the application reads")
-        # Before the offsets: if the topic is created again in between, the note names the one that is gone.
+        # Before the offsets: if the topic is recreated in between, the note names the old one.
         topic_id = self._admin.await_topic_ids([topic], bool).get(topic)
         if topic_id is None:
             raise UnsupportedVersionException(
-                f"topic {topic!r} has no id, so the next start could not distinguish it from one that replaces it. "
-                "Brokers give topics ids since Kafka 2.8: upgrade them, or start over with sparkrelay reset"
+                f"topic {topic!r} has no id, so the next start could not distinguish it from a replacement. Topics "
+                "have ids since Kafka 2.8: upgrade the brokers, or use sparkrelay reset"
             )
         if to.current:
             partitions = self._with_offset(partitions, committed)
@@ -185,16 +162,12 @@ class GroupOffsets:
         )
 
     def set(self, new: NewOffsets) -> None:
-        """Commit the offsets; the broker itself refuses it if an instance has joined meanwhile.
-
-        Raises:
-            StreamsException: instances run.
-        """
+        """Commit the offsets; raises StreamsException if instances run. The broker refuses if one has joined since."""
         require_stopped(self._id, new.members)
         offsets = {partition: then for partition, (_, then) in new.offsets.items()}
         noted = {partition: commit.metadata for partition, commit in self._admin.commits(self._id, offsets).items()}
-        # What else is noted stays true: that a table's topic is its changelog, the number of the last micro-batch.
-        # Only the ids of the changelogs are dropped: so an operator accepts that the state of one was lost.
+        # Other notes remain valid: whether a table's topic is its changelog, the number of the last micro-batch. Only
+        # the ids of changelogs are dropped: the operator thereby accepts that the state of one may be lost.
         notes = {partition: set_by_hand_note(new.topic_id, noted.get(partition, "")) for partition in offsets}
         self._application.set_offsets(offsets, notes)
 
@@ -208,17 +181,18 @@ class GroupOffsets:
     ) -> None:
         if self._names.reset_marker in topics:
             raise StreamsException(
-                f"application {self._id!r} is being started over, or that was interrupted: run sparkrelay reset again"
+                f"application {self._id!r} is being started over, or its reset was interrupted: run sparkrelay reset "
+                "again"
             )
         if committed or members:
             return
-        # With its only source topic Kafka forgets all that the group has committed. Its internal topics remain.
+        # With the only source topic Kafka deletes all commits of the group. The internal topics remain.
         internal = list(filter(self._names.is_internal, topics))
         groups = self._application.other_groups() if internal else ()
         if all(other_owner(self._id, topic, groups) for topic in internal):
             raise StreamsException(
-                f"application {self._id!r} has no offsets and no internal topics on this Kafka; is the application.id "
-                "right"
+                f"application {self._id!r} has no offsets and no internal topics on this Kafka: is the application.id "
+                "right?"
             )
 
     def _partitions(self, topic: str, numbers: Collection[int] | None) -> list[TopicPartition]:
@@ -252,9 +226,9 @@ class GroupOffsets:
             found = self._admin.list_offsets(dict.fromkeys(partitions, to.listed))
             if to.listed > time.time() * 1000 and max(found.values()) < 0:
                 raise ConfigException(f"--to {to.text} is in the future; write latest for the end of the log")
-            # There is no record after the time; and what is not decided yet must not be passed over.
+            # -1: no record after the time. Undecided records must not be skipped.
             return {p: ends[p] if offset < 0 else min(offset, ends[p]) for p, offset in found.items()}
-        assert to.offset is not None, "a target is one or the other"
+        assert to.offset is not None, "a target is one of these"
         first = self._admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
         for partition in partitions:
             if not first[partition] <= to.offset <= ends[partition]:
@@ -265,5 +239,5 @@ class GroupOffsets:
 
 
 def _read(topic: str, committed: Collection[TopicPartition]) -> bool:
-    """Return whether the group reads a topic that is only named like a changelog, such as a database's changes."""
+    """Return whether the group reads a topic that is merely named like a changelog, such as a database's changes."""
     return any(partition.topic == topic for partition in committed)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StreamsException, TopologyException, WakeupException
-from sparkrelay.observe.named_metrics import named_metrics
-from sparkrelay.observe.snapshot import InstanceSnapshot
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.instance.console import Console
-from sparkrelay.runtime.instance.lifecycle import ALIVE, PENDING_SHUTDOWN, RUNNING, Life, State
+from sparkrelay.runtime.instance.lifecycle import PENDING_SHUTDOWN, Life, State
+from sparkrelay.runtime.instance.observable import Observable
 from sparkrelay.runtime.instance.plain_errors import plain_errors
 from sparkrelay.runtime.instance.queryable import Queryable
 from sparkrelay.runtime.instance.starting import Beginning
@@ -28,12 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sparkrelay.observe.details import InstanceDetails
     from sparkrelay.observe.http_server import HttpServer
-    from sparkrelay.runtime.instance.metadata import ThreadMetadata
-    from sparkrelay.runtime.process.driver_process import DriverProcess
     from sparkrelay.runtime.process.process_threads import ProcessThreads
-    from sparkrelay.runtime.process.processes import ExecutorProcesses
     from sparkrelay.runtime.tasks.restore_listeners import StandbyUpdateListener, StateRestoreListener
     from sparkrelay.runtime.thread.stream_thread import StreamThread
     from sparkrelay.runtime.thread.uncaught_exceptions import UncaughtExceptionHandler
@@ -42,25 +37,25 @@ __all__ = ["KafkaStreams", "State"]
 
 log = logging.getLogger(__name__)
 
-#: A start does not wait long where nothing listens at any address; a broker that restarts meanwhile is back by then.
+#: How long a start retries refused connections: long enough for a broker that restarts.
 _REFUSED_SECONDS: Final = 5.0
 
 
-class KafkaStreams(Queryable):
-    """One instance of a pipeline: joins the group of its ``application.id``, takes its share of the tasks, runs them.
+class KafkaStreams(Queryable, Observable):
+    """One instance of a pipeline: it joins the group of its ``application.id`` and runs its share of the tasks.
 
-    Several instances with the same topology and ``application.id``, on any hosts, share the work; when one dies the
-    others take its tasks over.
+    Instances with the same topology and ``application.id``, on any hosts, share the work; when one dies, the others
+    take over its tasks.
 
     Args:
-        topology: what to run, from ``StreamsBuilder.build()``.
+        topology: the pipeline, from ``StreamsBuilder.build()``.
         config: settings with dotted keys; see ``sparkrelay.config``.
         spark: the session whose executors do the work.
-        quiet: True to print nothing. Else a few lines go to stderr, and one a minute, where no logging shows them.
+        quiet: True to print nothing. Otherwise a few lines, and one a minute, go to stderr unless logging shows them.
 
     Raises:
         ConfigException: a setting is unknown, missing or out of range.
-        TopologyException: a column does not exist or a step is not possible; names the line that wrote it.
+        TopologyException: a column does not exist or a step is not possible; names the line of the script.
         StreamsException: Java or Spark is too old.
     """
 
@@ -72,21 +67,20 @@ class KafkaStreams(Queryable):
             raise TopologyException(
                 f"KafkaStreams runs a Topology, not a {type(topology).__name__}: pass builder.build()"
             )
-        # Not with this module: it takes a second, and a script that names this class has no session yet.
+        # Imported late: it takes a second, and a script that imports this class has no session yet.
         from sparkrelay.runtime.instance import parts  # noqa: PLC0415
 
         self._config = StreamsConfig.from_dict(config)
         parts.check_client_settings(self._config)
         load = functools.partial(parts.load_assignor, configs=MaskedSettings(config))
         assignor = load(self._config.task_assignor_class)
-        # Not of others' assignors, which this one loads where it leads a group whose members differ.
+        # Not for the other assignors that it loads when it leads a group whose members differ.
         parts.require_known_settings(assignor, config)
         check_session(spark)
         self._console = Console(self._config.application_id, quiet=quiet, read=self.snapshot)
         self._life = Life(self._config.application_id, self._console.on_state)
         self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
-        self._endpoint: HttpServer | None = None
-        self._query_server: HttpServer | None = None
+        self._servers: list[HttpServer] = []
         self._stop_asked = False
         #: The start under way.
         self._beginning: Beginning | None = None
@@ -107,7 +101,9 @@ class KafkaStreams(Queryable):
         )
         self._spark = spark
         self._console.compiling(self._context.topology)
-        self._processes = self._make_processes(spark)
+        self._processes = parts.make_processes(
+            spark, self._context, on_change=self._changed, on_failure=self._processes_failed
+        )
         self._queries = parts.InstanceQueries(
             self._context,
             processes=lambda: self._processes.all,
@@ -119,15 +115,15 @@ class KafkaStreams(Queryable):
 
     @plain_errors
     def start(self) -> None:
-        """Join the group and begin; returns once the broker and the topics are found to be in order.
+        """Check the broker and the topics, then join the group and begin.
 
-        From now on SIGTERM ends a program whose main thread called this with exit code 143, through its ``with``
-        blocks, unless it handles the signal itself or is in :meth:`awaitTermination`.
+        If the main thread calls this, SIGTERM from now on ends the program with exit code 143, through its ``with``
+        blocks, unless the program handles the signal itself or is in :meth:`awaitTermination`.
 
         Raises:
             TimeoutException: no broker answers.
             UnknownTopicException: a source or sink topic does not exist.
-            UnsupportedVersionException: the broker's transactions are too old.
+            UnsupportedVersionException: the broker is too old for exactly-once transactions.
             StateStoreException: ``state.dir`` cannot be used.
             ConfigException: ``metrics.port``, or the port of ``application.server``, is in use.
             StreamsException: the instance was started before.
@@ -137,7 +133,7 @@ class KafkaStreams(Queryable):
             exit_on_sigterm(self.stop)
             beginning.run()
         except BaseException:
-            # By a signal, whose handler may be the program's own; or by the start itself, which has then been undone.
+            # A signal, perhaps through the program's own handler; or the start failed, and has been undone.
             if beginning.withdraw():
                 self.stop()
             elif not self._life.under_way:
@@ -145,10 +141,10 @@ class KafkaStreams(Queryable):
             raise
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Finish the current batch, hand the tasks over, leave the group.
+        """Finish the current micro-batch, hand the tasks over and leave the group.
 
         Args:
-            timeout: seconds to wait for the end; None waits for ever. In a callback of the instance nobody waits.
+            timeout: seconds to wait for the end; None waits forever. In a callback of the instance it does not wait.
 
         Returns:
             True if the instance has ended within the timeout.
@@ -157,7 +153,7 @@ class KafkaStreams(Queryable):
         try:
             self._life.ask_to_end()
         finally:
-            # Also where the second Ctrl-C breaks off a notification: whoever works here must know of it.
+            # Even if a second Ctrl-C interrupts a notification, every thread must learn of the stop.
             if (beginning := self._beginning) is not None:
                 beginning.break_off()
             self._processes.stop()
@@ -171,21 +167,21 @@ class KafkaStreams(Queryable):
 
     @plain_errors
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - PySpark's name
-        """Wait until the instance has ended, as StreamingQuery's method does.
+        """Wait until the instance has ended, like StreamingQuery's method.
 
-        On the main thread SIGTERM and Ctrl-C meanwhile stop the instance in good order, as :meth:`stop` does, unless
-        the program has a handler of its own for them. Ctrl-C then raises KeyboardInterrupt, so that the script ends;
-        a second one does so without waiting for the stop.
+        On the main thread SIGTERM and Ctrl-C then stop the instance in an orderly way, like :meth:`stop`, unless the
+        program has its own handlers. Ctrl-C then raises KeyboardInterrupt, so that the script ends; a second one does
+        not wait for the stop.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Returns:
             True if it has ended.
 
         Raises:
             StreamsException: the instance is not started.
-            Exception: what ended it, if it failed.
+            Exception: the cause, if the instance failed.
             KeyboardInterrupt: Ctrl-C was pressed; the instance is stopped.
         """
         with on_termination(self.stop):
@@ -197,100 +193,28 @@ class KafkaStreams(Queryable):
             raise cause
         return ended
 
-    def __repr__(self) -> str:
-        now = self.snapshot()
-        active = sum(len(thread.active_tasks) for thread in now.threads)
-        standby = sum(len(thread.standby_tasks) for thread in now.threads)
-        return (
-            f"<KafkaStreams {now.application_id!r} {now.state}: "
-            f"stream threads {len(now.threads)}, active tasks {active}, standby tasks {standby}>"
-        )
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Ctrl-C during a stop breaks it off: who pressed it does not want to wait for it once more.
+        # Ctrl-C during a stop interrupts it: do not wait again.
         broken_off = self._stop_asked or self._beginning is not None
         self.stop(0 if kind is KeyboardInterrupt and broken_off else None)
 
-    # -- what users may ask -----------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> State:
-        """CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, PENDING_ERROR or ERROR."""
-        return self._life.state
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802 - PySpark's name
-        """True while the instance is part of its group."""
-        return self._life.alive
-
-    def exception(self) -> Exception | None:
-        """Return what ended the instance, or None."""
-        return self._life.cause
-
-    @property
-    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - PySpark's name
-        """The newest of :attr:`recentProgress`, or None."""
-        return self._progress.last
-
-    @property
-    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - PySpark's name
-        """The newest reports, oldest first: one a micro-batch, and while copies are restored some without a batch.
-
-        They have the keys of Spark's StreamingQuery progress.
-        """
-        return self._progress.recent
-
-    @property
-    def status(self) -> str:
-        """The state, and what hinders the work right now, if anything does."""
-        trouble = self._trouble
-        return f"{self.state}: {trouble}" if trouble else self.state
-
-    @property
-    def _trouble(self) -> str | None:
-        said = (self._processes.blocked, self._processes.trouble, self._progress.status)
-        return "; ".join(filter(None, said)) or None
-
-    @property
-    def input_lags(self) -> dict[str, int]:
-        """Records not yet processed, by input partition of the tasks in service here."""
-        return self._progress.input_lags
-
-    @plain_errors
-    def describe(self) -> str:
-        """Return the topology as ``Topology.describe()`` does, and which way each leg's small micro-batches take.
-
-        A leg's rows pass through one Spark job that stays, or each micro-batch is a Spark job of its own, which costs
-        tens of milliseconds; then the reason stands beside it.
-        """
-        assert self._context.checked is not None, "the constructor builds every leg"
-        return f"{self._context.topology.describe()}\n{self._context.checked.describe()}\n"
-
-    def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
-        """Return each stream thread with its tasks and where they stand."""
-        from sparkrelay.runtime.instance.parts import describe_thread  # noqa: PLC0415 - see __init__
-
-        return tuple(
-            describe_thread(thread, process, self._config)
-            for process in self._processes.all
-            for thread in process.threads
-        )
+    # -- for users --------------------------------------------------------------------------------------------------
 
     @plain_errors
     def add_stream_thread(self) -> str | None:
         """Start one more stream thread, in a local session (KIP-663).
 
-        It has its legs compiled, joins the group and gets its share of the tasks; the others work on meanwhile. Its
-        number is the lowest that is free. Ctrl-C ends the wait for it; it is added all the same.
+        The thread gets the lowest free number, joins the group and gets its share of the tasks; the other threads
+        continue. Ctrl-C ends the wait, but the thread is still added.
 
         Returns:
-            Its name, once it is started; None if the instance is not RUNNING or REBALANCING.
+            The name of the started thread; None if the instance is not RUNNING or REBALANCING.
 
         Raises:
-            StreamsException: executors of a cluster do the work; says what to do instead.
+            StreamsException: the session is not local: executors of a cluster do the work.
             KafkaException: the broker does not answer.
         """
         if not self._life.alive:
@@ -303,22 +227,22 @@ class KafkaStreams(Queryable):
 
     @plain_errors
     def remove_stream_thread(self, timeout: float | None = None) -> str | None:
-        """Have one stream thread leave, in a local session (KIP-663): that of the highest number.
+        """Remove the stream thread with the highest number, in a local session (KIP-663).
 
-        It ends its micro-batch and leaves the group, whose other members take its tasks over, also if it is a static
-        member. The last one may be removed, too: the instance is RUNNING without any then, until it gets another. In
-        a callback of the instance it is not the thread that calls, unless that is the last one, and nobody waits: two
-        threads that remove each other would do so for ever.
+        The thread finishes its micro-batch and leaves the group, even as a static member; the others take over its
+        tasks. Without its last thread the instance stays RUNNING, until one is added. In a callback of the instance,
+        the calling thread is removed only if it is the last one, and the call does not wait: two threads that remove
+        each other would wait forever.
 
         Args:
-            timeout: seconds to wait until it has left; None waits for ever.
+            timeout: seconds to wait until it has left; None waits forever.
 
         Returns:
-            Its name, in a callback while it is about to leave; None if there is no thread to remove, the instance is
-            not RUNNING or REBALANCING, or it has not left within the timeout, which it goes on to do.
+            The name of the thread, which in a callback is still leaving; None if there is no thread, the instance is
+            not RUNNING or REBALANCING, or the thread has not left within the timeout, but will.
 
         Raises:
-            StreamsException: executors of a cluster do the work; says what to do instead.
+            StreamsException: the session is not local: executors of a cluster do the work.
         """
         if not self._life.alive:
             log.warning("no stream thread is removed: %s is %s", self._config.application_id, self.state)
@@ -328,87 +252,60 @@ class KafkaStreams(Queryable):
             log.warning("no stream thread is removed: %s has none", self._config.application_id)
             return None
         if not self._in_callback and not thread.wait(timeout):
-            log.warning("%s has not left within %g s; it goes on to do so", thread.name, timeout)
+            log.warning("%s has not left within %g s; it still will", thread.name, timeout)
             return None
         return thread.name
 
-    def snapshot(self) -> InstanceSnapshot:
-        """Return everything that is published of the instance, as a copy."""
-        state, cause = self._life.state, self._life.cause
-        alive = state in ALIVE and not self._processes.blocked
-        return InstanceSnapshot(
-            application_id=self._config.application_id,
-            state=state,
-            alive=alive,
-            ready=alive and state == RUNNING,
-            trouble=self._trouble if cause is None else f"{type(cause).__name__}: {cause}",
-            threads=self.metadata_for_local_threads(),
-            totals=self._progress.counters.totals(),
-        )
-
-    def details(self) -> InstanceDetails:
-        """Return what the live page shows beside :meth:`snapshot`: settings without secrets, topology, rebalances."""
-        from sparkrelay.runtime.instance.parts import page_details  # noqa: PLC0415 - see __init__
-
-        return page_details(self._context, self._processes.all)
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return the instance's figures under Kafka Streams' names, where they mean the same.
-
-        Such as ``process-total``, ``commit-latency-avg`` (milliseconds), ``records-lag``, ``dropped-records-total``.
-        """
-        return named_metrics(self.snapshot())
-
     @plain_errors
     def clean_up(self) -> None:
-        """Remove the application's local state on this host: the next start restores it from the changelogs.
+        """Remove the application's local state on this host; the next start restores it from the changelogs.
 
-        State on the hosts of executors stays; ``sparkrelay reset`` starts the whole application over.
+        State on other hosts stays; ``sparkrelay reset`` resets the whole application.
 
         Raises:
             StreamsException: this instance runs.
             LockException: another one runs here.
-            StateStoreException: ``state.dir`` is not there, or something cannot be removed.
+            StateStoreException: ``state.dir`` does not exist, or something cannot be removed.
         """
         from sparkrelay.state.home.application_home import ApplicationHome  # noqa: PLC0415 - see __init__
 
         if self._life.under_way:
-            raise StreamsException("clean_up() takes its state away from an instance: call stop() first")
+            raise StreamsException("clean_up() removes the state of this instance: call stop() first")
         ApplicationHome.of(self._config.state_dir, self._config.application_id).remove_state()
 
     def set_state_listener(self, listener: Callable[[State, State], None] | None) -> None:
-        """Call ``listener(new, old)`` at each change of state, in order, on a thread of the instance or of a caller."""
+        """Call ``listener(new, old)`` on each state change, in order, on a thread of the instance or of a caller."""
         self._life.listener = listener
 
     def set_global_state_restore_listener(self, listener: StateRestoreListener | None) -> None:
-        """Have a listener notified of every store that is restored, from now on; also of those on executors."""
+        """Notify a listener of every store restored from now on, including those on executors."""
         self._context.listeners.restore = listener
 
     def set_standby_update_listener(self, listener: StandbyUpdateListener | None) -> None:
-        """Have a listener notified of the stores of standby tasks and warm-ups, from now on (KIP-988)."""
+        """Notify a listener of the stores of standby tasks and warm-ups from now on (KIP-988)."""
         self._context.listeners.standby = listener
 
     def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler | None) -> None:
         """Ask ``handler(error)`` what to do when a stream thread dies (KIP-671).
 
         Args:
-            handler: answers ``replace-thread``, ``shutdown-client`` (the default: this instance goes to ERROR) or
-                ``shutdown-application`` (all instances do), or a ``StreamThreadExceptionResponse``. It runs on the
-                thread that dies.
+            handler: returns ``replace-thread``, ``shutdown-client`` (the default: this instance goes to ERROR) or
+                ``shutdown-application`` (all instances do), or a ``StreamThreadExceptionResponse``. It is called on
+                the dying thread.
         """
         self._exception_handler = handler
 
     def pause(self) -> None:
-        """Begin no further micro-batch until :meth:`resume`.
+        """Start no further micro-batch until :meth:`resume`.
 
-        The one under way ends. The instance stays in its group with its tasks, and copies are kept up to date.
+        The current one is finished. The instance keeps its tasks and updates its copies.
         """
         self._context.paused = True
         for process in self._processes.all:
             process.pause()
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Continue after :meth:`pause`."""
         self._context.paused = False
         for process in self._processes.all:
             process.resume()
@@ -418,10 +315,10 @@ class KafkaStreams(Queryable):
         """True between :meth:`pause` and :meth:`resume`."""
         return self._context.paused
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- internal ---------------------------------------------------------------------------------------------------
 
     def _begin(self, beginning: Beginning) -> None:
-        """Start, on a thread where no signal raises anything; where it fails, nothing is left of it."""
+        """Start, on a thread without signal handlers; a failed start is undone."""
         self._life.begin()
         self._beginning = self._context.beginning = beginning
         try:
@@ -436,25 +333,27 @@ class KafkaStreams(Queryable):
         finally:
             self._beginning = self._context.beginning = None
         if not began:
-            # stop() was called at the last moment.
+            # stop() came at the last moment.
             self._undo_start(self._life.end)
             return
         try:
             self._processes.start()
         except Exception as error:
-            # This computer has no thread left, say. Those that run end in good order, the others at once.
+            # For example, the system has no threads left. Running threads end in an orderly way, the others at once.
             self._processes_failed(error)
             self._processes.give_up_unstarted()
             self._changed()
             raise
 
     def _prepare(self, beginning: Beginning) -> None:
-        self._console.start(self._description)
-        topology = self._context.topology
+        config, topology = self._config, self._context.topology
+        state = config.state_dir or "the user's state folder"
+        self._console.start(
+            f"brokers {config.bootstrap_servers}, state in {state}, standby copies {config.num_standby_replicas}"
+        )
         if not topology.sink_topics and all(leg.action is None for leg in topology.legs):
             log.warning(
-                "%s writes to no topic: what it computes stays in its local state. End a stream or table with "
-                '.to("topic")',
+                '%s writes to no topic: its results stay in local state. End a stream or table with .to("topic")',
                 self._config.application_id,
             )
         self._open_endpoint()
@@ -470,35 +369,23 @@ class KafkaStreams(Queryable):
         finally:
             then()
 
-    def _make_processes(self, spark: SparkSession) -> DriverProcess | ExecutorProcesses:
-        from sparkrelay.runtime.instance.parts import make_processes  # noqa: PLC0415 - see __init__
-
-        return make_processes(spark, self._context, on_change=self._changed, on_failure=self._processes_failed)
-
     def _open_endpoint(self) -> None:
         if self._config.metrics_port:
-            # Importing it takes a tenth of a second, which only those pay who want it.
+            # Imported on demand: it takes a tenth of a second.
             from sparkrelay.observe.endpoint import serve  # noqa: PLC0415
 
             port, host = self._config.metrics_port, self._config.metrics_host
-            self._endpoint = serve(self.snapshot, port=port, host=host, details=self.details)
+            self._servers.append(serve(self.snapshot, port=port, host=host, details=self.details))
         from sparkrelay.runtime.instance.parts import page_address, serve_queries  # noqa: PLC0415 - see __init__
 
         self._context.page = page_address(self._config)
-
-        self._query_server = serve_queries(self._queries, self._config)
+        if (server := serve_queries(self._queries, self._config)) is not None:
+            self._servers.append(server)
 
     def _close_endpoint(self) -> None:
-        servers = self._endpoint, self._query_server
-        self._endpoint = self._query_server = None
+        servers, self._servers = self._servers, []
         for server in servers:
-            if server is not None:
-                server.close()
-
-    @property
-    def _description(self) -> str:
-        brokers, state = self._config.bootstrap_servers, self._config.state_dir or "the user's state folder"
-        return f"brokers {brokers}, state in {state}, standby copies {self._config.num_standby_replicas}"
+            server.close()
 
     @property
     def _threads(self) -> list[StreamThread]:
@@ -519,19 +406,19 @@ class KafkaStreams(Queryable):
     def _changed(self) -> None:
         if self._processes.tidy():
             if self._life.cause is None or self._stop_asked:
-                # What failed by itself says why until somebody stops it.
+                # A failed instance serves its error until it is stopped.
                 self._close_endpoint()
-            self._queries.close()
+            self._queries.local.close()
             self._life.end()
             return
         threads = self._threads
         alive = [thread for thread in threads if not thread.ended]
-        # A process whose threads were all removed waits for nothing (KIP-663); without a process there is something.
+        # A process without threads is idle on purpose (KIP-663); no process at all is not.
         none_left = not threads and bool(self._processes.all)
         self._life.note_tasks(lambda: none_left or (bool(alive) and all(t.running for t in alive)))
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
-        """A thread that dies takes the instance with it, with the cause - unless it died with its executor."""
+        """A dying thread fails the instance, unless the thread was lost with its executor."""
         if self._processes.lost(thread, error):
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
         response = ask_handler(self._exception_handler, error)
@@ -544,7 +431,7 @@ class KafkaStreams(Queryable):
         return response
 
     def _thread_unclosed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
-        """A thread that could not be ended takes the instance with it: what is left of it may go on."""
+        """A thread that could not be ended fails the instance: parts of it may still run."""
         if not self._processes.lost(thread, error):
             self._processes_failed(error)
         return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
@@ -562,15 +449,15 @@ class KafkaStreams(Queryable):
         try:
             process.replace(thread)
         except Exception as error:
-            log.exception("%s: no new thread can be made", thread.name)
+            log.exception("%s: its replacement could not be started", thread.name)
             self._processes_failed(error)
         if not self._life.alive:
-            # It was asked to stop while the new thread was not there yet.
+            # A stop came before the new thread was there.
             process.stop()
 
     @property
     def _in_callback(self) -> bool:
-        """True on a thread of the instance: if it waited for another, or for the end, that might wait for it."""
+        """True on a thread of the instance, which must not wait for its own end or for other threads."""
         return self._life.notifying or any(thread.is_current for thread in self._threads)
 
     def _wait_for_end(self, timeout: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""The life of an instance: its state, which state may follow which, who is notified, and waiting for the end.
+"""The life cycle of an instance: its state, transitions, listeners, and waiting for the end.
 
 The states are those of Kafka Streams' ``KafkaStreams.State``.
 """
@@ -32,7 +32,7 @@ NOT_RUNNING: Final = "NOT_RUNNING"
 PENDING_ERROR: Final = "PENDING_ERROR"
 ERROR: Final = "ERROR"
 
-#: State -> the states that may come after it; docs/watching.md has them too.
+#: State -> allowed next states; also in docs/watching.md.
 FOLLOWING: Final[Mapping[State, frozenset[State]]] = {
     CREATED: frozenset({REBALANCING, PENDING_SHUTDOWN}),
     REBALANCING: frozenset({RUNNING, PENDING_SHUTDOWN, PENDING_ERROR}),
@@ -49,10 +49,10 @@ _ENDED: Final = frozenset({NOT_RUNNING, ERROR})
 
 
 class Life:
-    """Any thread may call it.
+    """The life cycle of one instance. Thread-safe.
 
-    ``on_change`` is called and the listener notified of every change, in order, on a thread that made one. Who waits
-    for the end waits for them too.
+    ``on_change`` and the listener are called for every change, in order, on a thread that made one. Waiting for the end
+    includes these calls.
     """
 
     def __init__(self, name: str, on_change: Callable[[State, State], None] = lambda *_: None) -> None:
@@ -62,45 +62,41 @@ class Life:
         self._machine: StateMachine[State] = StateMachine(f"instance {name}", CREATED, FOLLOWING)
         self._starting = False
         self._cause: Exception | None = None
-        #: Changes (new, old) of which the listener is still to be notified.
+        #: Changes (new, old) not yet passed to the listener.
         self._not_notified: deque[tuple[State, State]] = deque()
         self._notifier: int | None = None
         self.listener: Callable[[State, State], None] | None = None
 
     @property
     def state(self) -> State:
-        """The state now."""
+        """The current state."""
         with self._changed:
             return self._machine.state
 
     @property
     def alive(self) -> bool:
-        """True from the end of ``start()`` until a stop or a failure begins."""
+        """True from the end of ``start()`` to the beginning of a stop or failure."""
         return self.state in ALIVE
 
     @property
     def ended(self) -> bool:
-        """True once everything is released."""
+        """True once all resources are released."""
         return self.state in _ENDED
 
     @property
     def under_way(self) -> bool:
-        """True from the beginning of ``start()``, unless it fails, until everything is released."""
+        """True from the beginning of ``start()``, unless it fails, until all resources are released."""
         with self._changed:
             return self._starting and self.state not in _ENDED
 
     @property
     def cause(self) -> Exception | None:
-        """What ended the instance, if something failed."""
+        """The failure that ended the instance, if any."""
         with self._changed:
             return self._cause
 
     def begin(self) -> None:
-        """Take the one start that an instance has.
-
-        Raises:
-            StreamsException: it was taken, or the instance has been stopped.
-        """
+        """Begin the only start of the instance; raises StreamsException after an earlier start or stop."""
         with self._changed:
             if self._starting or self.state != CREATED:
                 state = "being started" if self._starting and self.state == CREATED else self.state
@@ -108,7 +104,7 @@ class Life:
             self._starting = True
 
     def begun(self) -> bool:
-        """Say that everything is in place; return False if a stop came in between."""
+        """Record that the start is complete; return False if a stop came first."""
         with self._changed:
             if self.state != CREATED:
                 return False
@@ -117,7 +113,7 @@ class Life:
         return True
 
     def not_begun(self) -> None:
-        """Say that the start failed: the instance may be started again, unless a stop came in between."""
+        """Record that the start failed; the instance may be started again unless it was stopped."""
         with self._changed:
             self._starting = False
             self._changed.notify_all()
@@ -126,7 +122,7 @@ class Life:
             self.end()
 
     def note_tasks(self, in_service: Callable[[], bool]) -> None:
-        """Note whether every thread has its tasks in service; asked under the lock: the newest answer counts."""
+        """Record whether every thread has its tasks in service; asks under the lock: the newest answer counts."""
         with self._changed:
             wanted = RUNNING if in_service() else REBALANCING
             if self.state not in ALIVE or self.state == wanted:
@@ -135,7 +131,7 @@ class Life:
         self._notify()
 
     def ask_to_end(self) -> None:
-        """Begin an orderly stop, if the instance is not ending already."""
+        """Begin an orderly stop unless the instance is already ending."""
         with self._changed:
             if self.state != CREATED and self.state not in ALIVE:
                 return
@@ -148,7 +144,7 @@ class Life:
                 self.end()
 
     def fail(self, cause: Exception) -> None:
-        """Note what failed; the first cause counts."""
+        """Record a failure; the first one is the cause."""
         with self._changed:
             self._cause = self._cause or cause
             if self.state not in ALIVE:
@@ -157,7 +153,7 @@ class Life:
         self._notify()
 
     def end(self) -> None:
-        """Say that everything is released."""
+        """Record that all resources are released."""
         with self._changed:
             if self.state in _ENDED:
                 return
@@ -166,17 +162,14 @@ class Life:
 
     @property
     def notifying(self) -> bool:
-        """True on the thread that notifies the listener, that is, in its callback."""
+        """True on the thread that runs the listener's callback."""
         return self._notifier == threading.get_ident()
 
     def wait_for_end(self, timeout: float | None) -> bool:
-        """Wait until everything is released and the listener notified; return False if it takes longer.
-
-        Args:
-            timeout: seconds; None: for ever.
+        """Wait until all resources are released and the listener was notified; return False after ``timeout`` seconds.
 
         Raises:
-            StreamsException: nobody has started the instance, or its start failed meanwhile: no end would come.
+            StreamsException: the instance is not started, or its start failed, so that the wait would never end.
         """
         with self._changed:
             by_us = self.notifying
@@ -186,7 +179,7 @@ class Life:
 
             deadline = math.inf if timeout is None else time.monotonic() + timeout
             while not (ended() or self._unstarted) and (left := deadline - time.monotonic()) > 0:
-                # Again and again: a signal that comes right before the main thread falls asleep does not wake it.
+                # In short waits: a signal right before the main thread blocks does not wake it.
                 self._changed.wait(min(left, _LOOK_SECONDS))
             if self._unstarted:
                 raise StreamsException(f"{self._name} is not started, so its end would never come: call start() first")
@@ -204,10 +197,10 @@ class Life:
         self._changed.notify_all()
 
     def _notify(self) -> None:
-        """Notify the listener of what is new, unless another thread, or this one further up, does already.
+        """Notify the listener of new changes, unless another thread, or an outer call of this one, is doing so.
 
         Raises:
-            KeyboardInterrupt, SystemExit: on the main thread, once that is done: a signal may have raised it.
+            KeyboardInterrupt, SystemExit: raised by a signal on the main thread; after all notifications.
         """
         with self._changed:
             if self._notifier is not None:
@@ -226,7 +219,7 @@ class Life:
                     self.listener(new, old)
             except Exception:
                 log.exception("the state listener failed")
-            except BaseException as error:  # others wait for the end of this
+            except BaseException as error:  # other threads wait for the notifications
                 if threading.current_thread() is threading.main_thread():
                     interrupt = error
                 else:

@@ -1,4 +1,4 @@
-"""What an instance shows its operator of its threads and tasks: copies, made from any thread."""
+"""Snapshots of an instance's threads and tasks for its operator. Thread-safe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["TaskMetadata", "ThreadMetadata", "describe_tasks", "describe_thread"
 
 
 def describe_thread(thread: StreamThread, process: ProcessThreads, config: StreamsConfig) -> ThreadMetadata:
-    """Describe a thread of a process, and its tasks, as they are now. May be called from any thread."""
+    """Describe the current state of a process's thread and its tasks."""
     executor = process.target.executor
     progress = thread.progress
     active, standby = describe_tasks(thread.tasks.all(), progress.ends, progress.copies())
@@ -47,60 +47,53 @@ def describe_thread(thread: StreamThread, process: ProcessThreads, config: Strea
 def describe_tasks(
     tasks: Iterable[Task], ends: Mapping[TopicPartition, int], copies: Mapping[TaskId, RestoreProgress]
 ) -> tuple[tuple[TaskMetadata, ...], tuple[TaskMetadata, ...]]:
-    """Return active and standby tasks as they are now, each in order. May be called from any thread.
+    """Return the current active and standby tasks, each in order.
 
     Args:
         tasks: a copy of the thread's tasks.
-        ends: ends of the input partitions, as of the last look.
-        copies: where the copies stand that are being restored.
+        ends: ends of the input partitions, as last read.
+        copies: progress of restoring copies.
     """
     active: list[TaskMetadata] = []
     standby: list[TaskMetadata] = []
     for task in sorted(tasks, key=lambda task: task.id):
-        # Read once: its thread may take it further meanwhile.
+        # Read once: the task's thread may change it.
         state = task.state
-        described = _running(task, ends) if state is TaskState.RUNNING else _restored(task, state, copies.get(task.id))
+        described = _described(task, state, ends, copies.get(task.id))
         (standby if state is TaskState.STANDBY else active).append(described)
     return tuple(active), tuple(standby)
 
 
-def _running(task: Task, ends: Mapping[TopicPartition, int]) -> TaskMetadata:
-    committed = dict(task.position.offsets)
-    known = {partition: max(ends[partition], committed[partition]) for partition in committed if partition in ends}
-    lag = sum(end - committed[partition] for partition, end in known.items())
-    return TaskMetadata(
-        task_id=str(task.id),
-        state=TaskState.RUNNING.value,
-        topic_partitions=frozenset(task.inputs),
-        committed_offsets=MappingProxyType(committed),
-        end_offsets=MappingProxyType(known),
-        lag=lag if len(known) == len(committed) else None,
-        changelog_offsets=MappingProxyType(dict(task.copy.offsets)),
-        changelog_end_offsets=MappingProxyType({}),
-        changelog_lag=0,
-        replay_began=None,
-    )
-
-
-def _restored(task: Task, state: TaskState, copy: RestoreProgress | None) -> TaskMetadata:
-    if copy is not None and state is not TaskState.CREATED:
-        offsets = dict(copy.offsets or task.copy.offsets)
-        ends, lag = dict(copy.ends), copy.lag
-        began = dt.datetime.fromtimestamp(copy.began_at, dt.UTC)
+def _described(
+    task: Task, state: TaskState, ends: Mapping[TopicPartition, int], copy: RestoreProgress | None
+) -> TaskMetadata:
+    committed: dict[TopicPartition, int] = {}
+    known: dict[TopicPartition, int] = {}
+    offsets, changelog_ends, began = dict(task.copy.offsets), dict(task.copy.ends), None
+    lag, changelog_lag = None, None
+    if state is TaskState.RUNNING:
+        committed, changelog_ends, changelog_lag = dict(task.position.offsets), {}, 0
+        known = {partition: max(ends[partition], committed[partition]) for partition in committed if partition in ends}
+        if len(known) == len(committed):
+            lag = sum(end - committed[partition] for partition, end in known.items())
     else:
-        offsets, ends, began = dict(task.copy.offsets), dict(task.copy.ends), None
-        lag = behind(offsets, ends) if ends else None
-        if not task.stateful:
+        if copy is not None and state is not TaskState.CREATED:
+            offsets, changelog_ends, lag = dict(copy.offsets or task.copy.offsets), dict(copy.ends), copy.lag
+            began = dt.datetime.fromtimestamp(copy.began_at, dt.UTC)
+        elif not task.stateful:
             lag = 0
+        elif changelog_ends:
+            lag = behind(offsets, changelog_ends)
+        changelog_lag = lag
     return TaskMetadata(
         task_id=str(task.id),
         state=state.value,
         topic_partitions=frozenset(task.inputs),
-        committed_offsets=MappingProxyType({}),
-        end_offsets=MappingProxyType({}),
+        committed_offsets=MappingProxyType(committed),
+        end_offsets=MappingProxyType(known),
         lag=lag,
         changelog_offsets=MappingProxyType(offsets),
-        changelog_end_offsets=MappingProxyType(ends),
-        changelog_lag=lag,
+        changelog_end_offsets=MappingProxyType(changelog_ends),
+        changelog_lag=changelog_lag,
         replay_began=began,
     )

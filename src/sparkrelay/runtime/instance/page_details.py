@@ -1,4 +1,4 @@
-"""What the live page shows of an instance beside its snapshot; made from any thread, it stops nobody."""
+"""Details of an instance for the live page. Thread-safe, without locks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["page_address", "page_details"]
 
-_EVERYWHERE: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - it is compared with
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - only compared with
 
 
 def page_details(context: RuntimeContext, processes: Sequence[ProcessThreads]) -> InstanceDetails:
@@ -45,7 +45,7 @@ def page_details(context: RuntimeContext, processes: Sequence[ProcessThreads]) -
 
 
 def page_address(config: StreamsConfig) -> str:
-    """Return where the group's other instances find this one's page; empty if it has none."""
+    """Return the address of this instance's page for the group's other instances; empty if it has none."""
     if not config.metrics_port:
         return ""
     if config.metrics_server:
@@ -57,7 +57,7 @@ def page_address(config: StreamsConfig) -> str:
 
 
 def _address_towards(servers: str) -> str | None:
-    """Return this machine's address on the way to the first broker that has one; nothing is sent."""
+    """Return this machine's address on the route to the first reachable broker; nothing is sent."""
     for server in servers.split(","):
         try:
             host, port = host_and_port(server.strip())

@@ -1,8 +1,8 @@
-"""What an instance is made of, behind one import that costs a second of a core.
+"""The parts of an instance, behind one import that takes a second of a core.
 
-Arrow, pandas (which PySpark wants for steps in Arrow) and the Kafka client are all loaded by it. A script names
-``KafkaStreams`` before it has a session, so that module leaves this one out until an instance is made, and
-``spark_session()`` loads it while it waits for Spark's JVM.
+It loads Arrow, pandas (which PySpark requires for Arrow steps) and the Kafka client. A script imports ``KafkaStreams``
+before it has a session, so that module imports this one only when an instance is made, and ``spark_session()`` loads it
+while Spark's JVM starts.
 """
 
 from __future__ import annotations
@@ -51,19 +51,12 @@ def make_processes(
     on_change: Callable[[], None],
     on_failure: Callable[[Exception], None],
 ) -> DriverProcess | ExecutorProcesses:
-    """Return the instance's processes, which have claimed nothing yet; Catalyst has checked every column.
-
-    Args:
-        spark: the session.
-        context: what processes are made with.
-        on_change: called when a process was added, and when the watch over executors ends.
-        on_failure: called when no process is left and none can be made.
+    """Return the instance's processes, which have claimed nothing yet, after Catalyst has checked every column.
 
     Raises:
         TopologyException: a column does not exist or a step is not possible.
     """
     compile_missing_kernels()
-    # Building every leg once makes Catalyst check every column before anything starts.
     cores = max(1, spark.sparkContext.defaultParallelism)
     target = ExecutorTarget(spark, spark_partitions=cores, slots=local_slots(spark))
     executors = Executors(spark)

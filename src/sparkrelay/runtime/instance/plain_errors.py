@@ -1,7 +1,7 @@
-"""Errors as a user's script sees them: the line that called us, and the sentence.
+"""Errors as a user's script shows them: the calling line and the message.
 
-What a refused start says is all that its reader can act on. Without this it stands below a page of our own frames, and
-Spark's error with its Java stack as the cause. All that is in the log at DEBUG.
+The message is all that the user can act on. Without this module it would follow a page of our own frames, and Spark's
+error with its Java stack as the cause. The log has these at DEBUG.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a public function raise errors of ours as if it had made them itself."""
+    """Strip our own frames, and causes from Spark, from the errors of a public function."""
 
     @functools.wraps(function)
     def plain(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -36,10 +36,10 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
         except SparkRelayError as error:
             log.debug("%s raises", function.__qualname__, exc_info=True)
             cause = error.__cause__
-            # A user's own error stays: an assignor's, say.
+            # An error of the user's code, such as an assignor, stays as the cause.
             raise error.with_traceback(None) from None if isinstance(cause, PySparkException | Py4JError) else cause
         except KeyboardInterrupt as error:
-            # Where we were when Ctrl-C was pressed means nothing to the script's reader.
+            # Our frames mean nothing to the user who pressed Ctrl-C.
             raise error.with_traceback(None) from None
 
     return plain

@@ -1,8 +1,8 @@
-"""``sparkrelay prepare``: what the first start on a machine would take longer for, done before.
+"""``sparkrelay prepare``: one-time work that would slow down the first start on a machine.
 
-The record codecs are compiled, and Spark's classes archived (``spark.class_archive``). For the latter a child does what
-an instance does before it meets its broker: it makes a session, has Catalyst plan a pipeline, and runs a job through
-Python workers. Its JVM writes the archive as it ends.
+It compiles the record codecs and archives Spark's classes (``spark.class_archive``). For the archive, a child process
+does what an instance does before it connects to its broker: it makes a session, has Catalyst plan a pipeline, and runs
+a job through Python workers. Its JVM writes the archive when it ends.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ if TYPE_CHECKING:
 __all__ = ["prepare"]
 
 _NAME: Final = "sparkrelay-prepare"
-#: On a quiet machine it takes twenty seconds or so; where ten others want each core, ten minutes.
+#: It takes about 20 s on an idle machine, and ten minutes if ten others compete for each core.
 _LONGEST_SECONDS: Final = 1800.0
 _SHOWN: Final = 2000
 
 
 def prepare() -> Path:
-    """Compile the record codecs and archive Spark's classes; return the archive.
+    """Compile the record codecs and archive Spark's classes; return the archive, which replaces an existing one.
 
-    One that is there is replaced. Both are for this user, this Python environment and this Java.
+    Both are for this user, this Python environment and this Java.
 
     Raises:
-        JavaException: there is no Java, or it is too old.
-        StreamsException: the archive could not be made; the message ends with what Spark said.
-        OSError: the user's cache folder cannot be written to.
+        JavaException: Java is missing or too old.
+        StreamsException: the archive could not be made; the message ends with Spark's output.
+        OSError: the user's cache folder is not writable.
     """
     require_java()
     compile_kernels()
     archive = archive_path()
     make_directory(archive.parent)
-    # A name of its own: whoever prepares at the same time must not take half a file for a whole one.
+    # Under a temporary name, so that nobody uses a partial archive.
     made = archive.with_suffix(f".{os.getpid()}")
     child = [sys.executable, "-m", __name__, str(made)]
     try:
@@ -69,14 +69,14 @@ def prepare() -> Path:
         )
         if run.returncode or not made.exists():
             raise StreamsException(
-                f"Spark's classes could not be archived at {archive} (exit {run.returncode}); everything works "
-                f"without, but starts slower. It said:\n{run.stdout[-_SHOWN:].strip()}"
+                f"Spark's classes could not be archived at {archive} (exit code {run.returncode}); everything works "
+                f"without the archive, but starts slower. Output:\n{run.stdout[-_SHOWN:].strip()}"
             )
         made.replace(archive)
     except subprocess.TimeoutExpired:
         raise StreamsException(
-            f"Spark's classes were not archived at {archive} within {_LONGEST_SECONDS:g} s; everything works without, "
-            "but starts slower"
+            f"Spark's classes were not archived at {archive} within {_LONGEST_SECONDS:g} s; everything works without "
+            "the archive, but starts slower"
         ) from None
     finally:
         made.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def prepare() -> Path:
 
 
 def _train(archive: Path) -> None:
-    """Be the child: have a JVM load the classes of a start, and write them as it ends."""
+    """Run in the child: have a JVM load the classes of a start, which it archives when it ends."""
     with written_at_exit(archive):
         spark = spark_session(_NAME, **{"spark.master": "local[1]", "spark.ui.port": "0"})
     try:
@@ -95,7 +95,7 @@ def _train(archive: Path) -> None:
     assert gateway is not None, "the session was made here"
     jvm = gateway.proc
     gateway.shutdown()
-    # It ends with its standard input, and would be left alone with that otherwise.
+    # The JVM ends when its standard input is closed.
     jvm.stdin.close()
     code = jvm.wait(_LONGEST_SECONDS)
     if code:
@@ -110,13 +110,13 @@ def _plan_and_run(spark: SparkSession) -> None:
     kept.groupBy("user", F.window("time", "1 day")).agg(*totals).to("by_user", value=Json())
     kept.groupBy("place").agg(*totals).to("by_place", value=Json())
     legs = builder.build().upstream_first
-    # No broker is asked for anything: nothing but names is made of it.
+    # No broker is contacted.
     config = StreamsConfig.from_dict({"application.id": _NAME, "bootstrap.servers": "localhost:9092"})
     target = ExecutorTarget(spark, spark_partitions=1)
     client = worker_settings(config, "worker", run=1)
     names, frames = TopicNames(_NAME), CollectedFrames()
     PreparedLegs(LegCompiler(target, config, legs, names=names, client=client, frames=frames), legs)
-    # The legs themselves would connect. What runs here has their shape: Python, Spark's own steps, Python.
+    # The legs themselves would connect, so run a job of the same shape: Python, Spark's own steps, Python.
     step = target.source().mapInArrow(no_rows, "user string, amount double, time timestamp")
     chosen = step.where("amount is not null").select("user", F.window("time", "1 day"), F.col("amount") * 2)
     reports = chosen.mapInArrow(no_rows, REPORT_SCHEMA)

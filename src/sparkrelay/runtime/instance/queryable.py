@@ -1,4 +1,4 @@
-"""What users ask an instance of its stores (KIP-67): the methods of ``KafkaStreams`` for interactive queries."""
+"""The methods of ``KafkaStreams`` for interactive queries (KIP-67)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
-    from sparkrelay.runtime.queries.local_stores import QueryScope
     from sparkrelay.runtime.queries.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
+    from sparkrelay.runtime.queries.query import QueryScope
 
 __all__ = ["Queryable"]
 
@@ -22,16 +22,16 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class Queryable:
-    """An instance whose stores can be queried; any thread may do it, and no micro-batch waits for it."""
+    """An instance whose stores can be queried, from any thread, without delaying a micro-batch."""
 
-    #: Made when the instance has its processes.
+    #: Set once the instance has its processes.
     _queries: InstanceQueries
     _config: StreamsConfig
     _spark: SparkSession
 
     @property
     def store_names(self) -> tuple[str, ...]:
-        """The stores of the pipeline whose rows can be queried."""
+        """The stores of the pipeline that can be queried."""
         return self._queries.stores.names
 
     @plain_errors
@@ -45,26 +45,27 @@ class Queryable:
         max_lag: int | None = None,
         partition: int | None = None,
     ) -> Row | None:
-        """Return the row that a store has for a key, in the tasks of this instance; None where it has none.
+        """Return the row of a key from this instance's tasks; None if there is none.
 
-        What a micro-batch changes shows once it is committed.
+        Changes of a micro-batch become visible when it is committed.
 
         Args:
             store: the store's name (:attr:`store_names`).
-            key: the grouping column's value; of several columns a tuple in their order, or a dictionary.
-            isolation: ``read_uncommitted`` shows what the micro-batch under way has changed; it may be taken back.
-            stale: True to also ask a standby copy, or one that is being restored (KIP-535).
-            max_lag: how many changelog offsets such a copy may lack; None for any number.
-            partition: which one to look into, where something else than Kafka's default partitioner wrote the topic.
+            key: the value of the grouping column; of several columns a tuple in their order, or a dictionary.
+            isolation: ``read_uncommitted`` includes changes of the current micro-batch, which may be undone.
+            stale: whether a standby or restoring copy may answer (KIP-535).
+            max_lag: changelog offsets that such a copy may lack; None for any number.
+            partition: the partition to read, if the topic's producer does not use Kafka's default partitioner.
 
         Raises:
             UnknownStateStoreException: there is no such store.
             SerializationException: the key has other columns or types.
             InvalidStateStorePartitionException: another instance has the key.
-            StateStoreNotAvailableException: its task is being restored, or lags too far behind.
+            StateStoreNotAvailableException: the task is being restored, or lags too far behind.
             StreamsNotStartedException: the instance does not run.
         """
-        return self._queries.query(store, key, _scope(isolation, stale, max_lag, partition))
+        rows = self._queries.rows("row", store, _scope(isolation, stale, max_lag, partition), key=key)
+        return rows[0] if rows else None
 
     @plain_errors
     def fetch(
@@ -84,21 +85,21 @@ class Queryable:
 
         Args:
             store: a store with a window among its grouping columns.
-            key: the other grouping columns' values, as :meth:`query` has them; None for those of all keys here.
-            from_: the first window's beginning, with a time zone, or milliseconds since 1970; None: the oldest.
-            to: the last one's; it counts, too.
-            limit: how many rows at most.
-            isolation: as :meth:`query` has it, and what follows.
-            stale: likewise.
-            max_lag: likewise.
-            partition: likewise.
+            key: values of the other grouping columns, as for :meth:`query`; None for all local keys.
+            from_: start of the first window, with a time zone, or in milliseconds since 1970; None for the oldest.
+            to: start of the last window, included; None for the newest.
+            limit: most rows to return.
+            isolation: as for :meth:`query`, like the rest.
+            stale: as for :meth:`query`.
+            max_lag: as for :meth:`query`.
+            partition: as for :meth:`query`.
 
         Raises:
-            InvalidStateStoreException: as :meth:`query`, or the store has no windows.
+            InvalidStateStoreException: as for :meth:`query`, or the store has no windows.
             SerializationException: the key has other columns or types.
         """
         scope = _scope(isolation, stale, max_lag, partition)
-        return self._queries.fetch(store, key, from_, to, limit, scope)
+        return self._queries.rows("windows", store, scope, key=key, times=(from_, to), limit=limit)
 
     @plain_errors
     def range(
@@ -113,25 +114,26 @@ class Queryable:
         max_lag: int | None = None,
         partition: int | None = None,
     ) -> list[Row]:
-        """Return the rows from one key to another, both included, that this instance has; all without any.
+        """Return this instance's rows between two keys, both included; all rows without bounds.
 
-        They come task by task, and in the order of the keys within each.
+        Rows are grouped by task, and in key order within each.
 
         Args:
             store: the store's name.
-            from_: the first key, as :meth:`query` has it.
-            to: the last one.
-            limit: how many rows at most.
-            isolation: as :meth:`query` has it, and what follows.
-            stale: likewise.
-            max_lag: likewise.
-            partition: likewise.
+            from_: the first key, as for :meth:`query`.
+            to: the last key.
+            limit: most rows to return.
+            isolation: as for :meth:`query`, like the rest.
+            stale: as for :meth:`query`.
+            max_lag: as for :meth:`query`.
+            partition: as for :meth:`query`.
 
         Raises:
-            InvalidStateStoreException: as :meth:`query`, or bounds were given for a store with windows.
+            InvalidStateStoreException: as for :meth:`query`, or bounds were given for a store with windows.
             SerializationException: a key has other columns or types.
         """
-        return self._queries.range(store, from_, to, limit, _scope(isolation, stale, max_lag, partition))
+        scope = _scope(isolation, stale, max_lag, partition)
+        return self._queries.rows("rows", store, scope, span=(from_, to), limit=limit)
 
     @plain_errors
     def store(
@@ -143,17 +145,17 @@ class Queryable:
         stale: bool = False,
         max_lag: int | None = None,
     ) -> DataFrame:
-        """Return the rows of a store that this instance has, as they are now, as a DataFrame.
+        """Return the current rows of a store as a DataFrame.
 
         Args:
             store: the store's name.
-            everywhere: True for the rows of all instances, which those with ``application.server`` are asked for.
-            isolation: as :meth:`query` has it, and what follows.
-            stale: likewise.
-            max_lag: likewise.
+            everywhere: True for the rows of all instances, which need ``application.server``; False for this one's.
+            isolation: as for :meth:`query`, like the rest.
+            stale: as for :meth:`query`.
+            max_lag: as for :meth:`query`.
 
         Raises:
-            InvalidStateStoreException: as :meth:`query`.
+            InvalidStateStoreException: as for :meth:`query`.
         """
         from sparkrelay.runtime.queries.routing import all_rows  # noqa: PLC0415 - as in KafkaStreams
 
@@ -162,13 +164,13 @@ class Queryable:
 
     @plain_errors
     def query_metadata_for_key(self, store: str, key: Any) -> KeyQueryMetadata:
-        """Return which instances have a key of a store: where its task runs, where its standby copies are (KIP-535).
+        """Return the hosts of a key's task and of its standby copies (KIP-535).
 
-        It says what the newest assignment says, and goes by Kafka's default partitioner.
+        The answer follows the newest assignment and Kafka's default partitioner.
 
         Args:
             store: the store's name.
-            key: as :meth:`query` has it; a window may be left out.
+            key: as for :meth:`query`; the window may be left out.
 
         Raises:
             UnknownStateStoreException: there is no such store.
@@ -178,11 +180,11 @@ class Queryable:
         return self._queries.key_metadata(store, key)
 
     def metadata_for_all_streams_clients(self) -> tuple[StreamsMetadata, ...]:
-        """Return what each instance of the group has that says where it can be asked (``application.server``)."""
+        """Return the stores and partitions of each instance of the group that has an ``application.server``."""
         return tuple(self._queries.group.all())
 
     def streams_metadata_for_store(self, store: str) -> tuple[StreamsMetadata, ...]:
-        """Return those of :meth:`metadata_for_all_streams_clients` that have a store, or a standby copy of it."""
+        """Return the metadata of the instances that have a store or a standby copy of it."""
         return tuple(
             one
             for one in self.metadata_for_all_streams_clients()
@@ -190,14 +192,14 @@ class Queryable:
         )
 
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
-        """Return how far the copies of this instance are behind: store -> partition -> lag (KIP-535).
+        """Return the lag of this instance's copies: store -> partition -> lag (KIP-535).
 
-        Ends of changelogs are as of the last look, which a standby takes about once a second.
+        Changelog ends are as last read; a standby reads them about once a second.
         """
         return self._queries.lags()
 
 
 def _scope(isolation: Isolation, stale: bool, max_lag: int | None, partition: int | None) -> QueryScope:
-    from sparkrelay.runtime.queries.local_stores import QueryScope  # noqa: PLC0415 - as in KafkaStreams
+    from sparkrelay.runtime.queries.query import QueryScope  # noqa: PLC0415 - as in KafkaStreams
 
     return QueryScope(isolation, stale, max_lag, None if partition is None else frozenset({partition}))

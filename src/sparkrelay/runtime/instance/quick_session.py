@@ -1,4 +1,4 @@
-"""``sparkrelay.spark_session``: a session, and beside its JVM's start what an instance will need."""
+"""``sparkrelay.spark_session``: makes a session, and loads the parts of an instance while its JVM starts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 
 @functools.wraps(session.spark_session)
-def spark_session(app_name: str, **conf: Any) -> SparkSession:  # noqa: D103 - it is that of the function it wraps
+def spark_session(app_name: str, **conf: Any) -> SparkSession:  # noqa: D103 - has that of the wrapped function
     loading = threading.Thread(target=_load_parts, name="sparkrelay-loading", daemon=True)
     loading.start()
     try:
         return session.spark_session(app_name, **conf)
     finally:
-        # The JVM takes longer. And no module is loaded by two threads at once, of which one is the script.
+        # The JVM takes longer anyway. And the script must not load the same modules at the same time.
         loading.join()
 
 
@@ -34,5 +34,5 @@ def _load_parts() -> None:
         from sparkrelay.records import compile_missing_kernels  # noqa: PLC0415 - heavy
 
         compile_missing_kernels()
-    except Exception as error:  # noqa: BLE001 - who makes an instance meets it again
+    except Exception as error:  # noqa: BLE001 - making an instance raises it again
         log.debug("an instance's parts could not be loaded: %s", error)

@@ -1,13 +1,13 @@
-"""Starting an application over: its positions, its own topics, its local state, all or nothing.
+"""Resetting an application: its offsets, internal topics and local state, all or nothing.
 
-After Kafka's StreamsResetter, with what exactly-once asks for besides. Local state and changelogs say which input they
-have seen, so neither may outlive the other, nor the group's offsets. No order of the steps is safe when an instance
-starts between two of them: empty state would meet old offsets, or repartitioned records be counted twice. So the first
-step makes a topic that every instance refuses to run beside, and the last one deletes it. A reset that was killed
-leaves it there, and is run again: every step may be repeated.
+Like Kafka's StreamsResetter, with the additional steps that exactly-once needs. Local state and changelogs record the
+input that they have seen, so neither may outlive the other or the group's offsets. No order of the steps is safe if an
+instance starts in between: empty state would meet old offsets, or repartitioned records would be counted twice. So the
+first step creates a marker topic, which stops every instance, and the last one deletes it. A killed reset leaves the
+marker and is run again: every step can be repeated.
 
-The topic is made before the group is looked at for the last time: who joined earlier is seen, who joins later sees it.
-Owners that are stopped but not dead are fenced, or one that wakes up could still commit its transaction.
+The marker is created before the last look at the group: an instance that joined earlier is seen, one that joins later
+sees the marker. Suspended owners are fenced: one that wakes up could still commit its transaction.
 """
 
 from __future__ import annotations
@@ -36,20 +36,19 @@ if TYPE_CHECKING:
 __all__ = ["ResetPlan", "ResetRequest", "Resetter"]
 
 _TIMEOUT_S: Final = 60.0
-#: Only to fence: nothing is written under these transactions.
+#: Only for fencing: nothing is written in these transactions.
 _TRANSACTION_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRequest:
-    """What is asked for.
+    """A requested reset.
 
     Attributes:
-        application_id: the application.
-        to: where its source topics are to be read from.
-        topics: source topics to be read anew; None for all that the group has offsets of.
-        internal_topics: its own topics; None for all that are called as such topics are.
-        state_dir: the ``state.dir`` whose local state goes; None leaves that of this host alone.
+        to: where to read its source topics from.
+        topics: source topics to read again; None for all with offsets of the group.
+        internal_topics: the application's own topics; None for all with such names.
+        state_dir: the ``state.dir`` whose local state is removed; None keeps this host's state.
     """
 
     application_id: str
@@ -67,16 +66,13 @@ class ResetPlan:
     """What a reset would do, as of now.
 
     Attributes:
-        members: who is in the group, by member id and host.
-        offsets: partition -> the group's offset now (None if it has none) and then.
-        kept: offsets of topics that are not to be read anew.
-        forgotten: the group's offsets of internal topics.
-        internal_topics: topics to be deleted.
-        doubtful: of these, the ones that another application may own, with what speaks for that.
-        transactional_ids: whose holders are fenced.
-        directories: local state to be removed.
-        holders: slots that living processes hold.
-        begun: True if an earlier reset was interrupted.
+        members: members of the group, by member id and host.
+        offsets: partition -> the group's offset before (None without one) and after.
+        kept: offsets of topics that are not read again.
+        forgotten: the group's partitions of internal topics.
+        doubtful: internal topics that another application may own, with the reason.
+        holders: slots held by running processes.
+        begun: whether an earlier reset was interrupted.
     """
 
     members: tuple[str, ...]
@@ -92,24 +88,19 @@ class ResetPlan:
 
     @property
     def nothing(self) -> bool:
-        """True if there is nothing that could be started over."""
+        """Whether there is nothing to reset."""
         offsets = [at for at, (before, _) in self.offsets.items() if before is not None]
         rest = (self.members, offsets, self.kept, self.forgotten, self.internal_topics, self.directories)
         return not (any(rest) or self.begun)
 
 
 class Resetter:
-    """Looks at an application and starts it over. Belongs to the client's thread.
-
-    Args:
-        client: must be bootstrapped.
-        request: what is asked for.
-    """
+    """Inspects and resets an application. Used on the thread of its (bootstrapped) client."""
 
     def __init__(self, client: KafkaClient, request: ResetRequest, *, timeout: float = _TIMEOUT_S) -> None:
         self._request = request
         self._names = TopicNames(request.application_id)
-        #: The group's offset of the marker's only partition is the number of the reset that was begun last.
+        #: The group's offset of the marker's only partition is the token of the newest reset.
         self._seal = TopicPartition(self._names.reset_marker, 0)
         self._token = secrets.randbelow(1 << 62)
         self._marker_id: dict[str, str] = {}
@@ -121,12 +112,12 @@ class Resetter:
         )
 
     def look(self) -> ResetPlan:
-        """Return what would be done; changes nothing.
+        """Return what would be done, without changing anything.
 
         Raises:
-            StreamsException: the group is not one of an application.
-            UnknownTopicException: a topic that was named does not exist.
-            ConfigException: a topic that was named is of the wrong kind.
+            StreamsException: the group is not an application's.
+            UnknownTopicException: a named topic does not exist.
+            ConfigException: a named topic is of the wrong kind.
         """
         members = members_of(self._admin, self._request.application_id)
         topics = self._admin.list_topics()
@@ -140,7 +131,7 @@ class Resetter:
             for topic, numbers in (self._admin.partitions(sources) if sources else {}).items()
             for number in numbers or ()
         }
-        # What is read again is what is decided: an open transaction of somebody else is not skipped over.
+        # Only decided records: "latest" must not skip an open transaction.
         ends = self._admin.list_offsets(partitions, read_committed=True) if partitions else {}
         return ResetPlan(
             members=members,
@@ -156,12 +147,12 @@ class Resetter:
         )
 
     def require_possible(self, plan: ResetPlan) -> None:
-        """Refuse what must not or need not be done.
+        """Check that the plan can be carried out.
 
         Raises:
             StreamsException: instances run, or there is no such application.
-            LockException: a process of this host uses the local state.
-            ConfigException: it is not clear which topics are the application's own.
+            LockException: a process on this host uses the local state.
+            ConfigException: it is unclear which topics are the application's own.
         """
         name = self._request.application_id
         require_stopped(name, plan.members)
@@ -170,24 +161,23 @@ class Resetter:
             raise LockException(f"application {name!r} runs on this host: {holders}. Stop it first")
         if plan.doubtful:
             topics = ", ".join(f"{topic} ({why})" for topic, why in sorted(plan.doubtful.items()))
-            name_them = "Name" if self._home is not None else "Give --state-dir on a host with local state; or name"
+            name_them = "Name" if self._home is not None else "Give --state-dir on a host with local state, or name"
             raise ConfigException(
-                f"it is not clear whether these topics are of application {name!r} or of another: {topics}. "
-                f"{name_them} its own ones, out of all that were found: "
-                f"--internal-topics {','.join(plan.internal_topics)}"
+                f"it is not clear whether these topics belong to application {name!r} or to another one: {topics}. "
+                f"{name_them} its own ones out of these: --internal-topics {','.join(plan.internal_topics)}"
             )
         if plan.nothing:
             where = "" if self._home is None else f", and no local state in {self._home.path}"
             raise StreamsException(
-                f"there is nothing to start over: no group and no internal topic of application {name!r} on this "
-                f"Kafka{where}; is the application.id right"
+                f"there is nothing to start over: this Kafka has no group and no internal topic of application "
+                f"{name!r}{where}: is the application.id right?"
             )
 
     def carry_out(self, on_step: Callable[[str], object]) -> None:
-        """Start the application over; ``on_step`` is called after each step with what it did.
+        """Reset the application; ``on_step`` gets a description of each finished step.
 
         Raises:
-            SparkRelayError: as :meth:`require_possible` and :meth:`look`, and what the broker refuses.
+            SparkRelayError: as :meth:`require_possible` and :meth:`look`, or the broker refuses a step.
         """
         self.require_possible(self.look())
         if self._home is None:
@@ -198,7 +188,7 @@ class Resetter:
 
     def _carry_out(self, on_step: Callable[[str], object]) -> None:
         marker = self._seal.topic
-        # Before the first step, so that a reset without this permission changes nothing.
+        # Before the first step: a reset without this permission then changes nothing.
         self._application.delete_offsets([self._seal])
         made = self._admin.create_topics({marker: TopicSpec(1)}, exist_ok=True)
         self._marker_id = self._admin.await_topic_ids([marker], bool)
@@ -214,7 +204,7 @@ class Resetter:
             self._transactions.init(plan.transactional_ids, transaction_timeout_ms=_TRANSACTION_MS)
         on_step(f"fenced {_count(plan.transactional_ids, 'transactional id')}")
         self._require_alone()
-        # Before the local state, which may be what proves whose they are when an interrupted reset is run again.
+        # Before the local state, which a repeated reset may need to prove that the topics are the application's.
         if plan.internal_topics:
             self._admin.delete_topics(plan.internal_topics, missing_ok=True)
         on_step(f"deleted {_count(plan.internal_topics, 'internal topic')}")
@@ -232,25 +222,24 @@ class Resetter:
         on_step(f"deleted topic {marker}: the application may be started")
 
     def _require_alone(self) -> None:
-        """Make sure, before a step, that nobody else works on the application.
+        """Check before a step that nobody else works on the application.
 
-        Whoever begins last goes on: it leaves its number with the group, and who finds another there ends. So two that
-        run at once never both take steps, and the marker is deleted by the one that has taken all of them.
+        The newest reset continues: its token replaces that of the others, which then end. So two resets never both take
+        steps, and the marker is deleted by the one that took all of them.
 
         Raises:
-            StreamsException: another reset has begun, or ended, since this one did; or an instance has joined.
+            StreamsException: another reset has begun or ended since this one began, or an instance has joined.
         """
         name, marker = self._request.application_id, self._seal.topic
         if self._application.offsets().get(self._seal) != self._token or not self._marker_is_ours():
             raise StreamsException(
-                f"another sparkrelay reset of application {name!r} was begun while this one was under way, on this "
-                "host or another. This one ends here and leaves the rest to it; run it again once the other has ended"
+                f"another sparkrelay reset of application {name!r} was started, on this host or another one. This one "
+                "stops here and leaves the rest to it; run it again once the other one has ended"
             )
         if members := members_of(self._admin, name):
             raise StreamsException(
-                f"an instance joined application {name!r} while it was being started over: {members[0]}. "
-                f"Stop it and run sparkrelay reset again: until then topic {marker!r} "
-                "keeps every instance from running"
+                f"an instance joined application {name!r} during the reset: {members[0]}. Stop it and run sparkrelay "
+                f"reset again: until then topic {marker!r} prevents every instance from running"
             )
 
     def _marker_is_ours(self) -> bool:
@@ -259,12 +248,13 @@ class Resetter:
 
         return ours(self._admin.await_topic_ids([self._seal.topic], ours))
 
-    # -- what belongs to it -----------------------------------------------------------------------------------------
+    # -- what belongs to the application ----------------------------------------------------------------------------
 
     def _internal(self, topics: frozenset[str], known: set[str]) -> tuple[str, ...]:
-        """Return the topics to delete; ``known`` are those that the group has offsets of.
+        """Return the topics to delete; ``known`` are those with offsets of the group.
 
-        It never has any of a changelog. So one with that name and offsets is a source, such as a database's changes.
+        The group never has offsets of its changelogs. A topic named like one, with offsets, is a source, such as a
+        database's changes.
         """
         named = self._request.internal_topics
         if named is None:
@@ -274,13 +264,13 @@ class Resetter:
             if not topic.startswith(f"{self._request.application_id}-"):
                 raise ConfigException(
                     f"--internal-topics: {topic!r} does not begin with {self._names.application_id + '-'!r}, so it is "
-                    "not the application's own; leave it out, or name source topics by --topics"
+                    "not the application's own; leave it out, or name source topics with --topics"
                 )
-        # One that is gone was deleted by a reset that was interrupted.
+        # An interrupted reset may have deleted some.
         return tuple(sorted(set(named) & topics))
 
     def _is_deleted_repartition(self, topic: str, topics: frozenset[str]) -> bool:
-        """Return whether an interrupted reset has deleted a topic of which the group still has offsets."""
+        """Return whether an interrupted reset deleted a topic with offsets of the group."""
         return topic not in topics and self._names.is_internal(topic) and topic.endswith("-repartition")
 
     def _sources(self, topics: frozenset[str], read: set[str], internal: tuple[str, ...]) -> list[str]:
@@ -293,7 +283,7 @@ class Resetter:
                 known = ", ".join(sorted(read & topics)) or "none"
                 raise UnknownTopicException(
                     f"--topics: topic {topic!r} does not exist. Topics that the group has read: {known}; without "
-                    "--topics all of them are read anew"
+                    "--topics all of them are read again"
                 )
         return sorted(set(self._request.topics))
 

@@ -1,4 +1,4 @@
-"""Which application a command is for, and whether it is stopped: it is not changed beside a running instance."""
+"""Checks of an application before it is changed: its id, and that no instance runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ __all__ = ["members_of", "require_application_id", "require_stopped"]
 
 
 def require_application_id(value: str) -> None:
-    """Refuse what no application can be called.
-
-    Raises:
-        ConfigException: it is empty, too long, or has other characters than a topic's name.
-    """
+    """Raise ConfigException if an ``application.id`` is not valid."""
     try:
         check_application_id(value)
     except ValueError as error:
@@ -28,11 +24,7 @@ def require_application_id(value: str) -> None:
 
 
 def members_of(admin: Admin, application_id: str) -> tuple[str, ...]:
-    """Return who is in an application's group, by member id and host.
-
-    Raises:
-        StreamsException: the group is not one of an application.
-    """
+    """Return member id and host of each member of an application; raises StreamsException for other groups."""
     group = admin.describe_group(application_id)
     if group.protocol_type not in {"", "consumer"}:
         raise StreamsException(f"group {group.group_id!r} is a group of {group.protocol_type!r}, not of an application")
@@ -40,14 +32,10 @@ def members_of(admin: Admin, application_id: str) -> tuple[str, ...]:
 
 
 def require_stopped(application_id: str, members: Sequence[str]) -> None:
-    """Refuse to work on an application whose group has members.
-
-    Raises:
-        StreamsException: it has some.
-    """
+    """Raise StreamsException if an application's group has members."""
     if members:
         raise StreamsException(
-            f"application {application_id!r} runs: its group has members: "
+            f"application {application_id!r} is running; its group has members: "
             f"{', '.join(members[:5])}{', ...' if len(members) > 5 else ''}. Stop every instance first; "
-            "one that was killed is gone after its session.timeout.ms"
+            "a killed one leaves the group after its session.timeout.ms"
         )

@@ -1,8 +1,8 @@
-"""SIGTERM and Ctrl-C become an orderly stop while a script waits for the end of its instance; before, SIGTERM exits.
+"""SIGTERM and Ctrl-C stop an instance while a script waits for its end; before that, SIGTERM exits the program.
 
 Process 1 of a container has no default action for SIGTERM: without a handler the signal is lost, and the container is
-killed once its grace period is over. So there is one from the beginning of ``start()`` on. Outside the wait it raises
-SystemExit in the main thread, which ends a start under way as Ctrl-C does, and runs the ends of ``with`` blocks.
+killed after its grace period. So ``start()`` installs one. Outside the wait it raises SystemExit in the main thread,
+which interrupts a start like Ctrl-C and runs the ends of ``with`` blocks.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["default_sigterm", "exit_on_sigterm", "on_termination"]
 
 log = logging.getLogger(__name__)
 
-#: ``stop`` of the instances that were started and have not been stopped.
+#: ``stop`` of each started instance that was not stopped.
 _stops: list[weakref.WeakMethod[Callable[[float | None], Any]]] = []
 _exiting = False
 
 
 def exit_on_sigterm(stop: Callable[[float | None], object]) -> None:
-    """Have SIGTERM end the program with exit code 143 from now on, if this is the main thread and nobody handles it.
+    """Have SIGTERM exit the program with code 143, if this is the main thread and there is no other handler.
 
     Args:
-        stop: bound method of an instance; ``stop(0)`` is called too, on a thread of its own.
+        stop: bound method of an instance; ``stop(0)`` is also called, on its own thread.
     """
     global _exiting  # noqa: PLW0603 - a process has one handler
     if threading.current_thread() is not threading.main_thread():
@@ -44,7 +44,7 @@ def exit_on_sigterm(stop: Callable[[float | None], object]) -> None:
 
 
 def default_sigterm(stop: Callable[[float | None], object]) -> None:
-    """Undo :func:`exit_on_sigterm` for an instance that has ended; the last one brings the default action back."""
+    """Undo :func:`exit_on_sigterm` for an ended instance; the last one restores the default action."""
     _stops[:] = [known for known in _stops if known() not in {None, stop}]
     on_main_thread = threading.current_thread() is threading.main_thread()
     if not _stops and on_main_thread and signal.getsignal(signal.SIGTERM) is _exit:
@@ -55,7 +55,7 @@ def _exit(number: int, frame: FrameType | None) -> None:
     global _exiting  # noqa: PLW0603 - a process has one handler
     del frame
     if _exiting:
-        # A second signal must not break off what the first one has begun.
+        # A second signal must not interrupt the exit.
         return
     _exiting = True
     log.info("SIGTERM: stopping, and ending the program")
@@ -67,14 +67,11 @@ def _exit(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def on_termination(stop: Callable[[float | None], object]) -> Iterator[None]:
-    """Have signals that come within the block call ``stop``, if this is the main thread and nobody else handles them.
+    """Have signals within the block call ``stop``, if this is the main thread and there are no other handlers.
 
-    SIGTERM calls ``stop(0)`` on a thread of its own, since it may find the main thread inside any lock; the block goes
-    on. Ctrl-C ends the block: ``stop(None)`` is called, and then KeyboardInterrupt is raised, so that a program ends
-    which waits in a loop. A second Ctrl-C breaks ``stop`` off.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed.
+    SIGTERM calls ``stop(0)`` on its own thread, since the main thread may hold any lock; the block continues. Ctrl-C
+    ends the block: it calls ``stop(None)`` and then raises KeyboardInterrupt, so that a program that waits in a loop
+    ends. A second Ctrl-C interrupts ``stop``.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -87,7 +84,7 @@ def on_termination(stop: Callable[[float | None], object]) -> Iterator[None]:
     if signal.getsignal(signal.SIGTERM) in {signal.SIG_DFL, _exit}:
         replace(signal.SIGTERM, _stop_beside(stop))
     if _is_pysparks(signal.getsignal(signal.SIGINT)):
-        # PySpark's cancels every job first: the micro-batch under way could not be finished.
+        # PySpark's handler would cancel the job of the current micro-batch.
         replace(signal.SIGINT, signal.default_int_handler)
     try:
         try:
@@ -96,7 +93,7 @@ def on_termination(stop: Callable[[float | None], object]) -> Iterator[None]:
             log.info("Ctrl-C: stopping")
             with contextlib.suppress(KeyboardInterrupt):
                 stop(None)
-            # A new one, without the insides of the waiting in its traceback.
+            # A new one, without our frames in its traceback.
             raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
@@ -116,5 +113,5 @@ def _stop_beside(stop: Callable[[float | None], object]) -> Callable[[int, Frame
 
 
 def _is_pysparks(handler: object) -> bool:
-    """Return whether this is what a SparkContext sets; a program's own handler, or none at all, is left in place."""
+    """Return whether a SparkContext set this handler; any other one is left in place."""
     return (getattr(handler, "__module__", None) or "").startswith("pyspark.")

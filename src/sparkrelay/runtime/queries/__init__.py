@@ -1,4 +1,4 @@
-"""Interactive queries: what an instance's stores hold, asked from outside of the pipeline (KIP-67, KIP-535).
+"""Interactive queries of an instance's stores from outside the pipeline (KIP-67, KIP-535).
 
-May use the rooms below; only the instance uses this one.
+May import the packages below; only the instance imports this one.
 """

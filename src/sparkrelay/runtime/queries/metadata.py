@@ -1,4 +1,4 @@
-"""Where the stores of an application can be queried, and how far copies are behind; Kafka Streams' names (KIP-535)."""
+"""Where an application's stores can be queried, and how far copies lag; with Kafka Streams' names (KIP-535)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["GroupMetadata", "KeyQueryMetadata", "LagInfo", "StreamsMetadata"]
 
 @dataclass(frozen=True, slots=True)
 class KeyQueryMetadata:
-    """Which instances have a key of a store.
+    """The instances that have a key of a store.
 
     Attributes:
-        active_host: where its task runs; None where no instance says so, by ``application.server``.
-        standby_hosts: where its standby copies are.
-        partition: in which partition it is; None where the key's columns do not decide that.
+        active_host: host of the active task; None if its instance has no ``application.server``.
+        standby_hosts: hosts of the standby copies.
+        partition: the key's partition; None if its columns do not determine it.
     """
 
     active_host: HostInfo | None
@@ -35,14 +35,14 @@ class KeyQueryMetadata:
 
 @dataclass(frozen=True, slots=True)
 class StreamsMetadata:
-    """What an instance has that can be queried.
+    """The stores of an instance that can be queried.
 
     Attributes:
         host_info: its ``application.server``.
-        state_store_names: the stores that its active tasks keep.
-        topic_partitions: the input partitions of these.
-        standby_state_store_names: the stores of its standby copies.
-        standby_topic_partitions: the input partitions of these.
+        state_store_names: stores of its active tasks.
+        topic_partitions: input partitions of these tasks.
+        standby_state_store_names: stores of its standby copies.
+        standby_topic_partitions: input partitions of the standby copies.
     """
 
     host_info: HostInfo
@@ -54,12 +54,12 @@ class StreamsMetadata:
 
 @dataclass(frozen=True, slots=True)
 class LagInfo:
-    """How far the copy of a store's partition is behind its changelog.
+    """How far the copy of a store's partition lags behind its changelog.
 
     Attributes:
-        current_offset_position: up to which offset the copy has it.
-        end_offset_position: where the changelog ended at the last look; None while that is not known.
-        offset_lag: the difference; None while that is not known.
+        current_offset_position: offset of the copy.
+        end_offset_position: end of the changelog when last read; None if unknown.
+        offset_lag: the difference; None if unknown.
     """
 
     current_offset_position: int
@@ -68,29 +68,23 @@ class LagInfo:
 
 
 class GroupMetadata:
-    """Where the tasks of the group are, by an assignment."""
+    """The hosts of the group's tasks, by one assignment."""
 
     def __init__(self, layout: TaskLayout | None, hosts: GroupHosts) -> None:
-        """Take an assignment.
-
-        Args:
-            layout: every task of the application, as far as it is known.
-            hosts: where their input partitions are.
-        """
-        self._layout = layout
+        self._tasks: Mapping[TaskId, TaskShape] = {} if layout is None else layout.tasks
         self._hosts = hosts
 
     @property
     def hosts(self) -> frozenset[HostInfo]:
-        """Who can be asked."""
+        """Every host that can be queried."""
         return frozenset({**self._hosts.active, **self._hosts.standby})
 
     def width(self, subtopology: int) -> int:
-        """Return how many tasks a subtopology has; 0 while that is not known."""
+        """Return the number of tasks of a subtopology; 0 if unknown."""
         return max((shape.width for id_, shape in self._tasks.items() if id_.subtopology == subtopology), default=0)
 
     def hosts_of(self, subtopology: int, partition: int) -> tuple[HostInfo | None, frozenset[HostInfo]]:
-        """Return where a task runs, and where its standby copies are."""
+        """Return the host of a task, and those of its standby copies."""
         shape = self._tasks.get(TaskId(subtopology, partition))
         inputs = set() if shape is None else set(shape.inputs)
         active = [host for host, partitions in self._hosts.active.items() if not inputs.isdisjoint(partitions)]
@@ -98,16 +92,12 @@ class GroupMetadata:
         return (active[0] if active else None), frozenset(standby)
 
     def all(self) -> list[StreamsMetadata]:
-        """Return what each instance has."""
+        """Return the metadata of each instance."""
         found = []
         for host in sorted(self.hosts):
             active, standby = (frozenset(some.get(host, ())) for some in (self._hosts.active, self._hosts.standby))
             found.append(StreamsMetadata(host, self._stores(active), active, self._stores(standby), standby))
         return found
-
-    @property
-    def _tasks(self) -> Mapping[TaskId, TaskShape]:
-        return {} if self._layout is None else self._layout.tasks
 
     def _stores(self, partitions: frozenset[TopicPartition]) -> frozenset[str]:
         shapes = (shape for shape in self._tasks.values() if not partitions.isdisjoint(shape.inputs))

@@ -1,4 +1,4 @@
-"""Asking another instance over HTTP, with bounds: how long it may take, how much it may say."""
+"""Queries of another instance over HTTP, with bounds on time and size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import json
 import threading
 from collections import defaultdict
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -22,6 +21,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.observe.http_client import HttpConnection
 from sparkrelay.observe.time_limit import time_limit
+from sparkrelay.runtime.queries.query import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -38,27 +38,26 @@ __all__ = [
     "ROW_HEADER",
     "TRUNCATED_HEADER",
     "Peers",
-    "RemoteRows",
     "as_place",
     "as_text",
     "pages",
 ]
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
-#: Says of each task that had a part in an answer where it stands, as JSON.
+#: The position and lag of each task that answered, as JSON.
 ANSWER_HEADER: Final = "SparkRelay-Tasks"
 TRUNCATED_HEADER: Final = "SparkRelay-Truncated"
-#: Where the next page of a partition goes on, as :func:`as_text` writes it.
+#: Start of the partition's next page, as :func:`as_text` writes it.
 FOLLOWING_HEADER: Final = "SparkRelay-Following"
-#: A request with it comes from an instance, and goes no further.
+#: Marks a request of another instance, which is not forwarded again.
 FORWARDED_HEADER: Final = "SparkRelay-Forwarded"
-#: Of a forwarded question for one row: its columns, as ``StoreKeys.fingerprint``. Who has the same sends it as JSON.
+#: ``StoreKeys.fingerprint`` of a forwarded query for one row: an instance with equal columns answers in JSON.
 ROW_HEADER: Final = "SparkRelay-Row"
 _JSON: Final = "application/json"
 JSON: Final = f"{_JSON}; charset=utf-8"
 _LONGEST_ANSWER: Final = 256 << 20
 _LONGEST_ERROR: Final = 4_096
-#: Connections to one instance that wait for the next question.
+#: Most idle connections to one instance.
 _MOST_KEPT: Final = 8
 _OK: Final = 200
 _UNKNOWN: Final = 404
@@ -66,36 +65,14 @@ _MISDIRECTED: Final = 421
 _BUSY: Final = 503
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRows:
-    """What another instance said.
-
-    Attributes:
-        rows: of the store.
-        tasks: of each task that had a part in it where it stands.
-        truncated: True if there were more rows than it may send.
-        following: where the next page of a partition goes on; None if there is none.
-        text: the one row as JSON, where it came so; ``rows`` are None then.
-    """
-
-    rows: pa.RecordBatch
-    tasks: list[dict[str, Any]]
-    truncated: bool
-    following: bytes | None = None
-    text: bytes | None = None
-
-
 class Peers:
-    """The instances of a group. Any thread may ask. Connections are kept for the next question."""
+    """Connections to the instances of a group, kept for the next query. Thread-safe."""
 
     def __init__(self, own: str | None, token: str, timeout_s: float) -> None:
-        """Take what each request says.
+        """Connect to nobody yet.
 
-        Args:
-            own: this instance's ``application.server``: then those who are asked pass nothing on. None for who is no
-                instance.
-            token: what shows that we may ask; empty if nobody needs it.
-            timeout_s: how long an answer may take, from connecting to its last byte.
+        With ``own``, this instance's ``application.server``, peers do not forward our queries; None for other clients.
+        ``timeout_s`` bounds an answer, from connecting to its last byte.
         """
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
@@ -115,36 +92,31 @@ class Peers:
         parameters: Mapping[str, str],
         schema: pa.Schema | None,
         row: str | None = None,
-    ) -> RemoteRows:
-        """Ask an instance.
+    ) -> Answer:
+        """Return the answer of an instance.
 
-        Args:
-            host: which.
-            store: the store.
-            key: as the path has it; None for many rows.
-            parameters: the rest of the question.
-            schema: of the store's rows: an answer with others is refused; None for any.
-            row: the schema's fingerprint, where one row may come as JSON, to be passed on as it is; else None.
+        ``key`` is spelt as in the path, or None for many rows. Answers with other columns than ``schema`` are refused.
+        ``row`` is the schema's fingerprint if one row may come as JSON, to be forwarded unchanged.
 
         Raises:
-            InvalidStateStorePartitionException: it does not have them.
-            StateStoreNotAvailableException: it does not answer, or says that it cannot just now.
+            InvalidStateStorePartitionException: the instance does not have the rows.
+            StateStoreNotAvailableException: it does not answer, or cannot answer now.
             InvalidStateStoreException: it refuses.
         """
         path = f"/stores/{quote(store, safe='')}" + ("" if key is None else f"/{quote(key, safe='')}")
-        with self._saying_who(host):
+        with self._named(host):
             answer = self._answer(host, f"{path}?{urlencode(parameters)}", {} if row is None else {ROW_HEADER: row})
             tasks = json.loads(answer.headers.get(ANSWER_HEADER.lower(), "[]"))
             place = answer.headers.get(FOLLOWING_HEADER.lower())
             following = None if place is None else as_place(place)
             truncated = answer.headers.get(TRUNCATED_HEADER.lower()) == "true"
             if row is not None and answer.headers.get("content-type", "").startswith(_JSON):
-                return RemoteRows(None, tasks, truncated, following, _one_line(answer.body))
-            return RemoteRows(_rows(answer.body, schema), tasks, truncated, following)
+                return Answer(None, tasks, truncated, following, _one_line(answer.body))
+            return Answer(_rows(answer.body, schema), tasks, truncated, following)
 
     def stores(self, host: HostInfo) -> list[dict[str, Any]]:
-        """Ask which stores there are: ``store``, ``key``, ``window`` and ``partitions`` of each; raises as ``ask``."""
-        with self._saying_who(host):
+        """Return the stores, each with ``store``, ``key``, ``window`` and ``partitions``; raises as ``ask``."""
+        with self._named(host):
             stores = [json.loads(line) for line in self._answer(host, "/stores").body.splitlines()]
             for one in stores:
                 if not (
@@ -153,18 +125,18 @@ class Peers:
                     and isinstance(one["window"], str | None)
                     and isinstance(one["partitions"], int)
                 ):
-                    raise ValueError(f"{one!r:.200} is no store")
+                    raise ValueError(f"{one!r:.200} is not a store")
             return stores
 
     def keep_only(self, hosts: Collection[HostInfo]) -> None:
-        """Close what is kept to others: nobody asks who has left, and its end of a connection is closed."""
+        """Close idle connections to all other hosts: those have left the group."""
         with self._lock:
             gone = [connection for host in self._kept.keys() - hosts for connection in self._kept.pop(host)]
         for connection in gone:
             connection.close()
 
     def close(self) -> None:
-        """Close what is kept; answers that come later are not kept any more."""
+        """Close idle connections, and from now on each one after its answer."""
         with self._lock:
             self._closed = True
             kept, self._kept = [one for some in self._kept.values() for one in some], defaultdict(list)
@@ -172,20 +144,20 @@ class Peers:
             connection.close()
 
     @contextlib.contextmanager
-    def _saying_who(self, host: HostInfo) -> Iterator[None]:
+    def _named(self, host: HostInfo) -> Iterator[None]:
         try:
             yield
         except (OSError, LookupError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
             raise StateStoreNotAvailableException(f"{host} does not answer: {error or type(error).__name__}") from error
 
     def _answer(self, host: HostInfo, path: str, more: Mapping[str, str] = MappingProxyType({})) -> HttpAnswer:
-        """Return an answer that is none of an error."""
+        """Return a successful answer."""
         answer = self._response(host, path, {**self._headers, **more})
         if answer.status != _OK:
             raise self._refused(host, answer.status, answer.body[:_LONGEST_ERROR])
         if len(answer.body) > _LONGEST_ANSWER:
             raise InvalidStateStoreException(
-                f"{host} answers with more than {_LONGEST_ANSWER >> 20} MiB; ask for fewer rows"
+                f"the answer of {host} exceeds {_LONGEST_ANSWER >> 20} MiB; query fewer rows"
             )
         return answer
 
@@ -193,7 +165,7 @@ class Peers:
         with self._lock:
             kept = self._kept[host].pop() if self._kept[host] else None
         if kept is not None:
-            # Who has closed it meanwhile has not seen the question.
+            # A peer that has closed the connection has not seen the query.
             with contextlib.suppress(ConnectionError):
                 return self._asked(kept, host, path, headers)
         return self._asked(HttpConnection(host.host.strip("[]"), host.port, self._timeout_s), host, path, headers)
@@ -218,34 +190,27 @@ class Peers:
         if status == _MISDIRECTED:
             return InvalidStateStorePartitionException(f"{host}: {text}")
         kinds = {_UNKNOWN: UnknownStateStoreException, _BUSY: StateStoreNotAvailableException}
-        return kinds.get(status, InvalidStateStoreException)(f"{host} says {status}: {text}")
+        return kinds.get(status, InvalidStateStoreException)(f"{host} answers {status}: {text}")
 
 
 def as_text(place: bytes) -> str:
-    """Return where a page goes on as text for a header or a parameter."""
+    """Encode the start of a page for a header or a parameter."""
     return base64.urlsafe_b64encode(place).decode()
 
 
 def as_place(text: str) -> bytes:
-    """Read what :func:`as_text` wrote.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Decode the text of :func:`as_text`; raises ValueError if it is something else."""
     try:
         return base64.b64decode(text, altchars=b"-_", validate=True)
     except ValueError:
-        raise ValueError(f"{text[:100]!r} is not where a page has ended: take it from {FOLLOWING_HEADER}") from None
+        raise ValueError(f"{text[:100]!r} is not the start of a page: use the value of {FOLLOWING_HEADER}") from None
 
 
 def pages(ask: Callable[[bytes], tuple[pa.RecordBatch, bytes | None]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, page by page.
-
-    Args:
-        ask: gets where a page begins; returns its rows, and where the next one goes on, or None.
+    """Yield the rows of a partition; ``ask`` returns the rows of a page and the start of the next one or None.
 
     Raises:
-        InvalidStateStoreException: that is not behind where it began: who answers so could be asked for ever.
+        InvalidStateStoreException: the next page starts no later, so that there would be no end.
     """
     at = b""
     while True:
@@ -254,20 +219,20 @@ def pages(ask: Callable[[bytes], tuple[pa.RecordBatch, bytes | None]]) -> Iterat
         if following is None:
             return
         if following <= at:
-            raise InvalidStateStoreException(f"a page goes on at {following!r:.100}, and began at {at!r:.100}")
+            raise InvalidStateStoreException(f"the page after {at!r:.100} starts at {following!r:.100}")
         at = following
 
 
 def _one_line(body: bytes) -> bytes:
-    """Return the one object that an answer is, as it is."""
+    """Return the one JSON object of an answer, unchanged."""
     if not (body.startswith(b"{") and body.endswith(b"}\n") and body.count(b"\n") == 1):
-        raise ValueError(f"{body[:100]!r} is no row as JSON")
+        raise ValueError(f"{body[:100]!r} is not a row in JSON")
     return body[:-1]
 
 
 def _rows(data: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
     with pa.ipc.open_stream(pa.BufferReader(data)) as reader:
         if schema is not None and reader.schema != schema:
-            raise ValueError("it has other columns: it runs another release of the pipeline")
+            raise ValueError("its store has other columns: it runs another release of the pipeline")
         batches = [batch for batch in reader if batch.validate(full=True) is None]
     return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], reader.schema)

@@ -1,4 +1,4 @@
-"""The tasks of an instance's processes, as queries see them."""
+"""The tasks of an instance's processes, as queries need them."""
 
 from __future__ import annotations
 
@@ -34,61 +34,57 @@ _numbers = itertools.count(1)
 
 
 def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s: float) -> Iterator[LocalTask]:
-    """Yield the tasks of a subtopology with state that threads have, as they are now. May be called from any thread.
-
-    Args:
-        processes: the instance's.
-        subtopology: its number.
-        timeout_s: how long a job may take that reads a store on an executor.
-    """
-    for process in processes:
-        for thread in process.threads:
-            copies = thread.progress.copies()
-            for task in thread.tasks.all():
-                # Read once, as its thread may take it further meanwhile; and the epoch first, so that it is never of a
-                # later initialization than the state.
-                task_epoch, state, directory = task.task_epoch, task.state, task.directory
-                if directory is None or state is TaskState.CLOSED or task.id.subtopology != subtopology:
-                    continue
-                running = state is TaskState.RUNNING
-                yield LocalTask(
-                    id=task.id,
-                    directory=directory,
-                    role=ACTIVE if running else STANDBY if state is TaskState.STANDBY else RESTORING,
-                    committed=task.position.committed if running else None,
-                    changelogs=dict(task.changelogs),
-                    lag=0 if running else _lag(task, copies.get(task.id)),
-                    task_epoch=task_epoch if running else None,
-                    width=task.shape.width,
-                    read=_reading(process, directory, timeout_s),
-                )
+    """Yield the current stateful tasks of a subtopology. Thread-safe."""
+    for process, task, copy in _tasks(processes):
+        # The task's thread may change it: read each value once, and the epoch first, so that it never belongs to a
+        # later initialization than the state.
+        task_epoch, state, directory = task.task_epoch, task.state, task.directory
+        if directory is None or state is TaskState.CLOSED or task.id.subtopology != subtopology:
+            continue
+        running = state is TaskState.RUNNING
+        yield LocalTask(
+            id=task.id,
+            directory=directory,
+            role=ACTIVE if running else STANDBY if state is TaskState.STANDBY else RESTORING,
+            committed=task.position.committed if running else None,
+            changelogs=dict(task.changelogs),
+            lag=0 if running else _lag(task, copy),
+            task_epoch=task_epoch if running else None,
+            width=task.shape.width,
+            read=_reading(process, directory, timeout_s),
+        )
 
 
 def partition_lags(processes: Iterable[ProcessThreads]) -> dict[str, dict[int, LagInfo]]:
-    """Return how far each copy of a store's partition is: store -> partition -> lag."""
+    """Return the lag of each copy of a store's partition: store -> partition -> lag."""
     found: dict[str, dict[int, LagInfo]] = {}
+    for _, task, copy in _tasks(processes):
+        running = task.state is TaskState.RUNNING
+        offsets = dict(task.copy.offsets if running or copy is None or copy.offsets is None else copy.offsets)
+        ends = dict(task.copy.ends if copy is None else copy.ends)
+        for store, changelog in task.changelogs.items():
+            at = offsets.get(changelog, 0)
+            # A running task has everything in its changelog.
+            end = at if running else ends.get(changelog)
+            lag = None if end is None else max(0, end - at)
+            known = found.setdefault(store, {}).get(task.id.partition)
+            # Another process of the instance may have a better copy.
+            if known is None or known.current_offset_position < at:
+                found[store][task.id.partition] = LagInfo(at, end, lag)
+    return found
+
+
+def _tasks(processes: Iterable[ProcessThreads]) -> Iterator[tuple[ProcessThreads, Task, RestoreProgress | None]]:
     for process in processes:
         for thread in process.threads:
             copies = thread.progress.copies()
             for task in thread.tasks.all():
-                copy, running = copies.get(task.id), task.state is TaskState.RUNNING
-                offsets = dict(task.copy.offsets if running or copy is None or copy.offsets is None else copy.offsets)
-                ends = dict(task.copy.ends if copy is None else copy.ends)
-                for store, changelog in task.changelogs.items():
-                    at = offsets.get(changelog, 0)
-                    # Who runs a task has all that is in its changelog.
-                    end = at if running else ends.get(changelog)
-                    lag = None if end is None else max(0, end - at)
-                    known = found.setdefault(store, {}).get(task.id.partition)
-                    # Another process of the instance may have a better copy.
-                    if known is None or known.current_offset_position < at:
-                        found[store][task.id.partition] = LagInfo(at, end, lag)
-    return found
+                yield process, task, copies.get(task.id)
 
 
 def group_metadata(processes: Iterable[ProcessThreads]) -> GroupMetadata:
-    """Return where the group's tasks are, by the newest assignment that a thread has."""
-    # Each is read once: their threads may get a newer one meanwhile. Those that have ended keep the one that they had.
+    """Return the hosts of the group's tasks, by the newest assignment of any thread."""
+    # Read each once: a running thread may get a newer one. Ended threads keep their last one.
     known = [(thread.hosts, thread.tasks.layout) for process in processes for thread in process.threads]
     newest = sorted(known, key=lambda one: one[0].generation, reverse=True)
     layout = next((layout for _, layout in newest if layout is not None), None)
@@ -96,7 +92,7 @@ def group_metadata(processes: Iterable[ProcessThreads]) -> GroupMetadata:
 
 
 def global_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s: float) -> Iterator[LocalTask]:
-    """Yield the tasks that keep global tables; as :func:`local_tasks`."""
+    """Yield the tasks of global tables, like :func:`local_tasks`."""
     for process in processes:
         for task in process.global_tasks:
             if task.id.subtopology != subtopology:
@@ -115,24 +111,24 @@ def global_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_
 def _reading(
     process: ProcessThreads, directory: str, timeout_s: float
 ) -> Callable[[TableRunner, StoreReading, int | None], StoreRead] | None:
-    """Return how a store is read that is on an executor's host: by a Spark job there."""
+    """Return a function that reads a store on an executor by a Spark job; None where the driver can read it."""
     target = process.target
     if target.executor is None:
         return None
 
     def read(spec: TableRunner, reading: StoreReading, committed: int | None) -> StoreRead:
-        # A group of its own: another query is not cancelled with it.
+        # In a job group of its own, so that cancelling it cancels no other query.
         group, deadline = target.job_group(f"{_QUERIES}-{next(_numbers)}"), time.monotonic() + timeout_s
         try:
             frame = target.source(1).mapInArrow(functools.partial(read_store, spec), REPORT_SCHEMA)
             command = ReadCommand.of(directory, committed, reading)
             text = f"a query of store {spec.store} on {target.description}"
-            # It may wait for a core behind a micro-batch.
+            # The job may have to wait for a micro-batch's core.
             with cancelled_when(lambda: time.monotonic() >= deadline, lambda: target.cancel(group)):
                 (found,) = run_job(target, frame, command, pool=RESTORE_POOL, group=group, description=text)
         except (JobFailed, ExecutorLost) as error:
             raise StateStoreException(str(error)) from error
-        assert isinstance(found, ReadReport), "it reports what it has read"
+        assert isinstance(found, ReadReport), "the step reports what it read"
         return found.read()
 
     return read

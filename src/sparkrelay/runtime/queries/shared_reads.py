@@ -1,14 +1,14 @@
-"""Questions for keys of one store that come at the same time, answered by one reading.
+"""Concurrent queries for keys of one store share one read.
 
-Reading and writing a row is a chain of calls that are made for many rows, and for one they cost as much. Each of them
-may also give the interpreter away, to a batch thread that keeps it for milliseconds. So whoever comes while a reading
-is under way waits for its end, and then one of them reads for all that wait. Who comes alone waits for nobody.
+Reading and writing a row is a chain of vectorized calls, which cost the same for one row as for many. Each may also
+yield the interpreter to a batch thread that keeps it for milliseconds. So queries that arrive during a read wait for
+its end, and then one of them reads for all. A lone query never waits.
 
-A row is made of what stands in the store under its key, and of nothing else. So rows that were written as JSON lately
-are known by these bytes: who asks again for what has not changed gets the same text, whichever batch it was read as of.
+A row depends only on the bytes stored under its key. So rows recently written as JSON are cached by these bytes: an
+unchanged row gives the same text, whatever batch it is read as of.
 
-Refused: waiting a little for others to come, which costs time where nobody does; a thread that reads for all, which
-would have each question handed over twice.
+Refused: waiting a little for other queries, which costs time where none come; a thread that reads for all, which would
+hand each query over twice.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyRead", "SharedReads"]
 
-#: Keys of one reading: what more than that wait for is read next.
+#: Most keys of one read.
 _MOST: Final = 256
-#: Texts that are known of one store, and how many bytes what they are made of may have there.
+#: Most cached texts of one store, and the largest stored row (bytes) whose text is cached.
 _MOST_KNOWN: Final = 2048
 _LARGEST_KNOWN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRead:
-    """What was read of one key.
+    """The result for one key.
 
     Attributes:
-        rows: its row; None where there is none, or it is wanted as JSON.
-        text: the row as JSON; None where there is none, or it is not wanted so.
-        read: the reading, also of other keys.
+        rows: its row; None if there is none or JSON was requested.
+        text: its row as JSON; None if there is none or JSON was not requested.
+        read: the whole read, with the other keys.
     """
 
     rows: pa.RecordBatch | None
@@ -53,8 +53,8 @@ class KeyRead:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A key that somebody waits for; ``found`` or ``error`` once it is read."""
+class _Request:
+    """A waiting query; ``found`` or ``error`` is set once its key was read."""
 
     key: pa.RecordBatch
     as_of: Hashable
@@ -69,19 +69,16 @@ class _Asked:
 
 
 class SharedReads:
-    """The readings of one task's store. Any thread may ask."""
+    """The reads of one task's store. Thread-safe.
+
+    ``shown`` turns ``key, value`` pairs of the store into rows; then reads return such pairs. None: they return rows.
+    """
 
     def __init__(self, shown: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None) -> None:
-        """Begin.
-
-        Args:
-            shown: makes rows of ``key, value`` of the store, one of each: readings give these then. None: they give
-                rows.
-        """
         self.shown = shown
         self._texts = _KnownTexts()
         self._turn = threading.Lock()
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_Request] = deque()
 
     def row(
         self,
@@ -91,34 +88,30 @@ class SharedReads:
         *,
         as_json: bool = False,
     ) -> KeyRead:
-        """Return what is read of a key; waits for at most one reading before its own.
+        """Return the row of a key; waits for at most one earlier read.
 
-        Args:
-            key: all its columns.
-            as_of: which batch and copy is to be read: readings of others are apart.
-            read: reads keys as of that, as rows or as what these are made of; begins after the question came, whoever
-                calls it.
-            as_json: whether the row is wanted as JSON.
+        Only queries with equal ``as_of``, the batch and copy to read, share a read. Another query may call ``read``,
+        after this call.
 
         Raises:
             StateStoreException: the store cannot be read.
-            RecordException: what it holds of the key cannot be read, or not be written as JSON.
+            RecordException: the stored row cannot be decoded, or not be written as JSON.
         """
-        own = _Asked(key, as_of, as_json, read)
+        own = _Request(key, as_of, as_json, read)
         self._waiting.append(own)
         with self._turn:
             while not own.answered:
                 self._read_waiting()
         if own.found is None:
-            assert own.error is not None, "who is read for has one of them"
+            assert own.error is not None, "an answered request has one of them"
             raise own.error
         return own.found
 
     def _read_waiting(self) -> None:
-        # They wait there until they are answered: whoever reads for others may be interrupted at any moment, and they
-        # go on without it. Who comes meanwhile is added behind them.
+        # Requests stay in the queue until answered: the reader may be interrupted at any moment, and then the next one
+        # continues. New requests are appended.
         taken = [self._waiting[place] for place in range(min(len(self._waiting), _MOST))]
-        apart: defaultdict[Hashable, list[_Asked]] = defaultdict(list)
+        apart: defaultdict[Hashable, list[_Request]] = defaultdict(list)
         for one in taken:
             if not one.answered:
                 apart[one.as_of].append(one)
@@ -127,34 +120,34 @@ class SharedReads:
         for _ in taken:
             self._waiting.popleft()
 
-    def _answer(self, some: Sequence[_Asked]) -> None:
+    def _answer(self, some: Sequence[_Request]) -> None:
         try:
             self._read(some)
         except (RecordException, StoreCorruptedException) as error:
             if len(some) == 1:
                 some[0].error = error
                 return
-            # It is what the store holds of one of the keys: the others have theirs.
+            # Only the stored row of some key is bad: the other keys still have theirs.
             for one in some:
                 self._answer([one])
         except Exception as error:  # noqa: BLE001 - each of them raises it
             for one in some:
                 one.error = error
 
-    def _read(self, some: Sequence[_Asked]) -> None:
+    def _read(self, some: Sequence[_Request]) -> None:
         keys = some[0].key if len(some) == 1 else pa.concat_batches([one.key for one in some])
         found, texts = some[0].read(keys), None
         rows = found.rows
         if self.shown is not None:
             if any(one.as_json for one in some):
                 texts = self._texts.of(rows, self.shown)
-            # JSON alone is the common question, and does without.
+            # Most queries want JSON only and need no rows.
             rows = None if all(one.as_json for one in some) else self.shown(rows)
         elif any(one.as_json for one in some):
             texts = columns_to_json(rows).to_pylist()
         for one, place in zip(some, found.places, strict=True):
             if place >= 0 and one.as_json:
-                assert texts is not None, "somebody wants them"
+                assert texts is not None, "JSON was requested"
                 one.found = KeyRead(None, texts[place], found)
             elif place >= 0:
                 one.found = KeyRead(rows if rows.num_rows == 1 else rows.slice(place, 1), None, found)
@@ -163,14 +156,14 @@ class SharedReads:
 
 
 class _KnownTexts:
-    """Rows that were written lately, by what they were made of. Whoever has the turn uses it."""
+    """Recently written rows, by their stored key and value. Not thread-safe."""
 
     def __init__(self) -> None:
-        #: The oldest first.
+        #: Oldest first.
         self._texts: dict[tuple[bytes, bytes], bytes] = {}
 
     def of(self, stored: pa.RecordBatch, shown: Callable[[pa.RecordBatch], pa.RecordBatch]) -> list[bytes]:
-        """Return the row of each ``key, value`` as JSON; ``shown`` makes rows of those that are not known."""
+        """Return the row of each ``key, value`` pair as JSON; ``shown`` makes the rows that are not cached."""
         pairs = list(zip(stored.column("key").to_pylist(), stored.column("value").to_pylist(), strict=True))
         missing = [place for place, pair in enumerate(pairs) if pair not in self._texts]
         made: dict[tuple[bytes, bytes], bytes] = {}

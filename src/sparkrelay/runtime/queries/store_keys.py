@@ -1,4 +1,4 @@
-"""What users call a key of a store, and the bytes that it is."""
+"""Keys of a store as users write them, and as Arrow columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.records.typed import json_to_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.operators.table.run import TableRunner
@@ -33,30 +33,27 @@ class StoreKeys:
     """The keys of one store: its grouping columns, one of which may be a window."""
 
     def __init__(self, layout: TableLayout) -> None:
-        """Take how the table lies in its store."""
         self.layout = layout
         self.schema = layout.keys
-        #: The column that is a window, None if there is none.
-        self.window = next((field.name for field in self.schema if _is_window(field.type)), None)
-        if layout.window is not None:
-            self.window = layout.window
-        #: The columns without it.
+        #: The window column; None if there is none.
+        self.window = layout.window or next((field.name for field in self.schema if _is_window(field.type)), None)
+        #: The columns without the window.
         self.plain = pa.schema([field for field in self.schema if field.name != self.window])
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """What the columns of the store's rows are, in few characters: equal where they are equal."""
+        """A short digest of the columns of the store's rows."""
         return hashlib.sha256(self.layout.columns.serialize()).hexdigest()[:32]
 
     def columns(self, key: Any, schema: pa.Schema | None = None) -> pa.RecordBatch:
-        """Return a key as its columns.
+        """Return the columns of a key.
 
         Args:
-            key: its value, where it has one column; else the values in order, or by the columns' names.
-            schema: which columns; all of them if not said.
+            key: the value of a single column; else the values in order, or by column name.
+            schema: the columns; None for all of the store's key.
 
         Raises:
-            SerializationException: it has other columns, or a value of another type.
+            SerializationException: the key has other columns or types.
         """
         schema = self.schema if schema is None else schema
         arrays = []
@@ -73,11 +70,7 @@ class StoreKeys:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def from_text(self, text: str, schema: pa.Schema | None = None) -> pa.RecordBatch:
-        """Return a key that came as text: a string as it is, another value as JSON, several as a JSON array or object.
-
-        Raises:
-            SerializationException: it has other columns, or a value of another type.
-        """
+        """Parse a key: a string as it is, else JSON, several values as an array or object; raises as ``columns``."""
         schema = self.schema if schema is None else schema
         if len(schema) == 1 and pa.types.is_string(schema.field(0).type):
             return self.columns((text,), schema)
@@ -86,12 +79,12 @@ class StoreKeys:
         except (ValueError, RecursionError):
             if len(schema) != 1:
                 raise self._misfit(schema, text, "it is not JSON") from None
-            # A time or a date need no quotes.
+            # Times and dates need no quotes.
             value = text
         named = dict(zip(schema.names, self._json_values(value, schema), strict=True))
         decimals = [field.name for field in schema if pa.types.is_decimal(field.type)]
         if decimals and value is not text:
-            # They may have more digits than a float.
+            # A decimal may have more digits than a float.
             exact = self._json_values(json.loads(text, parse_float=str), schema)
             named |= {name: one for name, one in zip(schema.names, exact, strict=True) if name in decimals}
         for field in schema:
@@ -107,7 +100,7 @@ class StoreKeys:
         return rows
 
     def fits(self, key: Any) -> bool:
-        """Return whether a key has a value for each column, the window's among them."""
+        """Return whether a key has a value for each column, including the window."""
         try:
             self._values(key, self.schema)
         except SerializationException:
@@ -115,22 +108,22 @@ class StoreKeys:
         return True
 
     def partition(self, key: pa.RecordBatch, partitions: int) -> int | None:
-        """Return the partition of a key, by Kafka's default partitioner; None if its columns do not decide it."""
+        """Return the partition of a key by Kafka's default partitioner; None if its columns do not determine it."""
         by = self.layout.partitioned_by
         if by is None or not set(by) <= set(key.schema.names):
             return None
-        # A key that is null may be in any.
+        # A null key may be in any partition.
         found = int(murmur2_partitions(key_bytes([key.column(name) for name in by]), partitions)[0])
         return found if found >= 0 else None
 
     def _json_values(self, value: Any, schema: pa.Schema) -> Sequence[Any]:
-        """Return what JSON says of each column; of one column it may be the value alone."""
+        """Return the JSON value of each column; a single column's may stand alone."""
         if len(schema) == 1 and not (isinstance(value, dict) and set(value) == set(schema.names)):
             value = [value]
         return self._values(value, schema)
 
     def _values(self, key: Any, schema: pa.Schema) -> Sequence[Any]:
-        # Of one column that is a struct, such as a window, it may be that.
+        # A mapping may be the value of a single struct column, such as a window.
         is_struct = len(schema) == 1 and pa.types.is_struct(schema.field(0).type)
         if isinstance(key, Mapping) and not (is_struct and set(key) != set(schema.names)):
             if set(key) != set(schema.names):
@@ -145,60 +138,53 @@ class StoreKeys:
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
         return SerializationException(
             f"{str(key)[:200]!r} is not a key of store {self.layout.store!r}, which has the columns {columns}: {why}. "
-            f"As text a key is written as {key_example(schema)}"
+            f"A key in text is written as {key_example(schema)}"
         )
 
 
 class KeptKeys(StoreKeys):
-    """The keys of a store that tasks of the instance keep."""
+    """The keys of a store that the instance's tasks keep."""
 
     def __init__(self, spec: TableRunner) -> None:
-        """Take the step that keeps the store."""
         super().__init__(spec.layout)
         self.spec = spec
 
 
 def key_example(schema: pa.Schema) -> str:
-    """Return a key as people write it in a path or an option: JSON, but for a string that is the whole key."""
+    """Return an example of a key for a path or an option: JSON, except for a single string."""
     if len(schema) == 1 and pa.types.is_string(schema.field(0).type):
         return "the string as it is, NL"
-    return json.dumps(
-        [value_example(field.type) for field in schema] if len(schema) > 1 else value_example(schema[0].type)
-    )
+    values = [value_example(field.type) for field in schema]
+    return json.dumps(values if len(values) > 1 else values[0])
 
 
 def value_example(kind: pa.DataType) -> Any:
-    """Return a value of a type, as JSON has it."""
+    """Return an example of a value in JSON."""
     if pa.types.is_struct(kind):
         ends = {"start": "2024-05-01T12:00:00Z", "end": "2024-05-01T12:10:00Z"} if _is_window(kind) else {}
         return {one.name: ends.get(one.name, value_example(one.type)) for one in kind}
     if pa.types.is_list(kind):
         return [value_example(kind.value_type)]
-    if pa.types.is_boolean(kind):
-        return True
-    if pa.types.is_integer(kind):
-        return 7
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return 7.5
-    if pa.types.is_date(kind):
-        return "2024-05-01"
-    if pa.types.is_timestamp(kind):
-        return "2024-05-01T12:00:00Z"
-    return "TkwK" if pa.types.is_binary(kind) else "NL"
+    examples: list[tuple[Callable[[pa.DataType], bool], Any]] = [
+        (pa.types.is_boolean, True),
+        (pa.types.is_integer, 7),
+        (pa.types.is_floating, 7.5),
+        (pa.types.is_decimal, 7.5),
+        (pa.types.is_date, "2024-05-01"),
+        (pa.types.is_timestamp, "2024-05-01T12:00:00Z"),
+        (pa.types.is_binary, "TkwK"),
+    ]
+    return next((example for is_kind, example in examples if is_kind(kind)), "NL")
 
 
 def as_milliseconds(time: dt.datetime | int | None, what: str) -> int | None:
-    """Return a time in milliseconds since 1970.
-
-    Raises:
-        ValueError: it has no time zone, or is further from 1970 than windows can be.
-    """
+    """Return a time in ms since 1970; raises ValueError without time zone, or too far from 1970 for a window."""
     if time is None:
         return None
     if isinstance(time, int) and not isinstance(time, bool):
         if abs(time) > _LATEST_MS:
             raise ValueError(
-                f"{what}={time} is too far from 1970: times are kept in microseconds of 64 bits, which is up to "
+                f"{what}={time} is too far from 1970: times are stored in microseconds of 64 bits, so at most "
                 f"{_LATEST_MS} milliseconds"
             )
         return time
@@ -209,28 +195,25 @@ def as_milliseconds(time: dt.datetime | int | None, what: str) -> int | None:
 
 
 def _check_fields(kind: pa.DataType, value: Any) -> None:
-    """Refuse a struct with fields that there are not, which nobody would look at, and half a window.
-
-    Others may be left out, as they are in JSON where they are null.
-    """
+    """Reject unknown fields of a struct, and half a window; other fields may be left out, as nulls are in JSON."""
     if isinstance(value, Mapping) and pa.types.is_struct(kind):
         names = [one.name for one in kind]
         if set(value) - set(names) or (_is_window(kind) and set(names) - set(value)):
-            raise ValueError(f"its fields are {', '.join(names)}, and not {', '.join(map(str, value)) or 'none'}")
+            raise ValueError(f"its fields are {', '.join(names)}, not {', '.join(map(str, value)) or 'none'}")
         for one in kind:
             _check_fields(one.type, value.get(one.name))
 
 
 def _check_times(value: Any) -> None:
     if isinstance(value, dt.datetime) and value.tzinfo is None:
-        raise ValueError(f"{value!r} has no time zone; add tzinfo=datetime.UTC, or another one")
+        raise ValueError(f"{value!r} has no time zone; add tzinfo=datetime.UTC or another one")
     if isinstance(value, Mapping):
         for inner in value.values():
             _check_times(inner)
 
 
 def _check_exact(kind: pa.DataType, value: Any) -> None:
-    """Refuse what Arrow would cut off without a word, so that another key were found."""
+    """Reject values that Arrow would truncate silently, so that another key would be found."""
     if isinstance(value, Mapping) and pa.types.is_struct(kind):
         for one in kind:
             _check_exact(one.type, value.get(one.name))
@@ -242,9 +225,9 @@ def _check_exact(kind: pa.DataType, value: Any) -> None:
     elif (
         isinstance(value, numbers.Number)
         and (pa.types.is_integer(kind) or pa.types.is_temporal(kind))
-        and value != int(value)  # type: ignore[call-overload]  # what has no whole number raises
+        and value != int(value)  # type: ignore[call-overload]  # raises for other numbers
     ):
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
 
 
 def _is_window(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Spark as the runtime uses it: the session, the executors, jobs and what a failed one says.
+"""The runtime's use of Spark: session, executors, jobs and their errors.
 
-May use ``worker`` and ``contract``.
+May import ``worker`` and ``contract``.
 """

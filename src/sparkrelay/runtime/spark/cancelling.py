@@ -1,4 +1,4 @@
-"""Ending a Spark job that may wait for a core for as long as others have them."""
+"""Cancelling a Spark job, which may not even have started for lack of a core."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ if TYPE_CHECKING:
 
 __all__ = ["cancel_until", "cancelled_when"]
 
-#: A job that is to end is cancelled again after this: before it was submitted there was nothing to cancel.
+#: Interval of repeated cancelling: the first one may come before the job is submitted.
 _AGAIN_SECONDS: Final = 1.0
-#: What Spark has not cancelled within this it is not going to.
+#: After this, Spark is not going to cancel the job.
 _LONGEST_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.1
 
 
 @contextlib.contextmanager
 def cancelled_when(due: Callable[[], bool], cancel: Callable[[], None]) -> Iterator[None]:
-    """Cancel the block's Spark job again and again, from when that is due until the block has ended.
-
-    Args:
-        due: looked at again and again, on another thread.
-        cancel: cancels what runs then.
-    """
+    """Call ``cancel`` repeatedly, on another thread, once ``due()`` is true until the end of the block."""
     over = threading.Event()
 
     def watch() -> None:
@@ -41,18 +36,12 @@ def cancelled_when(due: Callable[[], bool], cancel: Callable[[], None]) -> Itera
         yield
     finally:
         over.set()
-        # Or its last cancelling could hit the next job.
+        # Otherwise its last call could cancel the next job.
         watcher.join()
 
 
 def cancel_until(ended: Callable[[float], bool], cancel: Callable[[], None], seconds: float = _LONGEST_SECONDS) -> bool:
-    """Cancel a Spark job again and again until it has ended; return False if it does not.
-
-    Args:
-        ended: waits for the end, no longer than the seconds that it is given, and returns whether it has come.
-        cancel: cancels what runs then.
-        seconds: for how long that is tried.
-    """
+    """Call ``cancel`` repeatedly until ``ended``, which waits for at most its argument in seconds; False if never."""
     deadline = time.monotonic() + seconds
     while True:
         cancel()

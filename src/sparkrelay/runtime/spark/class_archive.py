@@ -1,9 +1,9 @@
-"""Spark's classes, parsed and checked once: an archive that the driver's JVM maps into its memory (JEP 350).
+"""An archive of Spark's parsed and verified classes, which the driver's JVM maps into memory (JEP 350).
 
-A JVM that starts Spark, plans a query and runs a first job loads some twenty thousand classes from three hundred jars:
-half of the processor time that it takes until then. ``sparkrelay prepare`` (``instance.preparing``) has one JVM write
-them to a file when it ends; ``spark_session()`` names that file to later ones. The JVM itself compares it with its own
-build, the class path, and the size and age of each jar, and where anything differs it goes on without the file.
+To start Spark, plan a query and run a first job, a JVM loads some twenty thousand classes from three hundred jars: half
+of its CPU time until then. ``sparkrelay prepare`` (``instance.preparing``) has a JVM write them to a file when it ends;
+``spark_session()`` passes the file to later ones. The JVM compares the file with its build, the class path, and the
+size and age of each jar, and ignores it if anything differs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["archive_option", "archive_path", "written_at_exit"]
 
-#: An archive that does not fit is no news for who runs a pipeline; the JVM would warn on standard output.
+#: The JVM would warn of an archive that does not fit on standard output.
 _SILENT: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def archive_path() -> Path:
-    """Return where the archive is, or would be, of this Java with this Spark.
+    """Return the path of the archive for this Java and this Spark.
 
     Raises:
         JavaException: there is no Java.
@@ -42,7 +42,7 @@ def archive_path() -> Path:
 
 
 def archive_option() -> str:
-    """Return the options that name the archive, if there is one that nobody else can have written; else none."""
+    """Return the JVM options for the archive; empty if there is none, or others may have written it."""
     try:
         archive = archive_path()
         usable = archive.is_file() and not (distrust(archive) or distrust(archive.parent))
@@ -53,6 +53,6 @@ def archive_option() -> str:
 
 @contextlib.contextmanager
 def written_at_exit(path: Path) -> Iterator[None]:
-    """Have a JVM that is started in this block write an archive when it ends in good order."""
+    """Have a JVM started in this block write an archive when it ends normally."""
     with added(f"-XX:ArchiveClassesAtExit={path} {_SILENT}"):
         yield

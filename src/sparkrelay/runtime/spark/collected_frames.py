@@ -1,8 +1,8 @@
-"""DataFrames that are collected on the driver now and then, for joins of streams with them.
+"""DataFrames collected on the driver from time to time, for joins with streams.
 
-An instance has each of them once, whatever stream threads and executors it has: who finds its rows too old collects
-them, and the others go on with what there is until that is done. Rows travel to the Python workers as a broadcast
-variable of Spark's, which an executor fetches once. Refused: in the prepared plan, which each Spark task is sent.
+An instance has each of them once, for all stream threads and executors: the thread that finds its rows too old collects
+them again, and the others use the old rows in the meantime. Python workers get the rows as a Spark broadcast variable,
+which an executor fetches once. Refused: rows in the prepared plan, which is sent with each Spark task.
 """
 
 from __future__ import annotations
@@ -31,28 +31,26 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Step
 
-    #: Evaluates a DataFrame; the text says what for.
+    #: Evaluates a DataFrame; the text describes the job.
     Collect = Callable[[DataFrame, str], pa.Table]
 
 __all__ = ["MOST_BYTES", "CollectedFrame", "CollectedFrames", "CollectedRows"]
 
 log = logging.getLogger(__name__)
 
-#: Of a DataFrame's rows in Arrow. Each Python worker that joins with them holds them, and there are several a core.
+#: Largest size of the rows in Arrow: each Python worker of the join holds them, and there are several per core.
 MOST_BYTES: Final = 64 << 20
 
 _numbers = itertools.count(1)
-#: Broadcast variables that no plan has any more. They are destroyed with the next collection: the garbage collector may
-#: find them at any moment, such as in the middle of another call to the JVM.
+#: Unreferenced broadcast variables. The next collection destroys them: the garbage collector may find them at any
+#: moment, even during another call to the JVM.
 _unused: deque[Broadcast[bytes]] = deque()
 
 
 class CollectedRows:
-    """One version of a DataFrame's rows; it is destroyed once nobody has it any more.
+    """One version of a DataFrame's rows, destroyed when it is no longer referenced.
 
-    Attributes:
-        version: digest of the rows.
-        broadcast: them, as an Arrow IPC stream.
+    ``version`` is a digest of the rows, ``broadcast`` the rows as an Arrow IPC stream.
     """
 
     def __init__(self, version: bytes, broadcast: Broadcast[bytes]) -> None:
@@ -62,11 +60,7 @@ class CollectedRows:
 
 
 class CollectedFrame:
-    """A DataFrame, and its rows as they were when it was last collected. Any driver thread may call it.
-
-    Attributes:
-        number: another one for each in this driver.
-    """
+    """A DataFrame with its last collected rows; ``number`` is unique in this driver. Thread-safe."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,
@@ -80,12 +74,12 @@ class CollectedFrame:
         """Collect it for the first time.
 
         Args:
-            where: the line that wrote the join.
-            frame: the columns of the key, then those that it gives.
+            where: the line of the script with the join.
+            frame: the columns of the key, then those to add.
             columns: the same in Arrow.
-            every: seconds that rows may be old.
-            clock: seconds, from anywhere.
-            collect: evaluates it.
+            every: largest age of the rows, seconds.
+            clock: seconds since any moment.
+            collect: evaluates the DataFrame.
 
         Raises:
             TopologyException: it is too large.
@@ -103,16 +97,16 @@ class CollectedFrame:
 
     @property
     def rows(self) -> CollectedRows:
-        """The newest rows there are."""
+        """The newest collected rows."""
         assert self._rows is not None, "the constructor collects them"
         return self._rows
 
     def refreshed(self, collect: Collect) -> CollectedRows:
-        """Return the rows, collected anew if they are too old; the same object if they have not changed.
+        """Return the rows, collected again if they are too old; the same object if they have not changed.
 
         Raises:
-            JobFailed: they could not be collected for too long.
-            SparkRelayError: Spark is gone, or tasks have to leave that wait for it.
+            JobFailed: collecting has failed for too long.
+            SparkRelayError: Spark is gone, or waiting tasks have to leave.
         """
         if not self._collecting.acquire(blocking=False):
             return self.rows
@@ -137,10 +131,10 @@ class CollectedFrame:
             )
             if over:
                 raise JobFailed(
-                    f"{text}; it has failed for as long as that, so they are used no more. See that its source can be "
-                    f"read, or give a longer refresh=. {error}"
+                    f"{text}; after failing for the whole refresh time, they are no longer used. Check that its source "
+                    f"can be read, or give a longer refresh=. {error}"
                 ) from error
-            log.warning("%s; they are used until it works again, or has failed for as long as that: %s", text, error)
+            log.warning("%s; they are used until it has failed for the whole refresh time: %s", text, error)
         else:
             self._schedule.collected(now)
 
@@ -150,9 +144,9 @@ class CollectedFrame:
         if table.nbytes > MOST_BYTES:
             raise TopologyException(
                 f"{self._where}: the DataFrame of join() has {table.num_rows:,} rows of {table.nbytes / (1 << 20):.0f} "
-                f"MiB, and {MOST_BYTES >> 20} MiB at most are collected for refresh=, since each Python worker holds "
-                "them; select() the columns and where() the rows that are needed, leave refresh= out to have Spark "
-                "join with it, or write it to a topic and look into builder.table(topic)"
+                f"MiB, but refresh= collects at most {MOST_BYTES >> 20} MiB, since each Python worker holds them; "
+                "select() and where() only what is needed, leave refresh= out to have Spark join with it, or write it "
+                "to a topic and join with builder.table(topic)"
             )
         data = _as_stream(table.cast(self._columns).combine_chunks())
         version = hashlib.sha256(data).digest()
@@ -162,11 +156,7 @@ class CollectedFrame:
 
 
 class CollectedFrames:
-    """The DataFrames that an instance has collected, by the step that joins with them.
-
-    Args:
-        clock: seconds, from anywhere; by it they get old.
-    """
+    """The collected DataFrames of an instance, by the step that joins with them; ``clock`` measures their age."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -174,11 +164,11 @@ class CollectedFrames:
         self._frames: dict[Step, CollectedFrame] = {}
 
     def of(self, step: Step) -> CollectedFrame:
-        """Return the DataFrame of a step, which :meth:`collect` was called for."""
+        """Return the DataFrame of a step, after :meth:`collect`."""
         return self._frames[step]
 
     def collect(self, step: Step, frame: DataFrame, columns: pa.Schema, every: float, collect: Collect) -> None:
-        """Collect the DataFrame of a step, unless that was done; raises what :class:`CollectedFrame` does."""
+        """Collect the DataFrame of a step unless it was collected; raises as :class:`CollectedFrame`."""
         with self._lock:
             if step not in self._frames:
                 self._frames[step] = CollectedFrame(str(step.call_site), frame, columns, every, self._clock, collect)
@@ -197,5 +187,5 @@ def _destroy_unused() -> None:
         try:
             _unused.popleft().destroy()
         except (Py4JError, OSError, AttributeError) as error:
-            # The session that it was made in is gone, and so is what it held.
+            # Its session is gone, and the variable with it.
             log.debug("a broadcast variable could not be destroyed: %s", error)

@@ -1,12 +1,12 @@
 """The target of a process's jobs: the driver's own JVM (``local[N]``), or one executor of a cluster.
 
-On an executor every job starts from a *placed source*: one Spark partition per core, each with the executor as its
-preferred location, which a long ``spark.locality.wait`` makes binding. Never ``coalesce``: it drops the preference.
-Spark may still start a task elsewhere, above all when the executor has died. So the executor's id travels beside the
-job, and a worker that finds itself elsewhere refuses (``worker.context``).
+On an executor every job starts from a *placed source*: one Spark partition per core, with the executor as its preferred
+location, which a long ``spark.locality.wait`` makes binding. Never ``coalesce``: it drops the preference. Spark may
+still start a task elsewhere, especially after the executor has died. So each job carries the executor's id, and a
+worker on another executor refuses it (``worker.context``).
 
-An executor that is lost never comes back under its id: its target is closed for good, and its jobs are cancelled, or
-they would wait for a replacement to refuse them.
+A lost executor never returns under its id: its target is closed for good. Its jobs are cancelled; otherwise they would
+wait for a replacement that refuses them.
 """
 
 from __future__ import annotations
@@ -37,56 +37,51 @@ __all__ = ["SESSION_GONE", "ExecutorLost", "ExecutorTarget"]
 log = logging.getLogger(__name__)
 
 SESSION_GONE: Final = "the Spark session is gone"
-#: Spark refuses all later jobs of a group that was closed: no two targets share one.
+#: For unique job groups: Spark refuses all later jobs of a closed group.
 _numbers = itertools.count(1)
 _ASK_SECONDS: Final = 1.0
 
 
 class ExecutorLost(StreamsException):
-    """The executor that a process lives on is gone, and the process with it; the instance is not."""
+    """The executor of a process is gone, and the process with it, but not the instance."""
 
 
 class ExecutorTarget:
-    """See the module. Any driver thread may call it; Spark keeps the threads' properties apart."""
+    """See the module. Thread-safe: Spark separates the threads' properties."""
 
     def __init__(self, spark: SparkSession, *, spark_partitions: int, slots: int | None = None) -> None:
-        """Take the driver's own JVM, with so many cores and, unless given, as many slots for Spark tasks."""
-        self._spark = spark
+        """Target the driver's JVM, by default with one slot per Spark partition."""
+        self.spark = spark
         self._context = spark.sparkContext
         self.spark_partitions = spark_partitions
-        #: Signs the errors that the workers of this target send through Spark's text.
+        #: Signs errors that this target's workers embed in Spark's text.
         self.failure_key = new_key()
         self.executor: Executor | None = None
         self._executors: Executors | None = None
         self._lost = threading.Event()
         self._groups: set[str] = set()
         self._number = next(_numbers)
-        #: Spark tasks that run here at a time, and how many of them jobs that stay hold.
+        #: Concurrent Spark tasks, and how many of them resident jobs hold.
         self._slots = spark_partitions if slots is None else slots
         self._held = 0
         self._slots_lock = threading.Lock()
-        #: What Spark was asked to do here, and since when (monotonic seconds).
+        #: What Spark is busy with here, and since when (monotonic seconds).
         self._under_way: dict[int, tuple[float, str]] = {}
-        #: When the JVM is to be asked again whether its session goes on.
+        #: When to ask the JVM again whether the session is alive.
         self._ask_at = 0.0
 
     @classmethod
     def on(cls, spark: SparkSession, executor: Executor, executors: Executors) -> ExecutorTarget:
-        """Return the target for an executor; ``executors`` knows whether it lives."""
+        """Return the target for an executor, whose liveness ``executors`` knows."""
         target = cls(spark, spark_partitions=executor.spark_partitions)
         target.executor, target._executors = executor, executors
         return target
 
     def renewed(self) -> ExecutorTarget:
-        """Return the executor's target as if nobody had closed it."""
+        """Return a new target for the same executor, after this one was closed."""
         assert self.executor is not None, "the driver's target is never closed"
         assert self._executors is not None
-        return ExecutorTarget.on(self._spark, self.executor, self._executors)
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session whose jobs run here."""
-        return self._spark
+        return ExecutorTarget.on(self.spark, self.executor, self._executors)
 
     @property
     def lost(self) -> bool:
@@ -99,10 +94,10 @@ class ExecutorTarget:
         return "the driver" if self.executor is None else str(self.executor)
 
     def source(self, spark_partitions: int | None = None) -> DataFrame:
-        """Return a DataFrame with one row for each Spark partition (default: all of them), placed here."""
+        """Return a DataFrame placed here, with one row per Spark partition (default: all of them)."""
         count = self.spark_partitions if spark_partitions is None else spark_partitions
         if self.executor is None:
-            return self._spark.range(0, count, 1, count)
+            return self.spark.range(0, count, 1, count)
         jvm: Any = self._context._jvm
         gateway: Any = self._context._gateway
         convert = jvm.scala.jdk.javaapi.CollectionConverters
@@ -117,10 +112,10 @@ class ExecutorTarget:
         any_class = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
         rdd = self._context._jsc.sc().makeRDD(convert.asScala(rows).toSeq(), any_class)
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("spark_partition int not null")
-        return DataFrame(self._spark._jsparkSession.createDataFrame(rdd.toJavaRDD(), schema), self._spark)
+        return DataFrame(self.spark._jsparkSession.createDataFrame(rdd.toJavaRDD(), schema), self.spark)
 
     def hold_slots(self, count: int) -> bool:
-        """Take slots for a job that stays; return False if that would leave none for other jobs."""
+        """Take slots for a resident job; return False if that would leave none for other jobs."""
         with self._slots_lock:
             if self._held + count >= self._slots:
                 return False
@@ -128,12 +123,12 @@ class ExecutorTarget:
             return True
 
     def free_slots(self, count: int) -> None:
-        """Give slots back after :meth:`hold_slots`."""
+        """Return slots after :meth:`hold_slots`."""
         with self._slots_lock:
             self._held -= count
 
     def driver_address(self) -> tuple[str, str] | None:
-        """Return where this place's workers reach the driver, and where that listens; None: they are on its host."""
+        """Return the driver's address for workers and its bind address; None if the workers are on its host."""
         if self.executor is None:
             return None
         conf = self._context.getConf()
@@ -141,19 +136,19 @@ class ExecutorTarget:
         return host, str(conf.get("spark.driver.bindAddress") or host)
 
     def mark_jobs(self) -> None:
-        """Let the jobs that this driver thread starts from now on carry where they belong."""
+        """Have the jobs of this driver thread carry their executor's id from now on."""
         id_ = "" if self.executor is None else self.executor.id
         self._context.setLocalProperty(EXECUTOR_PROPERTY, id_)
 
     def job_group(self, name: str) -> str:
-        """Return a name for a group of jobs here, which :meth:`lose` closes; no other target ever has it."""
+        """Return a unique name for a group of jobs, which :meth:`lose` closes."""
         group = name if self.executor is None else f"{name}@{self.executor.id}-{self._number}"
         self._groups.add(group)
         return group
 
     @contextlib.contextmanager
     def under_way(self, what: str) -> Iterator[None]:
-        """Note that Spark does something here for as long as the block lasts, for :meth:`overdue`."""
+        """Record that Spark is busy with something during the block, for :meth:`overdue`."""
         number = next(_numbers)
         self._under_way[number] = time.monotonic(), what
         try:
@@ -162,7 +157,7 @@ class ExecutorTarget:
             del self._under_way[number]
 
     def overdue(self, seconds: float) -> str:
-        """Say what Spark has been doing here for longer than that; an empty text if there is nothing."""
+        """Describe what Spark has been doing here for longer than this; empty if nothing."""
         now = time.monotonic()
         late = [(now - since, what) for since, what in list(self._under_way.values()) if now - since > seconds]
         if not late:
@@ -171,17 +166,14 @@ class ExecutorTarget:
         return f"on {self.description} {what} has not ended for {lasted:.0f} s"
 
     def cancel(self, group: str) -> None:
-        """Have Spark end the jobs of a group that run now; with the session gone they have ended."""
+        """Cancel the running jobs of a group; without a session they have ended."""
         try:
             self._context.cancelJobGroup(group)
         except (Py4JError, ConnectionError, AttributeError) as error:
             log.debug("jobs of %s could not be cancelled: %s", group, error)
 
     def require(self, *, ask: bool = False) -> None:
-        """Make sure that jobs can run here. Cheap enough for each turn of a thread.
-
-        Args:
-            ask: ask the JVM in any case, not only if nobody has for a second.
+        """Check that jobs can run here. Cheap: the JVM is asked at most once a second, unless ``ask`` is true.
 
         Raises:
             ExecutorLost: the executor is known to be gone.
@@ -205,18 +197,17 @@ class ExecutorTarget:
             except (Py4JError, ConnectionError) as error:
                 raise StreamsException(f"{SESSION_GONE} ({error})") from error
             if stopped:
-                # Python notices it later, if it was Python at all.
+                # Python notices later, if it stopped the session at all.
                 raise StreamsException(
-                    f"{SESSION_GONE}: it was stopped in its JVM, by spark.stop(), as the cluster manager ended the "
-                    "application, or as the JVM ran out of memory, of which its log speaks then (a larger "
-                    "spark.driver.memory gives it more). Stop the KafkaStreams instance before its Spark session, or "
-                    "start it again"
+                    f"{SESSION_GONE}: it was stopped in its JVM, by spark.stop(), by the cluster manager, or because "
+                    "the JVM ran out of memory (see its log; increase spark.driver.memory). Stop the KafkaStreams "
+                    "instance before its Spark session, or start it again"
                 )
         if self.lost:
             raise ExecutorLost(f"{self.description} is gone, and this process with it")
 
     def require_alive(self) -> None:
-        """Find out why a job failed: raise as :meth:`require` does, but ask Spark, also whether the executor lives."""
+        """Raise as :meth:`require` after a failed job, but ask Spark, also whether the executor is alive."""
         self.require(ask=True)
         if self.executor is None or self._executors is None:
             return
@@ -238,5 +229,5 @@ class ExecutorTarget:
             for group in tuple(self._groups):
                 self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
         except (Py4JError, ConnectionError, AttributeError) as error:
-            # The session ends as well; so do its jobs.
+            # The session is ending, and its jobs with it.
             log.debug("jobs of %s could not be cancelled: %s", self.description, error)

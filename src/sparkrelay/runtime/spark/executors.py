@@ -1,11 +1,10 @@
-"""Which executors a Spark application has: on a cluster each of them is one process (KIP-924's client).
+"""The executors of a Spark application: on a cluster each of them is one process (KIP-924's client).
 
-Liveness comes from the scheduler's own table (``getExecutorIds``, ``isExecutorActive``): quick calls, and an executor
-has left it before Spark fails the jobs that ran there. One that is being decommissioned stays in the table until its
-last task has ended, but gets no further one: what is pinned to it would run elsewhere. So it counts as gone. Host and
-cores come from Spark's status store, which lists new executors a moment later; ``getExecutorMemoryStatus`` was
-refused because it does not tell executors of one host apart. The driver is in none of it: with ``local[N]`` it is the
-only place where jobs run, and there is nothing to watch.
+Liveness comes from the scheduler's table (``getExecutorIds``, ``isExecutorActive``): the calls are quick, and an
+executor leaves the table before Spark fails its jobs. A decommissioned executor stays in the table until its last task
+has ended, but gets no new one: pinned jobs would run elsewhere. So it counts as gone. Host and cores come from Spark's
+status store, which lists new executors a moment later. Refused: ``getExecutorMemoryStatus``, which does not distinguish
+executors of one host. With ``local[N]`` the driver is the only executor, and there is nothing to watch.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class Executor:
     """One executor.
 
     Attributes:
-        id: Spark's id of it; a replacement has another one.
-        host: where it runs, as Spark's scheduler names it.
-        spark_partitions: Spark tasks that it runs at a time.
+        id: Spark's id; a replacement has another one.
+        host: as Spark's scheduler names it.
+        spark_partitions: concurrent Spark tasks.
     """
 
     id: str
@@ -45,7 +44,7 @@ class Executor:
 
 
 class Executors:
-    """Asks the driver's JVM. Any thread may call it."""
+    """Queries the driver's JVM. Thread-safe."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -53,20 +52,20 @@ class Executors:
 
     @property
     def separate(self) -> bool:
-        """True on a cluster; False where the driver itself is the only executor."""
+        """Whether executors are processes other than the driver."""
         return not self._context._jsc.sc().isLocal()
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of the executors that are there now, and take jobs."""
+        """Return the ids of the executors that currently accept jobs."""
         text = str(self._context._jsc.sc().getExecutorIds().mkString(","))
         return frozenset(id_ for id_ in text.split(",") if self.alive(id_)) if text else frozenset()
 
     def alive(self, id_: str) -> bool:
-        """Return whether an executor is there now, and takes jobs."""
+        """Return whether an executor currently accepts jobs."""
         return bool(self._context._jsc.sc().schedulerBackend().isExecutorActive(id_))
 
     def describe(self, ids: Collection[str]) -> list[Executor]:
-        """Return those of the given executors that Spark can describe by now; a new one takes a moment."""
+        """Describe those of the given executors that Spark already lists; a new one takes a moment."""
         known = self._context._jsc.sc().statusStore().executorList(True)
         found = []
         for index in range(known.size()):
@@ -78,7 +77,7 @@ class Executors:
 
 
 def host_of(address: str) -> str:
-    """Return the host of ``host:port``, ``[v6]:port``, or of a host alone, as Spark writes them."""
+    """Return the host of ``host:port``, ``[v6]:port`` or a host alone."""
     if address.startswith("["):
         return address.partition("]")[0] + "]"
     return address.rpartition(":")[0] or address

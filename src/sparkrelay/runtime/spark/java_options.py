@@ -30,18 +30,14 @@ _MEMORY: Final = ("spark.driver.memory", "SPARK_DRIVER_MEMORY")
 
 
 def small_heap(settings: Mapping[str, str]) -> str:
-    """Return the options for a small heap; empty if the user has set the heap's size.
-
-    Args:
-        settings: the session's, and the environment's variables.
-    """
+    """Return the options for a small heap; empty if the session or the environment sets the heap's size."""
     sized = any(name in settings for name in _MEMORY)
     return "" if sized or java_version() > _LAST_JAVA else _SMALL_HEAP
 
 
 @contextlib.contextmanager
 def added(*options: str) -> Iterator[None]:
-    """Add options to every driver JVM that is started in this block."""
+    """Add options to every driver JVM started in this block."""
     before = os.environ.get(_OPTIONS)
     # The user's options come last and win.
     os.environ[_OPTIONS] = " ".join(filter(None, [*options, before]))

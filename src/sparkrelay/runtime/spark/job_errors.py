@@ -1,4 +1,4 @@
-"""What a failed Spark job says, in one paragraph: which task and offsets, what went wrong and where, what to do."""
+"""The error of a failed Spark job in one paragraph: task and offsets, cause and place, remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["JobError", "failed_partitions", "read_input", "read_job_error"]
 
 log = logging.getLogger(__name__)
 
-#: Spark's status store is filled by a thread of its own.
+#: Spark fills its status store on another thread.
 _STATUS_MS: Final = 2000
 _MOST_TASKS: Final = 1000
 _MOST_NAMED: Final = 3
@@ -37,20 +37,19 @@ _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+")
-_BY_PYTHON: Final = "Mend that step, or filter such rows out in front of it. The traceback is in the log at DEBUG."
+_BY_PYTHON: Final = "Fix that step, or filter out such rows before it. The traceback is in the log at DEBUG."
 
-
-#: How the JVM notices that a Python worker has gone: its end of the connection is closed. Spark's daemon ignores
-#: SIGCHLD, so nothing knows by which signal, unless Python itself could still write it.
+#: The JVM notices the death of a Python worker by the closed connection. Spark's daemon ignores SIGCHLD, so the signal
+#: is unknown unless Python itself could still report it.
 _CONNECTION_ENDED: Final = re.compile(
     r"java\.io\.EOFException\b|java\.net\.SocketException: .*|java\.io\.IOException: (Connection reset|Broken pipe).*"
 )
 _OF_PYTHON_RUNNER: Final = ("Python worker exited unexpectedly", "org.apache.spark.api.python.")
 _FATAL: Final = re.compile(r"Fatal Python error: ([^\n]+)")
-#: The driver cannot look for the fault note that a worker leaves beside its state: on a cluster it is on another disk.
+#: The driver cannot read the fault note that a worker leaves beside its state: on a cluster it is on another host.
 _WORKER_DIED: Final = (
-    "Possible causes of a signal: a damaged state file (SIGBUS or SIGSEGV: the next try then reports that the state is "
-    "damaged, and rebuilds it), an error in native code (SIGSEGV: spark.python.worker.faulthandler.enabled=true shows "
+    "Possible causes of a signal: a damaged state file (SIGBUS or SIGSEGV: the next attempt then reports and rebuilds "
+    "the damaged state), an error in native code (SIGSEGV: spark.python.worker.faulthandler.enabled=true shows "
     "where), or the kernel's out-of-memory killer (SIGKILL: see dmesg; give the executor more memory, or lower "
     "max.batch.records)"
 )
@@ -58,14 +57,14 @@ _WORKER_DIED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """What Spark says of a failed job.
+    """Spark's report of a failed job.
 
     Attributes:
-        text: everything, with the stacks.
-        cause: what went wrong and where in the user's code, as one line.
-        remedy: what to do, or an empty text where the cause says it.
-        raised: the class of what a step of the user's has raised over its rows, or Spark's name for it; empty if the
-            failure was of another kind.
+        text: all of it, with the stacks.
+        cause: the cause and its place in the user's code, on one line.
+        remedy: what to do; empty if the cause includes it.
+        raised: class of the error that the user's code raised over its rows, or Spark's name for it; empty for other
+            failures.
     """
 
     text: str
@@ -75,7 +74,7 @@ class JobError:
 
 
 def read_job_error(error: PySparkException | Py4JJavaError) -> JobError:
-    """Read what py4j raised for a failed job; translated by PySpark or not."""
+    """Read py4j's error for a failed job, translated by PySpark or not."""
     if isinstance(error, Py4JJavaError):
         text = _causes(error)
         return _of_python(text) or _of_dead_worker(text) or JobError(text, _one_line(_innermost(text)))
@@ -87,7 +86,7 @@ def read_job_error(error: PySparkException | Py4JJavaError) -> JobError:
 
 
 def _of_python(message: str, text: str | None = None) -> JobError | None:
-    """Read the last traceback of a message, if there is one: of exceptions in a chain, that is what was raised."""
+    """Read the last traceback of a message, if any; in a chain of exceptions, that is the raised one."""
     _, found, trace = message.rpartition(_TRACEBACK)
     if not found:
         return None
@@ -104,37 +103,33 @@ def _of_python(message: str, text: str | None = None) -> JobError | None:
 
 
 def _of_dead_worker(text: str) -> JobError | None:
-    """Read that a Python worker died, which Spark shows as the end of a connection; else None."""
+    """Return the error if a Python worker died, which Spark reports as a closed connection; else None."""
     if not any(words in text for words in _OF_PYTHON_RUNNER):
         return None
     fatal = _FATAL.search(text)
     if fatal is None and not any(_CONNECTION_ENDED.match(line) for line in _started_by(text)):
         return None
-    how = (
-        f"a Python worker died: {fatal[1].strip()}"
-        if fatal
-        else "a Python worker died: a signal or os._exit() ended it"
-    )
-    return JobError(text, _one_line(how), _WORKER_DIED)
+    how = fatal[1].strip() if fatal else "a signal or os._exit() ended it"
+    return JobError(text, _one_line(f"a Python worker died: {how}"), _WORKER_DIED)
 
 
 def _started_by(text: str) -> list[str]:
-    """Return the innermost causes of a Java error: as ``Caused by``, or as the last line."""
+    """Return the innermost causes of a Java error: the last ``Caused by``, and the last line."""
     causes = [line.removeprefix("Caused by: ") for line in text.splitlines() if line.startswith("Caused by: ")]
     return [*causes[-1:], _innermost(text)]
 
 
 def _by_rows(frames: Sequence[tuple[str, ...]]) -> bool:
-    """Return whether a traceback leads into the user's code as it works on rows, and not while it is loaded."""
+    """Return whether a traceback leads into user code that processes rows, not one that is being loaded."""
     loading = any(function in {"read_command", "read_udfs"} for *_, function in frames)
     own = [file for file, *_ in frames if "site-packages" not in file and not file.startswith("<frozen")]
     return not loading and bool(own) and not own[-1].startswith(_OURS)
 
 
 def _condition_of_rows(error: PySparkException) -> str:
-    """Return the name of a condition that rows bring about, such as DIVIDE_BY_ZERO; else an empty text."""
+    """Return the name of an error condition caused by rows, such as DIVIDE_BY_ZERO; else an empty string."""
     state = error.getSqlState() or ""
-    # "Data exception", "External routine exception", and what raise_error() raises.
+    # "Data exception", "External routine exception", and raise_error().
     return (error.getCondition() or "") if state.startswith(("22", "39")) or state == "P0001" else ""
 
 
@@ -161,12 +156,12 @@ def _causes(error: Py4JJavaError) -> str:
 
 
 def _innermost(causes: str) -> str:
-    """Return the first line of what started it: the rest is Spark wrapping it up."""
+    """Return the last line, which is the root cause."""
     return next((line for line in reversed(causes.splitlines()) if line.strip()), "")
 
 
 def failed_partitions(context: SparkContext, group: str) -> tuple[int, ...]:
-    """Return which partitions failed in a job group's latest job, as far as Spark's status store knows."""
+    """Return the failed partitions of a group's latest job, as far as Spark's status store knows."""
     java: Any = context._jsc.sc()
     try:
         java.listenerBus().waitUntilEmpty(_STATUS_MS)
@@ -174,20 +169,17 @@ def failed_partitions(context: SparkContext, group: str) -> tuple[int, ...]:
         latest = tracker.getJobInfo(max(tracker.getJobIdsForGroup(group)))
         stages = [] if latest is None else list(latest.stageIds)
         tasks = [java.statusStore().taskList(stage, 0, _MOST_TASKS) for stage in stages]
-        failed = {one.index() for found in tasks for one in map(found.apply, range(found.size())) if _failed(one)}
+        ended = [task for found in tasks for task in map(found.apply, range(found.size()))]
+        failed = {task.index() for task in ended if str(task.status()) == "FAILED"}
     except (Py4JError, ValueError) as error:
-        # What failed is known all the same, only not with which input.
-        log.debug("Spark does not say which partitions of %s failed: %s", group, error)
+        # The error is known, only not its input.
+        log.debug("the failed partitions of %s are unknown: %s", group, error)
         return ()
     return tuple(sorted(failed))
 
 
-def _failed(task: Any) -> bool:
-    return str(task.status()) == "FAILED"
-
-
 def read_input(command: BatchCommand, partitions: tuple[int, ...]) -> str:
-    """Return what the given Spark partitions of a batch read: tasks, topics and offsets; tasks without input aside."""
+    """Describe the input of Spark partitions of a batch: tasks, topics and offsets."""
     shares = [command.spark_partitions[partition % len(command.spark_partitions)] for partition in partitions]
     tasks = {task.task: task for share in shares for task in share if _ranges(task)}
     named = [f"task {id_} ({_ranges(task)})" for id_, task in sorted(tasks.items())[:_MOST_NAMED]]

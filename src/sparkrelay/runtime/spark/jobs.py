@@ -1,7 +1,7 @@
-"""The jobs of one stream thread: prepared DataFrames, a command beside them, and the reports they bring back.
+"""The jobs of one stream thread: prepared DataFrames that run with a command and return reports.
 
-An :class:`ExecutorTarget` knows where jobs run: in the driver's own JVM, or on one executor. This module knows which of
-Spark's FAIR pools they share, and what a failure means.
+An :class:`ExecutorTarget` decides where jobs run: in the driver's JVM, or on one executor. This module chooses Spark's
+FAIR pool and interprets failures.
 """
 
 from __future__ import annotations
@@ -57,34 +57,33 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-#: What comes back from a job: one row a Spark partition, its pickled reports.
+#: The result of a job: one row per Spark partition, with its pickled reports.
 REPORT_SCHEMA = StructType([StructField("report", BinaryType(), False)])
-#: FAIR pools: restoring must not hold up running tasks.
+#: FAIR pools, so that restoring does not delay running tasks.
 BATCH_POOL = "sparkrelay-batches"
 RESTORE_POOL = "sparkrelay-restore"
-#: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
+#: Set by ``SparkContext.addJobTag``; Spark's API finds jobs by it.
 _TAGS_PROPERTY = "spark.job.tags"
-#: What is set of a thread's jobs.
+#: Local properties that are set for a thread's jobs.
 _PROPERTIES = (
     *("spark.scheduler.pool", _TAGS_PROPERTY, "spark.jobGroup.id", "spark.job.description"),
     "spark.job.interruptOnCancel",
 )
-#: What Java says of an idle worker, in ``PythonWorkerFactory.create``, which takes only a cancelled selection key for a
-#: dead one.
+#: Java's error for a closed idle worker: ``PythonWorkerFactory.create`` detects only those with a cancelled selection
+#: key.
 _CLOSED_WORKER = "java.nio.channels.ClosedChannelException"
-#: So often a job that is no micro-batch is begun again for it.
+#: Attempts of a job other than a micro-batch after that error.
 _CLOSED_WORKERS = 3
-#: And where Spark's executor starts Python.
+#: Java's error if the executor cannot start Python.
 _NO_PYTHON = re.compile(r'java\.io\.IOException: Cannot run program "([^"]+)"')
-#: And what the Python said that was to become our daemon there.
+#: The output of a Python that could not become our daemon.
 _NO_DAEMON = re.compile(
     r"Error from python worker:\s*\n(.*?)\n\s*PYTHONPATH was:.*?sparkrelay\.runtime\.worker\.daemon's stdout", re.DOTALL
 )
-#: And what our daemon says where it finds no folder for its socket.
+#: The output of our daemon if it finds no folder for its socket.
 _NO_SOCKET_FOLDER = re.compile(rf"(?:[\w.]+\.)?{NoSocketFolder.__name__}: (.*)")
 
-
-#: What a dead letter says of the stacks.
+#: Longest trace of a dead letter.
 _LONGEST_TRACE: Final = 4_000
 
 
@@ -93,12 +92,12 @@ class JobFailed(StreamsException):
 
 
 class UserCodeFailed(JobFailed):
-    """A step of the user's has raised something over its rows, or Spark has in evaluating it.
+    """The user's code, or Spark's evaluation of it, raised an error over its rows.
 
     Attributes:
         exception: name of the class, or of Spark's error condition.
-        message: what it said, and where.
-        trace: Spark's text with the stacks, cut where it is very long.
+        message: the error's message and place.
+        trace: Spark's text with the stacks, truncated.
     """
 
     def __init__(self, text: str, found: JobError) -> None:
@@ -109,15 +108,15 @@ class UserCodeFailed(JobFailed):
 
 
 class ClosedWorkerLent(JobFailed):
-    """Spark lent a Python worker whose channel is closed: the Spark task that got it has not begun."""
+    """Spark assigned a Python worker with a closed channel; the Spark task has not begun."""
 
 
 class JobCancelled(JobFailed):
-    """A micro-batch was cancelled here, because tasks in it have to leave; the others run theirs again."""
+    """A micro-batch was cancelled because some of its tasks have to leave; the others run theirs again."""
 
 
 class TaskFailed(StreamsException):
-    """One task's own trouble ended the Spark job it ran in with others."""
+    """One task's error ended a Spark job of several tasks."""
 
     def __init__(self, task: TaskId, cause: SparkRelayError) -> None:
         super().__init__(f"task {task}: {cause}")
@@ -126,7 +125,7 @@ class TaskFailed(StreamsException):
 
 
 class Jobs:
-    """Runs one stream thread's jobs. Any driver thread may call it: Spark keeps their jobs and properties apart."""
+    """Runs one stream thread's jobs. Thread-safe: Spark separates the threads' jobs and properties."""
 
     def __init__(self, target: ExecutorTarget, *, restore: RestoreSpec, name: str) -> None:
         self.target = target
@@ -145,16 +144,12 @@ class Jobs:
         self._plan_restore()
 
     def learn_schemas(self, numbers: Collection[int]) -> None:
-        """Have the schemas fetched by which records were written that tables are restored from.
-
-        Raises:
-            SchemaRegistryException: the registry does not answer.
-        """
+        """Fetch writers' schemas of restored tables; raises SchemaRegistryException if the registry does not answer."""
         for writers in self._writers:
             writers.learn(numbers)
 
     def _plan_restore(self) -> None:
-        # Before the plan: it has what was known when it was made, and another thread may get to know more meanwhile.
+        # Read first: the plan contains the schemas known at this moment, and another thread may be adding more.
         self._known_schemas = sum(writers.version for writers in self._writers)
         self._restore = self.target.source().mapInArrow(self._restore_step, REPORT_SCHEMA)
 
@@ -162,18 +157,18 @@ class Jobs:
         """Run one micro-batch: the union of its legs.
 
         Raises:
-            ExecutorLost: the process's executor is gone; nothing can be run here any more.
+            ExecutorLost: the process's executor is gone; nothing can run here any more.
             JobCancelled: by :meth:`cancel_batch`.
             JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
-            TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
-            SparkRelayError: a worker's own error, such as a record that does not decode.
+            TaskFailed: the error is one task's own, such as a corrupted store.
+            SparkRelayError: a worker's own error, such as a record that cannot be decoded.
         """
         with self.cancellable():
             return self._collect(legs, command, pool=BATCH_POOL, group=self._batch_group, description=description)
 
     @contextlib.contextmanager
     def cancellable(self) -> Iterator[None]:
-        """Have a micro-batch that runs in the block fail with JobCancelled if :meth:`cancel_batch` ended it."""
+        """Within the block, failures caused by :meth:`cancel_batch` are raised as JobCancelled."""
         cancels = self._cancels
         try:
             yield
@@ -188,7 +183,7 @@ class Jobs:
 
     @contextlib.contextmanager
     def of_user(self, what: str) -> Iterator[ExecutorTarget]:
-        """Have Spark jobs that the user's code begins on this thread count as the micro-batch's; yield their place.
+        """Within the block, Spark jobs that the user's code starts on this thread belong to the micro-batch.
 
         Raises:
             ExecutorLost: the process's executor is gone.
@@ -201,18 +196,13 @@ class Jobs:
             self.target.mark_jobs()
             context.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
             context.setLocalProperty(_TAGS_PROPERTY, f"sparkrelay,{self._name},{BATCH_POOL}")
-            # It is long, and nobody's here; Java's null takes a property away.
+            # It is long, and not for these jobs; Java's null removes a property.
             context.setLocalProperty(COMMAND_PROPERTY, cast("str", None))
             context.setJobGroup(self._batch_group, text, interruptOnCancel=True)
             yield self.target
 
     def collect(self, frame: DataFrame, description: str) -> pa.Table:
-        """Collect a DataFrame for the micro-batch under way; what cancels that ends this too.
-
-        Raises:
-            JobCancelled: by :meth:`cancel_batch`.
-            SparkRelayError: what :func:`collect_frame` raises.
-        """
+        """Collect a DataFrame as part of the current micro-batch; raises as :func:`collect_frame`, or JobCancelled."""
         text = f"{self._name}: {description}"
         with self.cancellable():
             return collect_frame(self.target, frame, pool=BATCH_POOL, group=self._batch_group, description=text)
@@ -220,36 +210,29 @@ class Jobs:
     def run_resident(
         self, legs: DataFrame, command: ResidentCommand, *, description: str, current: Callable[[], BatchCommand | None]
     ) -> None:
-        """Run a job that stays, until its steps are asked to end; raises as :meth:`run_batch` does.
+        """Run a resident job until its steps have to end; raises as :meth:`run_batch`.
 
-        Args:
-            legs: the job.
-            command: where its steps find the driver.
-            description: what Spark's UI shows.
-            current: says, on any thread, which micro-batch is under way in it.
+        ``current`` returns, on any thread, the micro-batch that is running in it.
         """
         self._collect(
             legs, command, pool=BATCH_POOL, group=self._resident_group, description=description, stays=current
         )
 
     def cancel_resident(self) -> None:
-        """Have Spark end the resident job, if there is one; it fails with JobFailed on its own thread."""
+        """Cancel the resident job, if any, which then raises JobFailed on its own thread."""
         self.target.cancel(self._resident_group)
 
     def prewarm(self, legs: DataFrame, command: BatchCommand, due: Callable[[], bool]) -> None:
-        """Run one wave of legs for a command without tasks; raises as :meth:`run_batch` does.
+        """Run one wave of legs for a command without tasks; raises as :meth:`run_batch`.
 
-        Args:
-            legs: the wave.
-            command: has no tasks.
-            due: says, on another thread, whether it is to end; then it is cancelled, which is a JobFailed.
+        ``due`` returns, on another thread, whether to cancel it, which raises JobFailed.
         """
         group = self._prewarm_group
         with cancelled_when(due, lambda: self.target.cancel(group)):
             self._collect(legs, command, pool=BATCH_POOL, group=group, description="prewarm, without a task")
 
     def restore(self, command: RestoreSlice, *, description: str) -> list[RestoreReport]:
-        """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
+        """Restore stores by one slice; raises as :meth:`run_batch`."""
         for writers in self._writers:
             writers.forget()
         if sum(writers.version for writers in self._writers) != self._known_schemas:
@@ -259,35 +242,26 @@ class Jobs:
         )
 
     def drop_journals(self, command: RestoreSlice, *, description: str, seconds: float) -> list[RestoreReport]:
-        """Do what stores need as their tasks leave; raises as :meth:`run_batch` does.
+        """Prepare stores for the release of their tasks; raises as :meth:`run_batch`.
 
-        Args:
-            command: what to do.
-            description: what Spark's UI shows.
-            seconds: how long it may take: it may wait for a core behind a batch of other tasks. Then it is cancelled,
-                which is a JobFailed.
+        The job may have to wait for a core of other tasks' batch; after ``seconds`` it is cancelled: JobFailed.
         """
         group, deadline = self._leave_group, time.monotonic() + seconds
         with cancelled_when(lambda: time.monotonic() >= deadline, lambda: self.target.cancel(group)):
             return self._collect(self._restore, command, pool=RESTORE_POOL, group=group, description=description)
 
     def cancel_batch(self) -> None:
-        """Have Spark end the micro-batch that runs, if one does; it fails with JobCancelled on its own thread."""
+        """Cancel the running micro-batch, if any, which then raises JobCancelled on its own thread."""
         self._cancels += 1
         self.target.cancel(self._batch_group)
         self.cancel_resident()
 
     def cancel_restore(self) -> None:
-        """Have Spark end the restore slice that runs, if one does; it fails with JobFailed on its own thread."""
+        """Cancel the running restore slice, if any, which then raises JobFailed on its own thread."""
         self.target.cancel(self._restore_group)
 
     def require_session(self) -> None:
-        """Make sure that Spark is there, and the process's executor; cheap enough for each turn.
-
-        Raises:
-            ExecutorLost: the executor is known to be gone.
-            StreamsException: the session was stopped, or its JVM has ended.
-        """
+        """Check that the session and the process's executor exist; raises as ``ExecutorTarget.require``."""
         self.target.require()
 
     def _collect(
@@ -316,94 +290,73 @@ def run_job(
     tags: str = "sparkrelay",
     stays: Callable[[], BatchCommand | None] | None = None,
 ) -> list[Any]:
-    """Run a prepared DataFrame at its target with a command beside it; return what its rows report.
+    """Run a prepared DataFrame at its target with a command, and return its reports.
 
-    A micro-batch that Spark lent a closed worker is its runner's to try again, which numbers the tries; any other job
-    begins again here.
+    After a closed worker (ClosedWorkerLent) the job is started again, unless it is a micro-batch: its runner counts the
+    attempts.
 
     Args:
-        target: where it belongs.
+        target: where the job runs.
         frame: built on the target's source.
-        command: what the workers read.
+        command: for the workers.
         pool: the FAIR pool.
-        group: what cancels the job, from ``target.job_group``.
-        description: what Spark's UI shows.
-        tags: by which Spark's API finds it, separated by commas.
-        stays: of a resident job: says which micro-batch is under way in it. It is not expected to end.
+        group: from ``target.job_group``; cancelling it cancels the job.
+        description: shown in Spark's UI.
+        tags: for Spark's API, separated by commas.
+        stays: returns the current micro-batch of a resident job, which is not expected to end.
 
     Raises:
         ExecutorLost: the target's executor is gone.
         JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
-        TaskFailed: the trouble is one task's own.
+        TaskFailed: the error is one task's own.
         SparkRelayError: a worker's own error, or the session is gone.
     """
-    for left in reversed(range(_CLOSED_WORKERS)):
-        try:
-            return _run_once(target, frame, command, pool, group, description, tags, stays)
-        except ClosedWorkerLent as error:
-            if isinstance(command, BatchCommand) or stays is not None or not left:
-                raise
-            log.debug("%s; once more", error)
-    raise AssertionError("the last try returns or raises")
-
-
-def _run_once(  # noqa: PLR0917 - as run_job has them
-    target: ExecutorTarget,
-    frame: DataFrame,
-    command: object,
-    pool: str,
-    group: str,
-    description: str,
-    tags: str,
-    stays: Callable[[], BatchCommand | None] | None,
-) -> list[Any]:
-    target.require()
-    context = frame.sparkSession.sparkContext
-    try:
-        target.mark_jobs()
-        context.setLocalProperty("spark.scheduler.pool", pool)
-        context.setLocalProperty(_TAGS_PROPERTY, tags)
-        context.setLocalProperty(COMMAND_PROPERTY, encode(command))
-        context.setJobGroup(group, description, interruptOnCancel=True)
-        # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
-        expected = contextlib.nullcontext() if stays else target.under_way(f"the Spark job {description!r}")
-        with query_errors_unlogged(), expected:
-            rows = frame._jdf.collect()
-    except (PySparkException, Py4JJavaError) as error:
-        target.require_alive()
-        found = read_job_error(error)
-        batch = stays() if stays else command
-        work = read_input(batch, failed_partitions(context, group)) if isinstance(batch, BatchCommand) else ""
-    except (Py4JError, ConnectionError) as error:
+    attempts = 1 if isinstance(command, BatchCommand) or stays else _CLOSED_WORKERS
+    while True:
         target.require()
-        raise StreamsException(f"{SESSION_GONE} ({error})") from error
-    else:
-        reports = [report for row in rows for report in decode_bytes(row.get(0))]
-        for report in reports:
-            if isinstance(report, SparkRelayError):
-                raise _meant(report)
-        return reports
-    log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
-    # Without Spark's own error as the cause: it says the same in a hundred lines.
-    raise _error(found, target.failure_key, description, work)
+        context = frame.sparkSession.sparkContext
+        try:
+            target.mark_jobs()
+            context.setLocalProperty("spark.scheduler.pool", pool)
+            context.setLocalProperty(_TAGS_PROPERTY, tags)
+            context.setLocalProperty(COMMAND_PROPERTY, encode(command))
+            context.setJobGroup(group, description, interruptOnCancel=True)
+            # The Java DataFrame's collect, not limit or head, which would leave input unread and end the workers.
+            expected = contextlib.nullcontext() if stays else target.under_way(f"the Spark job {description!r}")
+            with query_errors_unlogged(), expected:
+                rows = frame._jdf.collect()
+        except (PySparkException, Py4JJavaError) as error:
+            target.require_alive()
+            found = read_job_error(error)
+            batch = stays() if stays else command
+            work = read_input(batch, failed_partitions(context, group)) if isinstance(batch, BatchCommand) else ""
+        except (Py4JError, ConnectionError) as error:
+            target.require()
+            raise StreamsException(f"{SESSION_GONE} ({error})") from error
+        else:
+            reports = [report for row in rows for report in decode_bytes(row.get(0))]
+            for report in reports:
+                if isinstance(report, SparkRelayError):
+                    raise _meant(report)
+            return reports
+        log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
+        attempts -= 1
+        # Not from Spark's error, which says the same in a hundred lines.
+        failure = _error(found, target.failure_key, description, work)
+        if not (attempts and isinstance(failure, ClosedWorkerLent)):
+            raise failure
+        log.debug("%s; trying again", failure)
 
 
 def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group: str, description: str) -> pa.Table:
-    """Evaluate a DataFrame of the user's anew, wherever Spark likes, and bring its rows to the driver.
+    """Evaluate a user's DataFrame again, on any executor, and return its rows.
 
-    What Spark has kept of an earlier time is not used: neither a plan that has run, whose exchanges it keeps, nor a
-    list of files.
-
-    Args:
-        target: whose session it is; the job ends with it.
-        frame: the DataFrame.
-        pool: the FAIR pool.
-        group: what cancels the job, from ``target.job_group``.
-        description: what Spark's UI shows.
+    Nothing of an earlier evaluation is reused: neither the exchanges of an executed plan nor a list of files. The job
+    is cancelled with the target.
 
     Raises:
         ExecutorLost: the target's executor is gone.
-        JobFailed: its source cannot be read or has no files, or user code in it raised.
+        JobFailed: the source cannot be read or has no files, or user code in it raised.
         StreamsException: the session is gone.
     """
     target.require()
@@ -435,11 +388,7 @@ def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group:
 
 
 def _require_files(plan: Any, description: str) -> None:
-    """Make sure that a plan's files are there: Spark reads a folder that is gone, or being written, as an empty one.
-
-    Raises:
-        JobFailed: a file source has none.
-    """
+    """Raise JobFailed if a file source has no files: Spark reads a missing or half-written folder as empty."""
     leaves = plan.collectLeaves()
     for leaf in (leaves.apply(index) for index in range(leaves.size())):
         if leaf.nodeName() != "LogicalRelation" or leaf.relation().getClass().getSimpleName() != "HadoopFsRelation":
@@ -453,13 +402,13 @@ def _require_files(plan: Any, description: str) -> None:
 
 @contextlib.contextmanager
 def _properties_restored(context: SparkContext) -> Iterator[None]:
-    """Leave a thread as it was: it may be the user's, who makes an instance and has jobs of their own afterwards."""
+    """Restore a thread's properties after the block: it may be the user's own thread."""
     before = {name: context.getLocalProperty(name) for name in _PROPERTIES}
     try:
         yield
     finally:
         for name, value in before.items():
-            # Java's null takes a property away.
+            # Java's null removes a property.
             context.setLocalProperty(name, cast("str", value))
 
 

@@ -1,4 +1,4 @@
-"""When a DataFrame that was collected is collected again."""
+"""When to collect a DataFrame again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ _LONGEST_PAUSE: Final = 60.0
 
 
 class RefreshSchedule:
-    """Decides when rows are too old, and how long old ones will do. Pure: it is given the time.
+    """Decides when rows are too old. Pure: the time is an argument, seconds since any moment.
 
-    A refresh that fails is tried again with growing pauses, and old rows do meanwhile: a source may be away for a
-    moment. Once that has gone on for as long as rows may be old, they do no more.
-
-    Args:
-        every: seconds that rows may be old.
-        now: when they were collected for the first time, seconds from anywhere.
+    A failed refresh is retried with growing pauses, and the old rows remain in use: a source may be away for a moment.
+    After failing for ``every``, the largest age of rows, they are no longer used.
     """
 
     def __init__(self, every: float, now: float) -> None:
@@ -31,22 +27,22 @@ class RefreshSchedule:
         self._pauses = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, jitter=0)
 
     def age(self, now: float) -> float:
-        """Return how many seconds old the rows are."""
+        """Return the age of the rows in seconds."""
         return now - self._collected_at
 
     def due(self, now: float) -> bool:
-        """Return whether the rows are to be collected before they are used."""
+        """Return whether to collect the rows before use."""
         return now >= self._next or self._fails_too_long(now)
 
     def collected(self, now: float) -> None:
-        """Note that the rows were collected, and when that began."""
+        """Record a successful collection that began at ``now``."""
         self._collected_at = now
         self._next = now + self.every
         self._failing_since = None
         self._pauses.reset()
 
     def failed(self, now: float) -> bool:
-        """Note that they could not be collected; return whether the old ones do no more."""
+        """Record a failed collection; return whether the old rows must no longer be used."""
         if self._failing_since is None:
             self._failing_since = now
         self._next = now + min(self._pauses.next(), self.every)

@@ -1,11 +1,11 @@
-"""One Spark job that stays, and the micro-batches that pass through it.
+"""A resident Spark job, through which micro-batches pass.
 
-Starting a Spark job costs 20 to 50 ms and as much CPU, however few rows it has. A resident job is started once; then a
-micro-batch is a command to the source of each of its legs and a report from each last step (``worker.resident``).
-For Spark it is one job that runs and runs, of one task a leg.
+Starting a Spark job costs 20 to 50 ms and as much CPU, even for a few rows. A resident job is started once; then a
+micro-batch is a command to the source of each leg and a report from each last step (``worker.resident``). For Spark it
+is one long-running job with one task per leg.
 
-What it promises is what a job of one micro-batch promises: every leg that was asked reports, or the job fails, with the
-same errors. It may be ended between any two micro-batches.
+It guarantees the same as a job per micro-batch: every commanded leg reports, or the job fails with the same errors. It
+may be ended between any two micro-batches.
 """
 
 from __future__ import annotations
@@ -37,28 +37,24 @@ __all__ = ["ResidentJob"]
 
 log = logging.getLogger(__name__)
 
-#: Longer than an Arrow batch of the plan's (``resident_plan.ARROW_BYTES``) and than the JVM's own buffers, which
-#: ``spark.buffer.size`` says the length of.
+#: Larger than an Arrow batch of the plan (``resident_plan.ARROW_BYTES``) and than the JVM's buffers
+#: (``spark.buffer.size``).
 _MARKER_BYTES: Final = 70_000
 _BUFFER_BYTES: Final = 64 << 10
 _LOOK_SECONDS: Final = 0.05
-#: A step says its name at once, and takes a command as soon as it is sent: it waits for nothing else.
+#: Bound on a step's first message and on sending it a command: neither waits for anything else.
 _STEP_SECONDS: Final = 30.0
-#: How long its steps may take to end once they are asked to.
+#: Bound on the orderly end of the steps.
 _END_SECONDS: Final = 5.0
 
 
 class ResidentJob:
-    """One job. A batch thread owns it; its tasks hold one Spark slot a leg."""
+    """One job, owned by a batch thread. Its tasks hold one Spark slot per leg.
+
+    ``steps`` is the number of steps of each leg that connect to the driver.
+    """
 
     def __init__(self, jobs: Jobs, frame: DataFrame, steps: Mapping[str, int]) -> None:
-        """Prepare the job.
-
-        Args:
-            jobs: of the same stream thread.
-            frame: the job; its steps connect to the driver.
-            steps: leg -> how many steps of it do.
-        """
         self._jobs = jobs
         self._frame = frame
         self._steps = steps
@@ -67,33 +63,31 @@ class ResidentJob:
         self._others: list[Channel] = []
         self._command: BatchCommand | None = None
         self._failure: SparkRelayError | None = None
-        #: That its workers have spent on micro-batches.
+        #: CPU time of its workers for micro-batches.
         self.cpu_seconds = 0.0
         self._over = threading.Event()
-        #: Readable once the job is over.
+        #: Readable once the job has ended.
         self._woken, self._wake = socket.socketpair()
         self._thread: threading.Thread | None = None
 
     @property
     def legs(self) -> frozenset[str]:
-        """The legs that micro-batches may have."""
+        """The legs of its micro-batches."""
         return frozenset(self._steps)
 
     @property
     def over(self) -> bool:
-        """True once the job has ended, for whatever reason."""
+        """True once the job has ended, for any reason."""
         return self._over.is_set()
 
     def open(self, seconds: float, due: Callable[[], bool]) -> None:
-        """Start the job, wait until all its steps are there, and send an empty micro-batch through it.
+        """Start the job, wait for all its steps, and send an empty micro-batch through it.
 
-        Args:
-            seconds: how long that may take in all.
-            due: says whether nobody needs it any more.
+        ``due`` returns whether the job is no longer needed.
 
         Raises:
-            JobFailed: it took longer, for want of free cores perhaps.
-            SparkRelayError: as :meth:`run` does.
+            JobFailed: it took longer than ``seconds``, perhaps for lack of free cores.
+            SparkRelayError: as :meth:`run`.
         """
         deadline = time.monotonic() + seconds
         target = self._jobs.target
@@ -113,18 +107,18 @@ class ResidentJob:
     def run(
         self, command: BatchCommand, legs: Iterable[str], *, description: str, until: float | None = None
     ) -> list[LegReport]:
-        """Run one micro-batch, or one wave of it, in those legs.
+        """Run one micro-batch, or one wave of it.
 
         Args:
-            command: has one Spark partition.
-            legs: which of them have input.
-            description: of it, for people.
-            until: when to give it up (monotonic seconds); None: never.
+            command: for one Spark partition.
+            legs: those with input.
+            description: for messages.
+            until: deadline (monotonic seconds); None for none.
 
         Raises:
             JobCancelled: the micro-batch was cancelled.
             JobFailed: user code raised, a Python worker died, or it took too long.
-            SparkRelayError: a worker's own error, such as a record that does not decode.
+            SparkRelayError: a worker's own error, such as a record that cannot be decoded.
         """
         under_way = self._jobs.target.under_way(f"the micro-batch {description!r} of a resident job")
         self._command = command
@@ -135,13 +129,13 @@ class ResidentJob:
             self._command = None
 
     def close(self, *, cancel: bool = False) -> None:
-        """End the job and wait for its end; ``cancel`` does not give its steps the time to end by themselves."""
+        """End the job and wait for its end; ``cancel`` leaves its steps no time for an orderly end."""
         for channel in (*self._sources.values(), *self._lasts.values(), *self._others):
             channel.close()
         if self._thread is not None:
             ended = not cancel and self._over.wait(_END_SECONDS)
             if not ended and not cancel_until(self._over.wait, self._jobs.cancel_resident):
-                log.warning("Spark has not ended the resident job of %s, which was cancelled", self._thread.name)
+                log.warning("Spark has not ended the cancelled resident job of %s", self._thread.name)
             self._thread.join(_END_SECONDS)
             self._thread = None
         self._woken.close()
@@ -163,7 +157,7 @@ class ResidentJob:
                 )
             except SparkRelayError as error:
                 self._failure = error
-            except Exception as error:  # noqa: BLE001 - whoever waits for a report rethrows it
+            except Exception as error:  # noqa: BLE001 - raised again by the waiter
                 self._failure = JobFailed(f"a resident job could not run: {error}")
             finally:
                 self._over.set()
@@ -179,7 +173,7 @@ class ResidentJob:
             if self.over:
                 raise self._ended()
             if time.monotonic() >= deadline or due():
-                raise JobFailed(f"{missing} steps of a resident job did not begin in time; is no core of Spark's free?")
+                raise JobFailed(f"{missing} steps of a resident job did not begin in time: has Spark no free core?")
             try:
                 channel = listener.accept(_LOOK_SECONDS)
                 if channel is None:
@@ -187,7 +181,7 @@ class ResidentJob:
                 channel.bound(_STEP_SECONDS)
                 self._add(channel)
             except ChannelClosed as error:
-                log.warning("a step of a resident job that connected was turned away: %s", error)
+                log.warning("a connection to a resident job was refused: %s", error)
                 continue
             missing -= 1
 
@@ -195,7 +189,7 @@ class ResidentJob:
         role, _, leg = (channel.receive() or b"").decode(errors="replace").partition(" ")
         if leg not in self._steps or role not in set(Role):
             channel.close()
-            raise ChannelClosed(f"it is none of this job: {role} {leg}")
+            raise ChannelClosed(f"it is not a step of this job: {role} {leg}")
         if role == Role.SOURCE:
             self._sources[leg] = channel
         elif role == Role.LAST:
@@ -237,7 +231,7 @@ class ResidentJob:
         return found
 
     def _ended(self, reason: ChannelClosed | None = None) -> SparkRelayError:
-        """Return why the job has ended, or ends; a step that is gone has it fail a moment later."""
+        """Return why the job ended; after the loss of a step it takes a moment to end."""
         if not self._over.wait(_STEP_SECONDS):
             return JobFailed(f"a resident job has lost a step: {reason}")
-        return self._failure or JobFailed("a resident job has ended by itself")
+        return self._failure or JobFailed("a resident job has ended unexpectedly")

@@ -1,8 +1,7 @@
-"""The Spark session that the runtime wants, and a word about one that costs.
+"""Spark sessions for the runtime.
 
-``spark_session`` builds a session with the settings whose effect was measured (see
-docs/internals/spark-settings.md); ``check_session`` looks at a user's own session, refuses what would be wrong and
-warns of what costs.
+``spark_session`` builds a session with settings whose effect was measured (docs/internals/spark-settings.md);
+``check_session`` checks a user's own session: it refuses settings that cannot work and warns of costly ones.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ __all__ = ["RECOMMENDED", "check_session", "local_slots", "missing_for_resident_
 log = logging.getLogger(__name__)
 
 _MINIMUM_SPARK = (4, 3)
-#: For jobs that stay, one a leg and stream thread.
+#: For resident jobs, one per leg and stream thread.
 _SPARE_SLOTS = 8
 
-_HIDDEN = "jobs are placed through the driver's JVM, which Spark Connect hides"
-#: By any of these PySpark makes a session of Spark Connect.
+_HIDDEN = "it places jobs through the driver's JVM, which Spark Connect hides"
+#: Any of these makes PySpark use Spark Connect.
 _REMOTE = ("spark.remote", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _API = ("spark.api.mode", "SPARK_API_MODE")
 
@@ -54,12 +53,12 @@ _ZONE = "spark.sql.session.timeZone"
 _DAEMON = "spark.python.daemon.module"
 _PIPELINED = "spark.python.udf.pipelined.enabled"
 
-#: Setting -> (value, what it costs to leave it out; empty where nobody needs to know).
+#: Setting -> (value, cost of leaving it out; empty for no warning).
 RECOMMENDED: Mapping[str, tuple[str, str]] = {
     UNIX_SOCKETS: ("true", "40 ms more for each Python step of each micro-batch"),
     _DAEMON: ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
-    _PIPELINED: ("true", "a Spark job for each micro-batch of pipelines with steps behind agg(), however small it is"),
-    "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
+    _PIPELINED: ("true", "a Spark job for each micro-batch, however small, of pipelines with steps after agg()"),
+    "spark.scheduler.mode": ("FAIR", "restoring tasks delay running ones"),
     "spark.scheduler.allocation.file": (str(Path(__file__).with_name("pools.xml")), ""),
     "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
     "spark.locality.wait": ("10m", ""),
@@ -72,54 +71,54 @@ RECOMMENDED: Mapping[str, tuple[str, str]] = {
     _ZONE: ("UTC", ""),
 }
 
-#: Setting -> (value that somebody may have set for all of a cluster, what it does here).
+#: Setting -> (harmful value, perhaps set for a whole cluster; its effect here).
 _HARMFUL: Mapping[str, tuple[str, str]] = {
     "spark.sql.timestampType": (
         "TIMESTAMP_NTZ",
-        "in a schema 'timestamp' is then a time without a zone, and text with a 'Z' does not decode. Leave it out",
+        "'timestamp' in a schema is then a time without a zone, and text with a 'Z' cannot be decoded. Leave it out",
     ),
     "spark.python.worker.reuse": (
         "false",
-        "each Python step of a micro-batch starts a worker, which opens stores and connections anew. Leave it out",
+        "each Python step of a micro-batch starts a worker, which reopens stores and connections. Leave it out",
     ),
     "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": (
         "true",
-        "errors of Python steps, and so logs, show what their variables hold: records too. Leave it out",
+        "errors of Python steps, and so the logs, show the values of variables, including records. Leave it out",
     ),
 }
 
 
 def spark_session(app_name: str, **conf: Any) -> SparkSession:
-    """Return a session with the settings the runtime wants.
+    """Return a session with the recommended settings.
 
     Args:
         app_name: the application's name in Spark's UI.
-        **conf: more settings; write the dots as double underscores (``spark__master="local[2]"``), or pass a dict
-            with dotted keys by ``**{"spark.master": "local[2]"}``. They win over ours.
+        **conf: more settings, which take precedence; write dots as double underscores (``spark__master="local[2]"``),
+            or pass a dict with dotted keys by ``**{"spark.master": "local[2]"}``.
 
     Raises:
-        ConfigException: the folder for Spark's Unix sockets has too long a path.
+        ConfigException: the path of the folder for Spark's Unix sockets is too long.
         StreamsException: Java or Spark is missing or too old, no folder can hold Spark's Unix sockets, or it would be a
-            session of Spark Connect; the message says which and what to do.
+            session of Spark Connect.
     """
     _refuse_connect({key.replace("__", "."): str(value) for key, value in conf.items()} | os.environ)
     require_java()
     if str(conf.get("spark__master") or conf.get("spark.master") or "").startswith("local-cluster"):
-        # Its executors are started from an installation of Spark; the one that pip brought will do.
+        # Executors are started from an installation of Spark, such as pip's.
         os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     # Workers must be able to import what the driver imports.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     settings = {key: value for key, (value, _) in RECOMMENDED.items()}
     settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
-    # The JVM keeps the settings that it is started with: one that is refused later would be there in the next attempt.
+    # Before the JVM starts: it would keep a refused setting for the next attempt.
     require_short_folder(settings.get(SPARK_DIR, ""))
-    # Workers import sparkrelay: where it runs from a checkout, they need the same path.
+    # Workers import sparkrelay: from a checkout, they need the same path.
     if "PYTHONPATH" in os.environ:
         settings.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     if WORKERS_VARIABLE in os.environ:
         settings.setdefault(f"spark.executorEnv.{WORKERS_VARIABLE}", os.environ[WORKERS_VARIABLE])
-    # Spark's Unix sockets run or believe what whoever connects to them sends; the JVM keeps the umask it begins with.
+    # Spark's Unix sockets trust every client, and the JVM keeps its initial umask.
     umask = keep_others_from_writing()
     try:
         with added(archive_option(), small_heap(settings | os.environ)):
@@ -135,31 +134,27 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
 
 
 def _refuse_connect(settings: Mapping[str, str]) -> None:
-    """Refuse what would be a session of Spark Connect, before there is one.
-
-    Args:
-        settings: the session's, and the environment's variables.
-    """
+    """Refuse to make a session of Spark Connect, by the session's settings and the environment's variables."""
     found = [key for key in _REMOTE if key in settings]
     found += [key for key in _API if settings.get(key, "").lower() == "connect"]
     if found:
         key = found[0]
         raise StreamsException(
-            f"{key}={settings[key]} asks for Spark Connect, and SparkRelay needs a classic session: {_HIDDEN}. "
-            f"Leave {key} out, and run the script where the driver is to be, with spark.master"
+            f"{key}={settings[key]} selects Spark Connect, but SparkRelay needs a classic session: {_HIDDEN}. "
+            f"Leave {key} out, set spark.master, and run the script on the driver's host"
         )
 
 
 def _spare_slots(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings with which a local session runs more tasks at a time than it has cores.
+    """Return settings with which a local session runs more concurrent tasks than it has cores.
 
-    A job that stays holds a slot a leg and mostly waits; with one slot a core none would be left for anything else.
-    What is split by the number of cores is split as before.
+    A resident job holds a slot per leg and mostly waits; with one slot per core, none would be left for other jobs. The
+    default parallelism remains the number of cores.
     """
     if SparkContext._active_spark_context is not None:
         return {}
     conf = SparkConf().setAll(list(settings.items()))
-    # Only the JVM knows of a master that spark-submit or a file has set.
+    # Only the JVM knows a master set by spark-submit or a file.
     SparkContext._ensure_initialized(conf=conf)
     found = re.fullmatch(
         r"local(?:\[(\d+|\*)(,\s*\d+)?\])?", settings.get("spark.master") or SparkConf().get("spark.master", "")
@@ -179,11 +174,11 @@ def _processors() -> int:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse a session the runtime cannot use; warn for each setting that costs.
+    """Refuse an unusable session; warn of each costly setting.
 
     Raises:
-        ConfigException: a setting with which jobs would never run, or run twice.
-        StreamsException: Spark is too old, or the session is a Spark Connect one.
+        ConfigException: with a setting, jobs would never run, or run twice.
+        StreamsException: Spark is too old, or the session is one of Spark Connect.
     """
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < _MINIMUM_SPARK:
@@ -193,11 +188,10 @@ def check_session(spark: SparkSession) -> None:
     if not hasattr(spark, "_jsparkSession"):
         raise StreamsException(
             f"SparkRelay needs a classic Spark session, not a {type(spark).__module__}.{type(spark).__qualname__}: "
-            f"{_HIDDEN}. Build it by sparkrelay.spark_session(), or by SparkSession.builder.master(...) instead of "
+            f"{_HIDDEN}. Build it with sparkrelay.spark_session(), or with SparkSession.builder.master(...) instead of "
             ".remote(...)."
         )
-    # At DEBUG it logs every plan on its way to the JVM, with the passwords of workers' connections. Who asks for that
-    # by its name gets it.
+    # At DEBUG it logs every plan, with the passwords of workers' connections, unless the user set its level by name.
     if logging.getLogger("py4j").level == logging.NOTSET:
         logging.getLogger("py4j").setLevel(logging.INFO)
     conf = spark.sparkContext.getConf()
@@ -216,7 +210,7 @@ def check_session(spark: SparkSession) -> None:
                 cost,
             )
     for key, (harmful, what) in _HARMFUL.items():
-        # Those of SQL may have been set for this session alone.
+        # Settings of SQL may be set for this session only.
         found = spark.conf.getAll.get(key) or conf.get(key) or ""
         if found.lower() == harmful.lower():
             log.warning("Spark setting %s is %s: %s.", key, found, what)
@@ -227,29 +221,29 @@ def check_session(spark: SparkSession) -> None:
     if dynamic and not conf.get("spark.dynamicAllocation.minExecutors"):
         log.warning(
             "Spark setting spark.dynamicAllocation.enabled is true, and spark.dynamicAllocation.minExecutors is not "
-            "set: executors without input are released, and none is asked for when the lag grows. Set that to the "
-            "number of executors that the peak needs."
+            "set: executors without input are released, and no new ones are requested when the lag grows. Set it to "
+            "the number of executors needed at peak load."
         )
     wait = conf.get("spark.locality.wait") or "3s"
     if wait != RECOMMENDED["spark.locality.wait"][0]:
         log.warning(
             "Spark setting spark.locality.wait is %s, not 10m: a job that waits longer for its executor is started on "
-            "another, where it is refused and run again.",
+            "another one, where it is refused and run again.",
             wait,
         )
 
 
 def local_slots(spark: SparkSession) -> int | None:
-    """Return how many Spark tasks a local session runs at a time, if its master says so."""
+    """Return the number of concurrent tasks of a local session, if its master names one."""
     found = re.fullmatch(r"local\[(\d+)(,.*)?\]", spark.sparkContext.master or "")
     return int(found[1]) // int(_setting(spark, "spark.task.cpus") or 1) if found else None
 
 
 def missing_for_resident_jobs(spark: SparkSession, steps: int) -> str | None:
-    """Return which setting keeps a leg of so many Python steps from running in a job that stays, or None.
+    """Return the setting that prevents a leg of so many Python steps from using a resident job, or None.
 
-    Rows stay in a buffer that only our own worker daemon has flushed. And a step in the middle has its output read, in
-    Spark's usual way, by the thread that waits for the input of the next micro-batch.
+    Only our own worker daemon flushes buffered rows. And by default Spark reads the output of a middle step on the
+    thread that waits for the input of the next micro-batch.
     """
     needed = (_DAEMON, _PIPELINED) if steps > 2 else (_DAEMON,)
     missing = [f"{key} is not {RECOMMENDED[key][0]}" for key in needed if _setting(spark, key) != RECOMMENDED[key][0]]
@@ -257,19 +251,19 @@ def missing_for_resident_jobs(spark: SparkSession, steps: int) -> str | None:
 
 
 def _setting(spark: SparkSession, key: str) -> str | None:
-    """Return a setting of the context's; ``SparkContext.getConf()`` would copy all of them."""
+    """Return a setting of the context, without ``getConf()``, which copies all of them."""
     return spark.sparkContext._conf.get(key)
 
 
 def _check_zone(spark: SparkSession) -> None:
-    """Warn of a zone that is the host's own: the next owner of a task may live in another one."""
+    """Warn if the zone is the host's: the next owner of a task may have another one."""
     zone = spark.conf.get(_ZONE) or ""
     if _ZONE in spark.conf.getAll or zone.upper().removeprefix("ETC/") in {"UTC", "GMT", "Z", "UCT"}:
         return
     log.warning(
-        "Spark setting %s is not set: this host's zone, %s, decides where to_date() and hour() put a row. An instance "
-        "on a host with another zone would put it elsewhere, and groups of a task that moves there would be cut in "
-        "another way. Set it to UTC, or to the same zone everywhere.",
+        "Spark setting %s is not set: to_date() and hour() use this host's zone, %s. An instance on a host with "
+        "another zone would compute other values, and split the groups of a task that moves there differently. Set it "
+        "to UTC, or to the same zone everywhere.",
         _ZONE,
         zone,
     )

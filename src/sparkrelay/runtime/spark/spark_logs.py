@@ -1,10 +1,10 @@
-"""What Spark logs too much: of failed jobs, which this package says itself in a sentence, and of each task that runs.
+"""Reduces Spark's logs of failed jobs, which we report in a sentence, and of each task.
 
-Spark logs each failed or cancelled task two or three times, with its stack: a hundred lines and more for one bad
-record, and some for jobs that were cancelled on purpose. An error that comes out of a job of ours names topic,
-partition, offsets, cause and remedy; the whole text is in our own log at DEBUG.
+Spark logs each failed or cancelled task two or three times, with its stack: over a hundred lines for one bad record,
+and more for jobs cancelled on purpose. Our own error names topic, partition, offsets, cause and remedy; our log has the
+whole text at DEBUG.
 
-Executors log ten lines of INFO for each task, some 1.2 kB, for as long as batches come: a gigabyte a day.
+Executors log ten lines of INFO per task, about 1.2 kB: a gigabyte a day.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ __all__ = ["query_errors_unlogged", "quiet_executors", "silence_failed_tasks"]
 
 log = logging.getLogger(__name__)
 
-#: Messages of Spark's Executor, TaskSetManager, DAGScheduler and Python runner that it keeps to itself. The Python
-#: runner takes an error of a step in front of a worker's for the worker's end. The last two come for a task that
-#: begins, or ends, after its script has: nobody is there any more to whom Spark could report it.
+#: Silenced messages of Spark's Executor, TaskSetManager, DAGScheduler and Python runner. The Python runner mistakes an
+#: error of an upstream step for the end of the worker. The last two are about tasks that begin or end after the script.
 _SILENCED: Final = (
     r"(?s)(Exception in task|Executor (interrupted and )?killed task|Lost task|Task \d+\S* in stage \S+ failed"
     r"|Failed to cancel job group|Incomplete task interrupted"
@@ -42,21 +41,21 @@ _here = threading.local()
 
 
 def silence_failed_tasks(spark: SparkSession) -> None:
-    """Have the session's JVM leave failed and cancelled tasks out of its log; all else stays as it is.
+    """Remove failed and cancelled tasks from the log of the session's JVM.
 
-    For sessions that are made for us: in another, such lines may be about somebody else's query.
+    Only for sessions made for us: in others, such lines may be about other queries.
     """
     try:
         _add_filter(spark.sparkContext._jvm)
     except (Py4JError, TypeError) as error:
-        # Another logging backend than Spark's own: more is logged, nothing else.
+        # With another logging backend than Spark's own, Spark logs more.
         log.debug("Spark's log of failed tasks could not be silenced: %s", error)
 
 
 def _add_filter(jvm: Any) -> None:
     core = jvm.org.apache.logging.log4j.core
     context = jvm.org.apache.logging.log4j.LogManager.getContext(False)
-    # What other loggers let through comes here, in Spark's own configuration and in most others.
+    # In Spark's own configuration, and most others, all messages reach the root logger.
     root = context.getConfiguration().getRootLogger()
     if root.getFilter() is not None and _SILENCED in root.getFilter().toString():
         return
@@ -66,10 +65,9 @@ def _add_filter(jvm: Any) -> None:
 
 
 def quiet_executors(spark: SparkSession) -> None:
-    """Have the executors that there are now log from WARN on, or from ``spark.log.level``; the driver stays as it is.
+    """Set the log level of the current executors to WARN, or to ``spark.log.level``; not that of the driver.
 
-    Not where somebody has said how executors log: by a log4j file in ``spark.executor.extraJavaOptions``, or by
-    ``spark.executor.syncLogLevel.enabled``.
+    A log4j file in ``spark.executor.extraJavaOptions``, or ``spark.executor.syncLogLevel.enabled``, takes precedence.
     """
     conf = spark.sparkContext.getConf()
     synced = (conf.get("spark.executor.syncLogLevel.enabled") or "false").lower() == "true"
@@ -84,9 +82,9 @@ def quiet_executors(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def query_errors_unlogged() -> Iterator[None]:
-    """Keep PySpark from logging, on this thread, an error with a stack that is about to be said in a sentence."""
+    """Keep PySpark from logging errors with their stacks on this thread: we report them in a sentence."""
     for name in _QUERY_LOGGERS:
-        # Asked for as PySpark does: a plain logger of that name would make each of its calls a TypeError.
+        # Created like PySpark does: with a plain logger of that name each of its calls would raise TypeError.
         logger = PySparkLogger.getLogger(name)
         if _loud not in logger.filters:
             logger.addFilter(_loud)

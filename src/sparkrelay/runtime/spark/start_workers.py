@@ -1,7 +1,7 @@
-"""Starting Spark's Python worker daemon early, while Catalyst checks the topology and the group is joined.
+"""Starts Spark's Python worker daemon early, while Catalyst checks the topology and the instance joins the group.
 
-The daemon imports Arrow, numba and the Kafka client before it can fork the first worker: seconds that would otherwise
-pass between an assignment and its first task in service.
+The daemon imports Arrow, numba and the Kafka client before it forks the first worker: this takes seconds, which would
+otherwise delay the first task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def start_workers(target: ExecutorTarget) -> None:
-    """Run a job without work on another thread; nobody waits for it, and its failure shows in the first real job."""
+    """Run an empty job on another thread; nobody waits for it, and the first real job reports a failure."""
 
     def run() -> None:
         try:
@@ -30,7 +30,7 @@ def start_workers(target: ExecutorTarget) -> None:
             group = target.job_group("sparkrelay-start-workers")
             source.sparkSession.sparkContext.setJobGroup(group, "starting Python workers")
             source.mapInArrow(no_rows, "nothing int")._jdf.collect()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the first real job meets it again and reports it
+        except Exception as error:  # noqa: BLE001 - the first real job reports it
             log.debug("starting Python workers failed: %s", error)
 
     threading.Thread(target=run, name="sparkrelay-start-workers", daemon=True).start()

@@ -1,12 +1,12 @@
 """The folder of Spark's own Unix sockets, whose paths may be too long, and the errors about it.
 
-Spark makes them in ``spark.python.unix.domain.socket.dir`` or, without it, in ``java.io.tmpdir``: for accumulators and
-collected rows in the driver, for Python workers in each executor. The setting is one path for all hosts, and Spark does
-not create it. So it is set only where the driver's own temporary folder cannot be used; our worker daemon finds a
-folder on each executor's host by itself (``worker.daemon``).
+Spark makes them in ``spark.python.unix.domain.socket.dir``, by default ``java.io.tmpdir``: in the driver for
+accumulators and collected rows, in each executor for Python workers. The setting is one path for all hosts, which Spark
+does not create. So it is set only if the driver's temporary folder cannot be used; our worker daemon finds a folder on
+each executor's host (``worker.daemon``).
 
-With ``spark.io.encryption.enabled`` an executor's JVM, too, makes Unix sockets: Python workers read broadcasts by them.
-On YARN their paths are always too long, so without the setting those sessions use TCP, where both ends know a secret.
+With ``spark.io.encryption.enabled`` an executor's JVM also makes Unix sockets, for broadcasts. On YARN their paths are
+always too long, so without the setting such sessions use TCP, where both ends share a secret.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = [
     "socket_settings",
 ]
 
-#: The Spark setting by which Python workers are reached by Unix sockets instead of TCP.
+#: The Spark setting to reach Python workers by Unix sockets instead of TCP.
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
-#: How many bytes Spark's setting may have: Spark refuses more than 61 characters.
+#: Longest path of the folder, bytes: Spark refuses more than 61 characters.
 _LONGEST_FOLDER: Final = min(61, LONGEST_PATH - 1 - SPARK_SOCKET_BYTES)
-#: What Spark's own Python daemon says, and the JVM. Sockets of the user's steps are not meant.
+#: The error of Spark's own Python daemon, and that of the JVM; not those about sockets of the user's steps.
 _TOO_LONG: Final = re.compile(
     r"Error from python worker:.*\bAF_UNIX path too long\s*\n\s*PYTHONPATH was:"
     r"|java\.net\.SocketException: Unix domain path too long",
@@ -56,18 +56,17 @@ _TOO_LONG: Final = re.compile(
 
 
 def socket_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting with which no Unix socket of Spark's has too long a path; empty where it is not needed.
+    """Return the setting that keeps the paths of Spark's Unix sockets short; empty if it is not needed.
 
-    Args:
-        settings: those of the session to be made; its JVM runs already.
+    The session is not made yet, but its JVM is running.
 
     Raises:
-        ConfigException: the user's own setting names a path that is too long.
+        ConfigException: the path in the user's own setting is too long.
         NoSocketFolder: no temporary folder of this host can be used.
     """
     if SparkContext._active_spark_context is not None:
         return {}
-    # Only the JVM knows what spark-submit or a file has set.
+    # Only the JVM knows settings of spark-submit or a file.
     conf = SparkConf().setAll(list(settings.items()))
     if (conf.get(UNIX_SOCKETS) or "false").lower() != "true":
         return {}
@@ -84,35 +83,31 @@ def socket_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def jvms_sockets_too_long(conf: SparkConf) -> bool:
-    """Return whether Unix sockets of executors' JVMs would have too long a path."""
+    """Return whether the paths of Unix sockets of executors' JVMs would be too long."""
     encrypted = (conf.get("spark.io.encryption.enabled") or "false").lower() == "true"
     return encrypted and (conf.get("spark.master") or "").startswith("yarn") and not conf.get(SPARK_DIR)
 
 
 def require_short_folder(folder: str) -> None:
-    """Refuse a folder of the user's that is too long for Spark's Unix sockets.
-
-    Raises:
-        ConfigException: it is; the message names it and the limit.
-    """
+    """Raise ConfigException if the path of a user's folder is too long for Spark's Unix sockets."""
     length = len(os.fsencode(folder))
     if length > _LONGEST_FOLDER:
         raise ConfigException(
-            f"Spark setting {SPARK_DIR}={folder} has {length} bytes, and at most {_LONGEST_FOLDER} are possible: a "
-            f"Unix socket's path is limited to {LONGEST_PATH}. Leave it out, or name a shorter path that exists on "
+            f"Spark setting {SPARK_DIR}={folder} has {length} bytes, but at most {_LONGEST_FOLDER} are possible: the "
+            f"path of a Unix socket is limited to {LONGEST_PATH}. Leave it out, or use a shorter path that exists on "
             "each host"
         )
 
 
 @functools.cache
 def _folder_of(pid: int, temporary: str) -> str:
-    """Make the folder of this process; it is removed when the process ends."""
+    """Make the folder of this process, which is removed at exit."""
     folders = temporary_folders(temporary)
     remove_abandoned(folders)
     folder = SocketFolder(folders, LONGEST_PATH - 1 - _LONGEST_FOLDER)
 
     def remove() -> None:
-        # A fork runs this, too.
+        # Forks run this, too.
         if os.getpid() == pid:
             folder.close()
 
@@ -121,19 +116,14 @@ def _folder_of(pid: int, temporary: str) -> str:
 
 
 def is_long_socket_path(text: str) -> bool:
-    """Return whether a failed job's error says that the path of a Unix socket of Spark's is too long."""
+    """Return whether a job failed because the path of one of Spark's Unix sockets is too long."""
     return _TOO_LONG.search(text) is not None
 
 
 def long_socket_path(job: str) -> str:
-    """Say that a Unix socket of Spark's own has too long a path, and how to shorten it.
-
-    Args:
-        job: the Spark job that failed by it.
-    """
+    """Return the message for a Spark job that failed because of that."""
     return (
         f"the Spark job {job!r} failed: Spark made a Unix socket with a path of more than {LONGEST_PATH} bytes, in the "
         f"executor's temporary folder (java.io.tmpdir) or in {SPARK_DIR}. Set {SPARK_DIR} to a folder on a path of at "
-        f"most {_LONGEST_FOLDER} bytes that exists on each host, such as /tmp; or set {UNIX_SOCKETS}"
-        "=false"
+        f"most {_LONGEST_FOLDER} bytes that exists on each host, such as /tmp; or set {UNIX_SOCKETS}=false"
     )

@@ -175,7 +175,7 @@ def test_a_change_without_a_way_is_refused_with_what_came_before(life):
     life.begun()
     with pytest.raises(
         IllegalTransitionException,
-        match="instance app: everything is released .* must not come in state REBALANCING.*started: CREATED",
+        match="instance app: everything is released .* is not allowed in state REBALANCING.*started: CREATED",
     ):
         life.end()
     assert life.state == "REBALANCING"

@@ -15,7 +15,7 @@ CONFIG = {"application.id": "app", "bootstrap.servers": "localhost:1"}
         ({"num.standby.replicas": -1}, "num.standby.replicas=-1 is out of range"),
         ({"max.batch.records": "many"}, "max.batch.records='many' is not a valid whole number"),
         ({"session.timeout.ms": 1000, "heartbeat.interval.ms": 900}, r"heartbeat.interval.ms \(900\)"),
-        ({"processing.guarantee": "exactly_twice"}, "processing.guarantee='exactly_twice' is none of"),
+        ({"processing.guarantee": "exactly_twice"}, "processing.guarantee='exactly_twice' is not a setting"),
         ({"application.id": "no/slash"}, "application.id='no/slash': use 1 to 200"),
         ({"bootstrap.servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
         ({"task.assignor.class": "no.such:Assignor"}, "no.such:Assignor"),

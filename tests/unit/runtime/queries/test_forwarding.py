@@ -361,4 +361,4 @@ def test_rows_of_other_columns_are_of_another_release():
 def test_what_is_no_row_is_not_passed_on(body):
     status, _, answer = forwarded(Peer(body=body))
     assert status == 503
-    assert "is no row as JSON" in json.loads(answer)["error"]
+    assert "is not a row in JSON" in json.loads(answer)["error"]

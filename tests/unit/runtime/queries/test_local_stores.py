@@ -17,15 +17,8 @@ from sparkrelay.errors import (
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table.reading import StoreRead
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.queries.local_stores import (
-    ACTIVE,
-    RESTORING,
-    STANDBY,
-    LocalStores,
-    LocalTask,
-    Query,
-    QueryScope,
-)
+from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask
+from sparkrelay.runtime.queries.query import Query, QueryScope
 from sparkrelay.state import TaskStore
 from sparkrelay.state.home.removal import wipe
 from sparkrelay.state.reader import StoreReader
@@ -213,7 +206,8 @@ def test_pages_have_every_row_of_a_partition_once(limit, held):
 
 
 def test_a_page_of_no_rows_has_the_columns():
-    page = stores(paged_task(2, 7)).page(stores().keys("counts"), b"", 0, QueryScope(partitions=frozenset({2})))
+    local, scope = stores(paged_task(2, 7)), QueryScope(partitions=frozenset({2}))
+    (page,) = local.answer(Query(local.keys("counts"), scope, "page", limit=0))
     assert (page.rows.num_rows, page.rows.schema.names, page.following) == (0, ["user", "n"], None)
 
 

@@ -167,7 +167,7 @@ def test_one_that_never_stops_is_cut_off(monkeypatch, peers):
     monkeypatch.setattr(peers_module, "_LONGEST_ANSWER", 1 << 20)
     with (
         speaker(OK + b"\r\n", again=(b"[" * 65_536, 0)) as address,
-        pytest.raises(InvalidStateStoreException, match="more than 1 MiB"),
+        pytest.raises(InvalidStateStoreException, match="exceeds 1 MiB"),
     ):
         ask(peers, int(address.rpartition(":")[2]))
 

@@ -217,7 +217,7 @@ def test_a_fault_of_ours_is_none_of_who_asks(caplog):
 
     queries.read = read
     status, _, body = ask(application(queries), "/stores/counts/ada")
-    assert (status, json.loads(body)) == (500, {"error": "the instance's log says why"})
+    assert (status, json.loads(body)) == (500, {"error": "see the instance's log"})
     assert "an int and a str" in caplog.text
 
 
@@ -277,7 +277,7 @@ def test_a_server_beyond_this_machine_wants_a_token():
     for more in ({}, {"queries.host": "0.0.0.0"}):
         with pytest.raises(ConfigException, match=r"queries\.token"):
             serve_queries(Queries(), StreamsConfig.from_dict(settings | more))
-    with pytest.raises(ConfigException, match=r"a\.\.b:80 cannot be listened at"):
+    with pytest.raises(ConfigException, match=r"cannot listen at a\.\.b:80"):
         serve_queries(Queries(), StreamsConfig.from_dict(settings | {"queries.token": "t", "queries.host": "a..b"}))
     for more in ({"queries.enabled": "false"}, {"application.server": None}):
         assert serve_queries(Queries(), StreamsConfig.from_dict(settings | more)) is None

@@ -7,7 +7,8 @@ from tests.doubles.state_steps import state_spec
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StateStoreNotAvailableException
 from sparkrelay.operators.table.reading import StoreRead
-from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalStores, LocalTask, QueryScope
+from sparkrelay.runtime.queries.local_stores import ACTIVE, LocalStores, LocalTask
+from sparkrelay.runtime.queries.query import QueryScope
 from sparkrelay.runtime.queries.routing import all_rows
 from sparkrelay.types import TaskId
 

@@ -68,7 +68,7 @@ lines'
 def test_of_a_chain_the_last_exception_counts_and_of_its_frames_the_users_last():
     found = read_job_error(PySparkException(CHAINED))
     assert found.cause == "KeyError: 'two lines' (steps.py:5, in second)"
-    assert found.remedy.startswith("Mend that step")
+    assert found.remedy.startswith("Fix that step")
 
 
 @pytest.mark.parametrize("text", ["Traceback (most recent call last):", "Traceback (most recent call last):\n  File"])

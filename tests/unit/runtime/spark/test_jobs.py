@@ -158,7 +158,7 @@ ZeroDivisionError: division by zero
         jobs().run_batch(failing(PySparkException(spark_says)), None, description="batch 7 of 0_0")
     assert str(caught.value) == (
         "the Spark job 'app: batch 7 of 0_0' failed: ZeroDivisionError: division by zero (pipeline.py:7, in price). "
-        "Mend that step, or filter such rows out in front of it. The traceback is in the log at DEBUG."
+        "Fix that step, or filter out such rows before it. The traceback is in the log at DEBUG."
     )
     assert "BasePythonRunner" in caplog.text
     assert caught.value.__cause__ is None
@@ -246,7 +246,7 @@ Traceback (most recent call last):
     connection.connect(path)
 OSError: AF_UNIX path too long
 """
-    with pytest.raises(JobFailed, match="AF_UNIX path too long .pipeline.py:7, in price.*Mend that step"):
+    with pytest.raises(JobFailed, match="AF_UNIX path too long .pipeline.py:7, in price.*Fix that step"):
         jobs().run_batch(failing(PySparkException(spark_says)), None, description="batch 7 of 0_0")
 
 
@@ -257,7 +257,7 @@ Traceback (most recent call last):
     import prices
 ModuleNotFoundError: No module named 'prices'
 """
-    with pytest.raises(JobFailed, match="No module named 'prices' .pipeline.py:7, in price.*Mend that step"):
+    with pytest.raises(JobFailed, match="No module named 'prices' .pipeline.py:7, in price.*Fix that step"):
         jobs().run_batch(failing(PySparkException(spark_says)), None, description="batch 7 of 0_0")
 
 

@@ -36,14 +36,14 @@ def test_nothing_is_said_of_a_session_as_recommended(caplog):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"spark__scheduler__mode": "FIFO"}, "spark.scheduler.mode is FIFO, not FAIR: restoring tasks hold up"),
+        ({"spark__scheduler__mode": "FIFO"}, "spark.scheduler.mode is FIFO, not FAIR: restoring tasks delay running"),
         ({"spark__locality__wait": "3s"}, "spark.locality.wait is 3s, not 10m"),
         ({"spark__dynamicAllocation__enabled": "true"}, "spark.dynamicAllocation.minExecutors is not set"),
-        ({"spark__sql__timestampType": "timestamp_ntz"}, "text with a 'Z' does not decode"),
-        ({"spark__python__worker__reuse": "false"}, "starts a worker, which opens"),
+        ({"spark__sql__timestampType": "timestamp_ntz"}, "text with a 'Z' cannot be decoded"),
+        ({"spark__python__worker__reuse": "false"}, "starts a worker, which reopens"),
         (
             {"spark__sql__execution__pyspark__udf__tracebackWithLocals__enabled": "true"},
-            "show what their variables hold: records too",
+            "show the values of variables, including records",
         ),
     ],
 )
@@ -62,7 +62,7 @@ def test_of_a_local_session_nothing_is_said_that_is_for_clusters(caplog):
 def test_a_zone_of_the_hosts_own_is_reported(caplog, local):
     check_session(session(local=local, host_zone="America/New_York"))
     (message,) = caplog.messages
-    assert "spark.sql.session.timeZone is not set: this host's zone, America/New_York, decides" in message
+    assert "is not set: to_date() and hour() use this host's zone, America/New_York" in message
     assert "Set it to UTC" in message
 
 
@@ -119,5 +119,5 @@ def test_spark_connect_is_refused_before_there_is_a_session(monkeypatch, key, va
         conf[key] = value
     else:
         monkeypatch.setenv(key, value)
-    with pytest.raises(StreamsException, match=f"{key}={value} asks for Spark Connect.*Leave {key} out"):
+    with pytest.raises(StreamsException, match=f"{key}={value} selects Spark Connect.*Leave {key} out"):
         spark_session("delays", **conf)

@@ -35,7 +35,7 @@ def test_a_python_for_each_step_is_refused(local):
 )
 def test_a_driver_in_the_cluster_is_refused(conf):
     with pytest.raises(
-        ConfigException, match="--deploy-mode cluster: .*each stop would be a kill. Run the script itself"
+        ConfigException, match="--deploy-mode cluster: .*each stop would be a kill. Run python pipeline.py"
     ):
         refuse(conf)
     refuse({"spark.submit.deployMode": "client"})
@@ -44,7 +44,7 @@ def test_a_driver_in_the_cluster_is_refused(conf):
 @pytest.mark.parametrize("part", ["", "application.", "taskAndStage."])
 def test_excluding_executors_is_refused_where_jobs_belong_to_them(part):
     conf = {f"spark.excludeOnFailure.{part}enabled": "TRUE"}
-    with pytest.raises(ConfigException, match=rf"spark\.excludeOnFailure\.{part}enabled=true .*would wait for ever"):
+    with pytest.raises(ConfigException, match=rf"spark\.excludeOnFailure\.{part}enabled=true .*would wait forever"):
         refuse(conf)
     refuse(conf, local=True)
     refuse({f"spark.excludeOnFailure.{part}enabled": "false"})

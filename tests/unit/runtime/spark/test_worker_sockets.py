@@ -10,7 +10,7 @@ def test_a_folder_that_is_too_long_is_refused_with_its_length_and_the_limit():
     require_short_folder("")
     require_short_folder("/" + "x" * 57)
     folder = "/" + "ü" * 40
-    with pytest.raises(ConfigException, match=rf"socket\.dir={folder} has 81 bytes, and at most .*Leave it out"):
+    with pytest.raises(ConfigException, match=rf"socket\.dir={folder} has 81 bytes, but at most .*Leave it out"):
         require_short_folder(folder)
 
 

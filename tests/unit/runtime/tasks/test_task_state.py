@@ -58,7 +58,7 @@ def test_an_event_comes_when_the_table_says_so_or_is_refused(state, event):
         assert task.state is (target or state)
     else:
         with pytest.raises(
-            IllegalTransitionException, match=f"task 0_0: {event.name} must not come in state {state.name}"
+            IllegalTransitionException, match=f"task 0_0: {event.name} is not allowed in state {state.name}"
         ):
             DO[event](task)
         assert task.state is state
