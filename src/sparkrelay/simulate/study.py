@@ -186,7 +186,7 @@ def _outcome(scenario: Scenario, contestant: Contestant, limit_s: float) -> Outc
         with deadline(limit_s):
             return simulate(scenario, contestant.make())
     except OutOfTime:
-        return Outcome(error=f"the simulation took more than {limit_s:g} s: the assignor loops, or is too slow")
+        return Outcome(error=f"the simulation was not through after {limit_s:g} s: the assignor loops, or is too slow")
     except ConfigException as error:
         return Outcome(error=str(error))
 
