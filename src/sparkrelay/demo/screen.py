@@ -1,4 +1,4 @@
-"""The demo's screen: a live picture on a terminal; elsewhere a line for each thing that happens."""
+"""The demo's screen: a live picture on a terminal, elsewhere one line per event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Screen"]
 
 _REFRESH_S: Final = 0.2
-_NOTES: Final = 12
+_MAX_NOTES: Final = 12
 _FACES: Final = {
     Share.ACTIVE: ("●", "bold green", "active"),
     Share.STANDBY: ("○", "cyan", "standby (warm copy)"),
@@ -31,7 +31,7 @@ _FACES: Final = {
 
 
 class Screen:
-    """Shows the board. Leaving it leaves what was shown last, and must come before anything else prints."""
+    """Shows the board. On exit the last picture stays; exit before anything else prints."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -52,7 +52,7 @@ class Screen:
             self._live.stop()
 
     def show(self, board: Board) -> None:
-        """Draw the board, at most five times a second; without a terminal, print what is new."""
+        """Draw the board, at most five times a second; without a terminal, print its new notes."""
         self._board = board
         if not self._live.is_started:
             for at, text in board.notes[self._printed :]:
@@ -67,8 +67,10 @@ def _picture(board: Board) -> RenderableType:
     legend = Text("  ", style="dim")
     for symbol, style, words in _FACES.values():
         legend.append(symbol, style=style).append(f" {words}  ")
+    notes = [f"{_clock(at)}  {text}" for at, text in board.notes[-_MAX_NOTES:]]
+    lines = [Text(note, no_wrap=True, overflow="ellipsis") for note in notes + [""] * (_MAX_NOTES - len(notes))]
     return Panel(
-        Group(_clients(board), legend, Text(), _bars(board), Text(), *_notes(board)),
+        Group(_clients(board), legend, Text(), _bars(board), Text(), *lines),
         title=f"[bold]SparkRelay demo[/bold] · {board.title}",
         subtitle=_clock(board.elapsed),
         border_style="blue",
@@ -76,15 +78,14 @@ def _picture(board: Board) -> RenderableType:
 
 
 def _clients(board: Board) -> Table:
-    tasks = sorted(
-        {*board.owners, *(task for client in board.clients.values() for task in client.tasks)}, key=TaskId.parse
-    )
+    clients = board.clients.values()
+    tasks = sorted({*board.owners, *(task for client in clients for task in client.tasks)}, key=TaskId.parse)
     table = Table("instance", box=None, padding=(0, 1), expand=True)
     for task in tasks:
         table.add_column(task, justify="center", no_wrap=True)
     for heading in ("flights/s", "behind"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for client in board.clients.values():
+    for client in clients:
         if client.gone:
             table.add_row(Text(f"{client.name}  {client.phase}", "bold red"), *(Text("✗", "red") for _ in tasks))
             continue
@@ -112,11 +113,6 @@ def _bars(board: Board) -> Table:
     ):
         bars.add_row(words, ProgressBar(total=max(of, 1), completed=min(done, max(of, 1))), f"{done:,} of {of:,}")
     return bars
-
-
-def _notes(board: Board) -> list[Text]:
-    shown = [f"{_clock(at)}  {text}" for at, text in board.notes[-_NOTES:]]
-    return [Text(line, no_wrap=True, overflow="ellipsis") for line in shown + [""] * (_NOTES - len(shown))]
 
 
 def _clock(seconds: float) -> str:

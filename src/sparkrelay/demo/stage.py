@@ -1,4 +1,4 @@
-"""What the demo's story runs on: child processes, what they report, logs, and waiting for it all with a bound."""
+"""The demo's resources (broker, feeder, reader, child processes, logs) and waiting for them, always with a bound."""
 
 from __future__ import annotations
 
@@ -7,47 +7,50 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sparkrelay.demo.children import Child, Report
+from sparkrelay.demo.children import Child
+from sparkrelay.demo.tables import BY_CARRIER
 from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkrelay.demo.board import Board
+    from sparkrelay.demo.feed import Feeder
+    from sparkrelay.demo.reader import OutputReader
     from sparkrelay.demo.screen import Screen
+    from sparkrelay.devkafka import DevKafka
 
 __all__ = ["Stage"]
 
 _TICK_S: Final = 0.1
-#: How long anything may take: far more than it does on a slow machine, far less than for ever.
+#: The bound on any wait: far above what a slow machine needs.
 _BOUND_S: Final = 240.0
 
 
 class Stage:
-    """A context manager: leaving it ends every child, however it went.
-
-    Args:
-        screen: shows what goes on.
-        board: what it shows.
+    """A context manager that ends every child on exit.
 
     Attributes:
-        logs: the folder with the logs of the broker and of every child; removed at a good end.
-        keep_logs: whether it stays.
+        board: the state that the screen shows.
+        logs: folder of the logs of the broker and of every child; removed after a success.
+        keep_logs: whether to keep it.
     """
 
-    def __init__(self, screen: Screen, board: Board) -> None:
+    def __init__(self, screen: Screen, board: Board, *, hint: str = "") -> None:
         self._screen = screen
+        self._hint = hint
         self.board = board
         self._began_at = time.monotonic()
-        self._reports: SimpleQueue[Report] = SimpleQueue()
         self._children: dict[str, Child] = {}
         self._expected_to_end: set[str] = set()
+        self._kafka: DevKafka | None = None
+        self._feeder: Feeder | None = None
+        self._reader: OutputReader | None = None
         self.keep_logs = False
         self.logs = Path(tempfile.mkdtemp(prefix="sparkrelay-demo-"))
-        # Undone in reverse: children, reader, feeder, broker, folders. One that fails does not keep the others.
+        # Undone in reverse: children, reader, feeder, broker, folders; a failure does not stop the others.
         self._leaving = contextlib.ExitStack()
         self._leaving.callback(self._remove_logs)
 
@@ -55,7 +58,7 @@ class Stage:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        # Who is interrupted does not ask why.
+        # After Ctrl-C nobody reads the logs.
         self.keep_logs = self.keep_logs or isinstance(error, Exception)
         self._leaving.close()
 
@@ -64,7 +67,7 @@ class Stage:
             shutil.rmtree(self.logs, ignore_errors=True)
 
     def _start_child(self, name: str, module: str, options: dict[str, Any]) -> Child:
-        child = self._children[name] = Child(name, module, options, folder=self.logs, reports=self._reports)
+        child = self._children[name] = Child(name, module, options, folder=self.logs)
         self._leaving.callback(child.kill)
         return child
 
@@ -73,50 +76,56 @@ class Stage:
         self._expected_to_end.add(name)
         self._until(what, lambda: child.exit_code is not None)
         if child.exit_code:
-            raise SparkRelayError(self._last_words(name, f"{name} failed (exit code {child.exit_code})"))
+            raise SparkRelayError(self._failure(name, "failed"))
 
     def _until(self, what: str, condition: Callable[[], bool], bound_s: float = _BOUND_S) -> None:
-        """Go on until the condition holds.
+        """Run the demo until the condition holds.
 
         Raises:
-            SparkRelayError: it did not within the bound, or somebody died.
+            SparkRelayError: it did not within the bound, or a child, the broker, the feeder or the reader failed.
         """
         deadline = time.monotonic() + bound_s
         while not condition():
             if time.monotonic() > deadline:
                 states = "; ".join(f"{c.name}: {c.status or c.phase}" for c in self.board.clients.values())
                 raise SparkRelayError(
-                    f"The demo waited {bound_s:.0f} s for this, in vain: {what}. ({states or 'no instance yet'}) "
-                    f"{self._hint()}The logs are in {self.logs}"
+                    f"The demo waited {bound_s:.0f} s in vain for: {what}. ({states or 'no instance yet'}) "
+                    f"{self._hint}The logs are in {self.logs}"
                 )
-            self._turn()
+            self._tick()
 
-    def _hint(self) -> str:
-        """Return what else may be at fault, a sentence with a space behind it."""
-        return ""
-
-    def _turn(self) -> None:
-        """Take in what the children report for a moment, look after everybody, and show it."""
-        self._wait(_TICK_S)
-        while not self._reports.empty():
-            report = self._reports.get()
-            if report.child in self.board.clients:
-                self.board.apply(report.child, report.what)
+    def _tick(self) -> None:
+        """Read results for a moment, apply the children's reports, check on everybody, and show it."""
+        if self._kafka is not None and not self._kafka.running:
+            raise SparkRelayError(f"The broker ended unexpectedly. Its log: {self._kafka.log_path}")
+        if self._feeder is not None:
+            self._feeder.feed()
+        if self._reader is None:
+            time.sleep(_TICK_S)
+        else:
+            self._reader.read(_TICK_S)
         for name, child in self._children.items():
-            if name not in self._expected_to_end and child.exit_code is not None:
-                raise SparkRelayError(self._last_words(name, f"{name} ended unasked (exit code {child.exit_code})"))
+            ended = child.exit_code is not None
+            for report in child.reports():
+                self.board.apply(name, report)
+            if ended and name not in self._expected_to_end:
+                raise SparkRelayError(self._failure(name, "ended unexpectedly"))
         self._show()
 
-    def _wait(self, seconds: float) -> None:
-        """Let so much time pass; raise what went wrong outside of the children."""
-        time.sleep(seconds)
-
-    def _last_words(self, name: str, what: str) -> str:
-        client = self.board.clients.get(name)
+    def _failure(self, name: str, what: str) -> str:
+        client, child = self.board.clients.get(name), self._children[name]
         why = f": {client.failure}" if client is not None and client.failure else ""
-        child = self._children[name]
-        return f"{what}{why}\nThe end of its log, {child.log_path}:\n{child.last_lines()}"
+        return (
+            f"{name} {what} (exit code {child.exit_code}){why}\n"
+            f"The end of its log, {child.log_path}:\n{child.last_lines()}"
+        )
 
     def _show(self) -> None:
-        self.board.elapsed = time.monotonic() - self._began_at
-        self._screen.show(self.board)
+        board = self.board
+        board.elapsed = time.monotonic() - self._began_at
+        if self._feeder is not None:
+            board.total, board.produced = self._feeder.records, self._feeder.produced
+            board.to_count = self._feeder.counted
+        if self._reader is not None:
+            board.counted = self._reader.counted[BY_CARRIER.topic]
+        self._screen.show(board)

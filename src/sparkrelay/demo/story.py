@@ -1,12 +1,12 @@
-"""The demo's story, from an empty broker to the verdict. Each stage has a bound, and says what it waited for.
+"""The demo's story, from an empty broker to the verdict.
 
 broker, topics   a real Kafka as a child process
 A starts         its Spark session, then all tasks
 flights flow     and A counts them
-an executor      of A is killed, if it has any: the others carry on at once
+an executor      of A is killed, if it has several: the others continue at once
 B starts         joins, warms copies, takes its share
 SIGKILL to A     driver, JVM and Python workers at once, in the middle of its work
-B takes over     its first committed row for a task that was A's is seen in the result
+B takes over     its first committed row for a task of A's appears in the result
 the rest         B finishes alone and stops
 the judge        a plain Spark batch over the same file
 """
@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparkrelay.demo.board import Board, Share
+from sparkrelay.demo.children import executor_among, session_members
 from sparkrelay.demo.feed import Feeder
 from sparkrelay.demo.flights import extract_flights
 from sparkrelay.demo.reader import OutputReader
 from sparkrelay.demo.stage import Stage
-from sparkrelay.demo.tables import BY_CARRIER, FLIGHTS_TOPIC, OUTPUTS, PARTITIONS, Table, compare, read_tables
+from sparkrelay.demo.tables import FLIGHTS_TOPIC, OUTPUTS, PARTITIONS, Table, compare, read_tables
 from sparkrelay.devkafka import KAFKA_VERSION, DevKafka
 from sparkrelay.devkafka.folders import make_temporary, sweep
 from sparkrelay.devkafka.ports import HeldPort
@@ -44,23 +45,22 @@ _SESSION_TIMEOUT_MS: Final = 6_000
 _ACCEPTABLE_LAG: Final = 100
 _TASKS: Final = PARTITIONS * len(OUTPUTS)
 _MASTER: Final = "local[2]"
-#: Fractions of the flights that are not passed before B is in service, and before it has taken over.
+#: Fractions of the flights not to be passed before B runs tasks, and before it has taken over.
 _BEFORE_B: Final = 0.55
 _BEFORE_TAKEOVER: Final = 0.85
-
-#: Without any new row for so long, waiting for the tables to be complete is given up, and the judge decides.
-_SILENCE_BOUND: Final = 30.0
-#: After so long without any event, a running B that has no active task is taken to get none.
+#: Without a new row for this long, the demo stops waiting for complete tables; the judge decides.
+_SILENCE_S: Final = 30.0
+#: Without an event for this long, a running B without active tasks is assumed to get none.
 _NO_SHARE_S: Final = 15.0
 
 
 class Pacing(NamedTuple):
-    """How fast the story goes, in seconds.
+    """The pace of the story.
 
     Attributes:
         seconds: for producing all flights.
         alone_s: of work before the second instance is started.
-        together_s: that both instances work in peace before the kill.
+        together_s: of undisturbed work of both instances before the kill.
     """
 
     seconds: float = 60.0
@@ -73,7 +73,7 @@ QUICK: Final = Pacing(seconds=30.0, alone_s=2.0, together_s=3.0)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the demo measured; field names are the keys of ``--json`` (see ``docs/demo.md``). Times in seconds."""
+    """The demo's measurements; field names are the keys of ``--json`` (see ``docs/demo.md``). Times in seconds."""
 
     records: int
     exact: bool
@@ -100,36 +100,33 @@ class Story(Stage):
     """Runs the story once, as a context manager (see ``Stage``).
 
     Args:
-        screen: shows what goes on.
-        pacing: how fast.
+        screen: shows its progress.
+        pacing: its pace.
         executors: Spark executors of each instance; 0 for the driver's own JVM.
         assignor: import path for ``task.assignor.class``, or None.
     """
 
     def __init__(self, screen: Screen, *, pacing: Pacing, executors: int = 0, assignor: str | None = None) -> None:
-        super().__init__(screen, Board(acceptable_lag=_ACCEPTABLE_LAG))
+        hint = f"The tasks are assigned by {assignor}: see its rebalances above. " if assignor else ""
+        super().__init__(screen, Board(acceptable_lag=_ACCEPTABLE_LAG), hint=hint)
         self._pacing = pacing
         self._executors = executors
         self._assignor = assignor
         self._data = Path()
-        self._kafka: DevKafka | None = None
-        self._feeder: Feeder | None = None
-        self._reader: OutputReader | None = None
 
     def run(self) -> Result:
-        """Run it.
+        """Run the story.
 
         Raises:
-            SparkRelayError: a child died unasked, or a stage took longer than its bound; the message has the child's
-                last words.
+            SparkRelayError: a child died, or a stage exceeded its bound; the message has the end of the child's log.
         """
         kafka = self._start_broker()
         self._feeder = feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=self._pacing.seconds, limit=_BEFORE_B)
         self._leaving.callback(feeder.close)
-        self._reader = reader = OutputReader(kafka, OUTPUTS)
+        self._reader = reader = OutputReader(kafka)
         self._leaving.callback(reader.close)
         self._let_a_work_alone(kafka, feeder, reader)
-        executor_takeover_s = self._lose_executor(reader) if self._executors > 1 else None
+        executor_takeover_s = round(self._lose_executor(reader), 2) if self._executors > 1 else None
         spark_start_s, joined_s, moved = self._let_b_join(kafka, feeder)
         taken_over, takeover_s = self._lose_a(reader)
         records_per_second = self._let_b_finish(feeder, reader)
@@ -146,7 +143,7 @@ class Story(Stage):
             spark_start_s=round(spark_start_s, 2),
             takeover_s=round(takeover_s, 2),
             executors=self._executors,
-            executor_takeover_s=None if executor_takeover_s is None else round(executor_takeover_s, 2),
+            executor_takeover_s=executor_takeover_s,
             instances=len(self.board.clients),
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             kafka_version=KAFKA_VERSION,
@@ -156,8 +153,6 @@ class Story(Stage):
             tasks_taken_over=taken_over,
             seconds=round(time.monotonic() - self._began_at, 1),
         )
-
-    # -- the acts ---------------------------------------------------------------------------------------------------
 
     def _start_broker(self) -> str:
         self.board.title = f"starting Apache Kafka {KAFKA_VERSION}"
@@ -181,7 +176,7 @@ class Story(Stage):
         master = f"local-cluster[{self._executors},1,1024]" if self._executors else _MASTER
         options = {
             "name": name,
-            # A user's own assignor may lie in the folder where the demo was started.
+            # The folder where the demo was started may hold the user's own assignor.
             "path": [str(Path.cwd())],
             "spark": {"spark.master": master, "spark.ui.enabled": "false"},
             "config": {
@@ -202,7 +197,7 @@ class Story(Stage):
             },
         }
         pid = self._start_child(name, "sparkrelay.demo.instance", options).pid
-        self.board.note(f"{name} starts: a PySpark application of its own, pid {pid}")
+        self.board.note(f"{name} starts: a PySpark application in its own process, pid {pid}")
         self.board.note(f"http://127.0.0.1:{page}/ shows the group, as {name} sees it")
         self._until(f"{name}'s Spark session is up", lambda: client.spark_at is not None)
         assert client.spark_at is not None
@@ -210,7 +205,7 @@ class Story(Stage):
 
     def _let_a_work_alone(self, kafka: str, feeder: Feeder, reader: OutputReader) -> None:
         self._start_instance("A", kafka)
-        self._until("A has every task in service", lambda: self._actives("A") == _TASKS)
+        self._until("A runs every task", lambda: len(self._active("A")) == _TASKS)
         self.board.title = "A works alone"
         feeder.begin()
         self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
@@ -219,43 +214,39 @@ class Story(Stage):
         self._until("A has worked alone", lambda: time.monotonic() >= alone_until)
 
     def _lose_executor(self, reader: OutputReader) -> float:
-        """Kill one of A's executors in the middle of its work; return seconds until a task of it goes on."""
+        """Kill an executor of A; return the seconds until one of its tasks continues."""
         a, board = self.board.clients["A"], self.board
         board.title = "A's executors share the work"
         self._until("A's executors have tasks, and copies of each other's", self._executors_are_covered)
         victim = min(a.executors)
         lost = [task for task, (share, _) in a.executors[victim].items() if share is Share.ACTIVE]
-        pid = self._children["A"].executor_pid(victim)
+        pid = executor_among(session_members(self._children["A"].pid), victim)
         if pid is None:
             raise SparkRelayError(f"The JVM of A's executor {victim} was not found; --executors needs Linux's /proc.")
         board.title = f"A's executor {victim} is dead; the others have copies of its tasks"
         killed_at = time.time()
         os.kill(pid, signal.SIGKILL)
-        board.note(
-            f"SIGKILL to executor {victim} of A. It ran {', '.join(sorted(lost))}; nobody waits for a session timeout"
-        )
+        board.note(f"SIGKILL to executor {victim} of A. It ran {', '.join(sorted(lost))}; no session timeout applies")
         return self._until_first_row(reader, lost, f"executor {victim}", killed_at)
 
     def _executors_are_covered(self) -> bool:
         executors = self.board.clients["A"].executors.values()
-        held = [(task, share) for tasks in executors for task, (share, _) in tasks.items()]
-        copied = {task for task, share in held if share is Share.STANDBY}
+        copied = {task for tasks in executors for task, (share, _) in tasks.items() if share is Share.STANDBY}
         working = [tasks for tasks in executors if any(share is Share.ACTIVE for share, _ in tasks.values())]
         return self._executors <= len(executors) == len(working) and len(copied) == _TASKS
 
     def _let_b_join(self, kafka: str, feeder: Feeder) -> tuple[float, float, int]:
-        """Start B; return the seconds to its Spark session, those from there to its share, and how many tasks that is.
+        """Start B; return the seconds to its Spark session, those from there to its share, and its active tasks.
 
-        It may get none: an assignor need not move any.
+        These may be 0: an assignor need not move any.
         """
         board, began_at = self.board, time.time()
         spark_at = self._start_instance("B", kafka)
         board.title = "B joins, warms copies, and takes its share"
         self._until(
-            "B owns active tasks, or is at rest without any",
-            lambda: self._actives("B") > 0 or self._has_no_share("B"),
+            "B owns active tasks, or is at rest without any", lambda: bool(self._active("B")) or self._has_no_share("B")
         )
-        joined_s, moved = time.time() - spark_at, self._actives("B")
+        joined_s, moved = time.time() - spark_at, len(self._active("B"))
         if moved:
             board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
         else:
@@ -266,15 +257,18 @@ class Story(Stage):
         self._until("A has active tasks, and no rebalance is under way", self._steady)
         return spark_at - began_at, joined_s, moved
 
-    def _steady(self) -> bool:
-        """Return whether those that have tasks work, and nothing else has happened for a while.
+    def _active(self, name: str) -> frozenset[str]:
+        return self.board.clients[name].having(Share.ACTIVE)
 
-        The group would give an instance that dies during a rebalance until its end, and then its session timeout.
+    def _steady(self) -> bool:
+        """Return whether every owner of tasks works, and nothing else has happened for a while.
+
+        An instance that dies during a rebalance is only missed after its end, and then its session timeout.
         """
         board = self.board
         return (
             board.elapsed - board.changed_at > self._pacing.together_s
-            and self._actives("A") > 0
+            and bool(self._active("A"))
             and all(
                 client.phase == "running" and (client.batches > 0 or not client.having(Share.ACTIVE))
                 for client in board.clients.values()
@@ -282,7 +276,7 @@ class Story(Stage):
         )
 
     def _has_no_share(self, name: str) -> bool:
-        """Return whether an instance is at rest without active tasks: an assignor need not move any."""
+        """Return whether an instance is at rest without active tasks."""
         board, client = self.board, self.board.clients[name]
         return (
             board.elapsed - board.changed_at > _NO_SHARE_S
@@ -291,7 +285,7 @@ class Story(Stage):
         )
 
     def _lose_a(self, reader: OutputReader) -> tuple[int, float]:
-        """Kill A in the middle of its work; return how many tasks it had, and the seconds until one of them goes on."""
+        """Kill A in the middle of its work; return its number of tasks, and the seconds until one of them continues."""
         self.board.title = "A is dead; the group waits for its heartbeat"
         lost = self.board.clients["A"].having(Share.ACTIVE, Share.RESTORING)
         self._expected_to_end.add("A")
@@ -299,13 +293,13 @@ class Story(Stage):
         self._children["A"].kill()
         self.board.end("A", "killed")
         self.board.note(
-            f"SIGKILL to A (driver, {'JVMs' if self._executors else 'JVM'}, Python workers). "
-            f"It ran {', '.join(sorted(lost))}; the group will miss it in {_SESSION_TIMEOUT_MS // 1000} s"
+            f"SIGKILL to A (driver, {'JVMs' if self._executors else 'JVM'}, Python workers). It ran "
+            f"{', '.join(sorted(lost))}; the group will miss it in {_SESSION_TIMEOUT_MS // 1000} s"
         )
         return len(lost), self._until_first_row(reader, lost, "A", killed_at)
 
     def _until_first_row(self, reader: OutputReader, tasks: Collection[str], dead: str, killed_at: float) -> float:
-        """Wait for the first row of somebody else for a task of the dead; return the seconds since the kill."""
+        """Wait for the first row of a new owner for one of these tasks; return the seconds since the kill."""
         reader.watch(tasks)
         self._until(f"the first row for a task of {dead}", lambda: reader.first_row is not None)
         first = reader.first_row
@@ -315,10 +309,7 @@ class Story(Stage):
         return seconds
 
     def _let_b_finish(self, feeder: Feeder, reader: OutputReader) -> float:
-        """Have B count the rest, and stop it; return flights a second, of both together.
-
-        Where nothing moves any more, it is stopped all the same: then the judge will say what lacks.
-        """
+        """Let B count the rest and stop it, also if no row arrives any more; return flights per second overall."""
         last, moved_at = -1, time.monotonic()
 
         def at_rest() -> bool:
@@ -326,7 +317,7 @@ class Story(Stage):
             if reader.rows != last or not feeder.done:
                 last, moved_at = reader.rows, time.monotonic()
             complete = feeder.done and all(n == feeder.counted for n in reader.counted.values())
-            return complete or time.monotonic() - moved_at > _SILENCE_BOUND
+            return complete or time.monotonic() - moved_at > _SILENCE_S
 
         feeder.lift(1.0)
         self.board.title = "B works alone"
@@ -345,30 +336,3 @@ class Story(Stage):
         self._start_child("batch", "sparkrelay.demo.batch", options)
         self._await_end("batch", "the plain batch is done")
         return read_tables(out.read_text())
-
-    # -- for the stage ----------------------------------------------------------------------------------------------
-
-    def _actives(self, name: str) -> int:
-        return len(self.board.clients[name].having(Share.ACTIVE))
-
-    def _hint(self) -> str:
-        return f"The tasks are assigned by {self._assignor}: see its rebalances above. " if self._assignor else ""
-
-    def _wait(self, seconds: float) -> None:
-        if self._kafka is not None and not self._kafka.running:
-            raise SparkRelayError(f"The broker ended unasked. Its log: {self._kafka.log_path}")
-        if self._feeder is not None and self._feeder.error is not None:
-            raise self._feeder.error
-        if self._reader is None:
-            time.sleep(seconds)
-        else:
-            self._reader.read(seconds)
-
-    def _show(self) -> None:
-        board = self.board
-        if self._feeder is not None:
-            board.total, board.produced = self._feeder.records, self._feeder.produced
-            board.to_count = self._feeder.counted
-        if self._reader is not None:
-            board.counted = self._reader.counted[BY_CARRIER.topic]
-        super()._show()

@@ -1,13 +1,13 @@
-"""The demo's two result tables: read back from their topics, and compared with a plain batch.
+"""The demo's two result tables: how they are read from their topics and compared with a plain Spark batch.
 
-A record carries its whole row as JSON, so a table is the last value of each key. Rows are compared by value: how many
-flights, the sum and the mean of their delays; the mean as the same double, not nearly so.
+A record carries its whole row as JSON, so a table is the last value of each key. Figures must be equal, the mean to the
+last bit.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.types import TaskId
@@ -22,11 +22,11 @@ __all__ = [
 
 FLIGHTS_TOPIC: Final = "flights"
 PARTITIONS: Final = 4
-_SHOWN: Final = 5
+_MAX_DIFFERENCES_SHOWN: Final = 5
 
 
 class Totals(NamedTuple):
-    """What the pipeline knows of one group of flights. Delays are minutes, negative for early ones."""
+    """The figures of one group of flights. Delays are minutes, negative for early ones."""
 
     flights: int
     total_delay: int
@@ -39,41 +39,35 @@ Table = dict[RowKey, Totals]
 
 
 class Output(NamedTuple):
-    """One result table: its topic, the subtopology that writes it, and what finds a row's key in its JSON object."""
+    """A result table: its topic, the subtopology that writes it, and how to find the key of a JSON row."""
 
     topic: str
     subtopology: int
-    row_key: Callable[[Mapping[str, object]], RowKey]
+    row_key: Callable[[Mapping[str, Any]], RowKey]
 
     def task(self, partition: int) -> str:
-        """Return the name of the task that counts the keys of this input partition."""
+        """Return the task that counts the keys of this input partition."""
         return str(TaskId(self.subtopology, partition))
 
 
-def _carrier_and_day(row: Mapping[str, object]) -> RowKey:
-    window = row["window"]
-    assert isinstance(window, dict)
-    # Windows of a day start at midnight UTC; ISO text begins with the date.
-    return str(row["carrier"]), str(window["start"])[:10]
-
-
-BY_CARRIER: Final = Output("delays-by-carrier", 0, _carrier_and_day)
+#: Daily windows start at midnight UTC; ISO text begins with the date.
+BY_CARRIER: Final = Output("delays-by-carrier", 0, lambda row: (str(row["carrier"]), str(row["window"]["start"])[:10]))
 BY_ORIGIN: Final = Output("delays-by-origin", 1, lambda row: (str(row["origin"]),))
 OUTPUTS: Final = (BY_CARRIER, BY_ORIGIN)
 
 
 def read_row(output: Output, value: bytes | None) -> tuple[RowKey, Totals]:
-    """Read one record of a result topic.
+    """Return the key and the figures of a result record.
 
     Raises:
-        SerializationException: it is not one of our rows.
+        SerializationException: it is not a row of the table.
     """
     try:
         row = json.loads(value or b"")
         return output.row_key(row), Totals(int(row["flights"]), int(row["total_delay"]), float(row["mean_delay"]))
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise SerializationException(
-            f"a record of {output.topic} is no row of its table: {value!r} ({error})"
+            f"a record of {output.topic} is not a row of its table: {value!r} ({error})"
         ) from error
 
 
@@ -83,13 +77,13 @@ def read_tables(text: str) -> dict[str, Table]:
 
 
 class Verdict(NamedTuple):
-    """How the streamed tables compare with the batch.
+    """The streamed tables compared with the batch.
 
     Attributes:
-        exact: every row is there, equal in every figure, and there is no other row.
-        lost: flights that should have been counted and were not, over all rows.
-        overcounted: flights counted more often than they should.
-        differences: some rows that differ, in words.
+        exact: both have the same rows with the same figures.
+        lost: missing flights, summed over all rows.
+        overcounted: surplus flights, summed over all rows.
+        differences: some differing rows, described.
     """
 
     exact: bool
@@ -99,7 +93,7 @@ class Verdict(NamedTuple):
 
 
 def compare(expected: Mapping[str, Table], found: Mapping[str, Table]) -> Verdict:
-    """Compare tables by topic; ``lost`` and ``overcounted`` are summed over the tables."""
+    """Compare tables by topic."""
     lost = overcounted = 0
     differences: list[str] = []
     for topic, rows in expected.items():
@@ -107,17 +101,17 @@ def compare(expected: Mapping[str, Table], found: Mapping[str, Table]) -> Verdic
         for key in sorted(rows.keys() | streamed.keys()):
             wanted, got = rows.get(key), streamed.get(key)
             if wanted != got:
-                short = (wanted.flights if wanted else 0) - (got.flights if got else 0)
-                lost += max(0, short)
-                overcounted += max(0, -short)
-                differences.append(f"{topic} {'/'.join(key)}: batch {_words(wanted)}, stream {_words(got)}")
-    shown = differences[:_SHOWN]
-    if len(differences) > _SHOWN:
-        shown.append(f"... and {len(differences) - _SHOWN} more rows")
+                missing = (wanted.flights if wanted else 0) - (got.flights if got else 0)
+                lost += max(0, missing)
+                overcounted += max(0, -missing)
+                differences.append(f"{topic} {'/'.join(key)}: batch {_described(wanted)}, stream {_described(got)}")
+    shown = differences[:_MAX_DIFFERENCES_SHOWN]
+    if more := len(differences) - len(shown):
+        shown.append(f"... and {more} more rows")
     return Verdict(not differences, lost, overcounted, tuple(shown))
 
 
-def _words(totals: Totals | None) -> str:
+def _described(totals: Totals | None) -> str:
     if totals is None:
         return "has no such row"
     return f"{totals.flights} flights, {totals.total_delay} min, mean {totals.mean_delay!r}"

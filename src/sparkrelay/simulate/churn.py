@@ -1,4 +1,4 @@
-"""What happens to the group: when which process comes, goes or dies. A pure function of the scenario."""
+"""The events of a scenario: when which process joins, leaves or dies. A pure function."""
 
 from __future__ import annotations
 
@@ -12,28 +12,22 @@ __all__ = ["Action", "Event", "churn_events"]
 
 
 class Action(enum.StrEnum):
-    """What one event does."""
+    """An event's kind."""
 
-    #: A process joins; what it has on disk counts.
+    #: A process joins, with the copies on its disk.
     JOIN = "join"
-    #: A process says goodbye and stops.
+    #: A process leaves the group and stops.
     LEAVE = "leave"
-    #: A process dies; the group does not know yet.
+    #: A process dies; the group has not noticed yet.
     CRASH = "crash"
-    #: The session of a dead process has run out: the group knows.
+    #: A dead process's session has expired: the group has noticed.
     DETECT = "detect"
     #: A rebalance without a reason.
     NUDGE = "nudge"
 
 
 class Event(NamedTuple):
-    """One thing that happens to one process.
-
-    Attributes:
-        at_s: When, in simulated seconds since the study of this scenario began.
-        action: What.
-        process: To which process, by number.
-    """
+    """An event of a process, at a time in simulated seconds since the first event."""
 
     at_s: float
     action: Action
@@ -41,7 +35,7 @@ class Event(NamedTuple):
 
 
 def churn_events(scenario: Scenario) -> tuple[Event, ...]:
-    """Return what happens, in order of time; the first event is at 0."""
+    """Return the events by time; the first one is at 0."""
     chance = random.Random(scenario.seed)
     everybody = range(scenario.clients)
     events: list[Event] = []

@@ -1,14 +1,14 @@
-"""The simulated group: processes with copies of tasks, changelogs that grow, copies that catch up as time passes.
+"""The simulated group: processes with copies of tasks, growing changelogs, and copies that catch up over time.
 
-Plain numbers and small objects: between two rebalances only a few copies are behind, so walking those is cheaper than
-numpy on all of them. Tasks and processes are numbers here; :mod:`sparkrelay.simulate.leader` knows their names.
+Plain numbers and small objects: between two rebalances only a few copies lag, and walking those is cheaper than numpy
+on all of them. Tasks and processes are numbers here; :mod:`sparkrelay.simulate.leader` has their names.
 
 The model's rules:
 
 * A task runs if its owner is alive and its copy is at the end of the changelog. Only then the changelog grows.
-* A process restores at its own speed, shared equally by what it restores: restoring actives first, then standbys.
-* A standby that has caught up stays so for free. A closed copy stays on disk where it was.
-* An active task that its owner has to give up is given to nobody in that rebalance: the next one hands it over.
+* A process restores at a fixed speed, shared equally by its restoring actives, or, if it has none, by its standbys.
+* A caught-up standby keeps up at no cost. A closed copy stays on disk as it was.
+* A task that its owner must give up has no owner until the next rebalance hands it over.
 """
 
 from __future__ import annotations
@@ -25,38 +25,35 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "Copy", "Process", "Role"]
 
-#: Records; a restore that comes this close to its goal is there: floats do not add up exactly.
+#: Records; a restore this close to its goal is done: floats do not add up exactly.
 _CLOSE = 1e-3
 
 
 class Role(enum.Enum):
-    """What a process does with its copy of a task's state."""
+    """The use of a copy; a closed one lies on disk and does not follow its changelog."""
 
     ACTIVE = "active"
     STANDBY = "standby"
-    #: On disk, not followed.
     CLOSED = "closed"
 
 
+@dataclass(slots=True, eq=False)
 class Copy:
     """One process's state of one task.
 
     Attributes:
-        role: What it is used for.
-        offset: Records of the changelog it has; not kept up while ``at_end``.
-        at_end: It is at the end of the changelog and follows it.
-        cold: It was too far behind when it was placed, and has not got warm since.
+        role: Its use.
+        offset: Records of the changelog that it has; not updated while ``at_end``.
+        at_end: It follows the end of the changelog.
+        cold: It lagged too far when it was placed, and has not warmed up since.
         closed_at: When it was closed, simulated seconds.
     """
 
-    __slots__ = ("at_end", "closed_at", "cold", "offset", "role")
-
-    def __init__(self) -> None:
-        self.role = Role.CLOSED
-        self.offset = 0.0
-        self.at_end = False
-        self.cold = False
-        self.closed_at = 0.0
+    role: Role = Role.CLOSED
+    offset: float = 0.0
+    at_end: bool = False
+    cold: bool = False
+    closed_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -64,11 +61,11 @@ class Process:
     """One process.
 
     Attributes:
-        rack: Its rack, by number.
+        rack: The number of its rack.
         up: It is alive.
-        member: The group believes that it is a member.
-        active: The tasks it owns, with state and without.
-        copies: Its copies by task, closed ones too.
+        member: The group counts it as a member.
+        active: The tasks it owns, with and without state.
+        copies: Its copies by task, including closed ones.
     """
 
     rack: int
@@ -81,7 +78,6 @@ class Process:
 class _Restore(NamedTuple):
     copy: Copy
     task: int
-    process: int
     speed: float
     closing: float
     across_racks: bool
@@ -92,10 +88,10 @@ class Cluster:
 
     Attributes:
         now: Simulated seconds since the churn began.
-        processes: All processes that ever take part.
+        processes: All processes, also future ones.
         stateful: Tasks 0 .. stateful - 1 have a changelog, the others have no state.
         ends: Length of each changelog, records.
-        owner: Who owns each task, or None.
+        owner: The owner of each task, or None.
         running: Whether each task runs.
     """
 
@@ -124,7 +120,7 @@ class Cluster:
         self.reset_measures()
 
     def reset_measures(self) -> None:
-        """Forget what was measured so far."""
+        """Set all measures to 0."""
         self.tasks_moved = 0
         self.copies_built = 0
         self.restored_records = 0.0
@@ -138,16 +134,16 @@ class Cluster:
         return [number for number, process in enumerate(self.processes) if process.member]
 
     def lose_replicas(self, racks: Sequence[Collection[int]]) -> None:
-        """Replace the places of replicas."""
+        """Replace the racks of each task's replicas."""
         self._replica_racks = racks
         self._restores = None
 
     # -- time
 
     def next_change_s(self) -> float:
-        """Return seconds until some copy gets warm or catches up; infinite if nothing is being restored."""
+        """Return the seconds until a copy warms up or catches up; infinite if nothing is being restored."""
         soonest = math.inf
-        for copy, task, _, _, closing, _ in self._now_restoring():
+        for copy, task, _, closing, _ in self._now_restoring():
             if closing <= 0:
                 continue
             gap = self.ends[task] - copy.offset
@@ -157,7 +153,7 @@ class Cluster:
         return max(0.0, soonest)
 
     def advance(self, seconds: float) -> bool:
-        """Let time pass, at most until the next change; return whether a cold copy has got warm."""
+        """Let time pass, at most until the next change; return whether a cold standby has warmed up."""
         restores = self._now_restoring()
         self.now += seconds
         self.down_task_s += seconds * self.running.count(False)
@@ -169,7 +165,7 @@ class Cluster:
                 if running[task]:
                     ends[task] += grown
         warmed = changed = False
-        for copy, task, _, speed, _, across in restores:
+        for copy, task, speed, _, across in restores:
             read = speed * seconds
             copy.offset += read
             self.restored_records += read
@@ -189,7 +185,7 @@ class Cluster:
 
     @property
     def catching_up(self) -> bool:
-        """True while some copy is being restored."""
+        """True while a copy is being restored."""
         return bool(self._now_restoring())
 
     def _now_restoring(self) -> list[_Restore]:
@@ -197,7 +193,7 @@ class Cluster:
             return self._restores
         restores: list[_Restore] = []
         hot = [False] * self.stateful
-        for number, process in enumerate(self.processes):
+        for process in self.processes:
             if not process.up:
                 continue
             restoring: list[int] = []
@@ -215,7 +211,7 @@ class Cluster:
                 speed = self.scenario.restore_rate / len(busy)
                 closing = speed - (self._growth if self.running[task] else 0.0)
                 across = process.rack not in self._replica_racks[task]
-                restores.append(_Restore(process.copies[task], task, number, speed, closing, across))
+                restores.append(_Restore(process.copies[task], task, speed, closing, across))
         self._restores = restores
         self._exposed = hot.count(False) if self.scenario.standbys else 0
         return restores
@@ -223,18 +219,18 @@ class Cluster:
     # -- churn
 
     def join(self, number: int) -> None:
-        """A process starts, or comes back with what is on its disk, and joins; it owns nothing yet."""
-        self._drop_out(number)
+        """A process starts, or returns with the copies on its disk, and joins without owning anything."""
+        self.detect(number)
         process = self.processes[number]
         process.up = process.member = True
 
     def leave(self, number: int) -> None:
         """A process stops and the group knows at once."""
         self.crash(number)
-        self._drop_out(number)
+        self.detect(number)
 
     def crash(self, number: int) -> None:
-        """A process dies; the group goes on believing in it."""
+        """A process dies; the group still counts it as a member."""
         process = self.processes[number]
         process.up = False
         for task in process.active:
@@ -244,10 +240,7 @@ class Cluster:
         self._restores = None
 
     def detect(self, number: int) -> None:
-        """The group gives up on a dead process."""
-        self._drop_out(number)
-
-    def _drop_out(self, number: int) -> None:
+        """The group drops a dead process."""
         process = self.processes[number]
         process.member = False
         for task in process.active:
@@ -258,14 +251,9 @@ class Cluster:
     # -- assignments
 
     def follow(self, placed: Mapping[int, tuple[set[int], set[int]]]) -> bool:
-        """Let every member follow its assignment; return whether a task waits to be handed over.
-
-        Args:
-            placed: Active and standby tasks of each member.
-        """
+        """Let every member follow its assignment, active and standby tasks; return whether a handover is pending."""
         self._restores = None
-        # Everybody gives up what is not his any more before anybody takes anything, but a task that was given up in
-        # this rebalance is free only in the next.
+        # Members first give up the tasks they lose; a task that is given up in this rebalance is free in the next.
         withheld: set[int] = set()
         for number, (active, standby) in placed.items():
             process = self.processes[number]
@@ -288,7 +276,7 @@ class Cluster:
                 if task in process.active:
                     continue
                 if task in withheld:
-                    # Its copy, if it has one, goes on following meanwhile.
+                    # Its copy, if there is one, keeps following.
                     waits = True
                     continue
                 self._take(number, task)
@@ -297,7 +285,7 @@ class Cluster:
         return waits
 
     def put_in_place(self, placed: Mapping[int, tuple[set[int], set[int]]]) -> None:
-        """Put an assignment in place as if it had always been there: everything has caught up."""
+        """Install an assignment as if it had always been there: everything has caught up."""
         self.owner = [None] * len(self.owner)
         for number, process in enumerate(self.processes):
             active, standby = placed.get(number, (set(), set()))
@@ -324,7 +312,7 @@ class Cluster:
         self._restores = None
 
     def forget_closed(self) -> None:
-        """Drop copies that have been closed for longer than the cleanup delay."""
+        """Drop copies closed for longer than the cleanup delay."""
         oldest = self.now - self.scenario.cleanup_delay_s
         for process in self.processes:
             if process.up:
@@ -371,19 +359,15 @@ class Cluster:
     # -- measures
 
     def imbalance(self) -> float:
-        """Return the greatest difference of active tasks per thread between two members."""
+        """Return the greatest difference in active tasks per thread between two members."""
         loads = [len(process.active) / self.scenario.threads for process in self.processes if process.member]
         return max(loads) - min(loads) if loads else 0.0
 
     def cross_rack_records_per_s(self) -> float:
-        """Return what members read from racks other than theirs: input of running tasks, changelogs of standbys."""
+        """Return the cross-rack traffic of all members: input of running tasks, changelogs of standbys."""
         readers = 0
         for process in self.processes:
             if process.up:
-                readers += sum(process.rack not in self._replica_racks[task] for task in process.active)
-                readers += sum(
-                    process.rack not in self._replica_racks[task]
-                    for task, copy in process.copies.items()
-                    if copy.role is Role.STANDBY
-                )
+                standbys = (task for task, copy in process.copies.items() if copy.role is Role.STANDBY)
+                readers += sum(process.rack not in self._replica_racks[task] for task in (*process.active, *standbys))
         return self._growth * readers

@@ -1,7 +1,4 @@
-"""The assignors of a study: ours by default, a stranger's by ``package.module:Class`` or ``./file.py:Class``.
-
-Defaults are named by import path, so that this module imports none of them.
-"""
+"""The assignors of a study: by default all of ours, else ``package.module:Class`` or ``./file.py:Class``."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OURS", "Contestant", "contestants"]
 
-#: The assignors that a study compares when it is given none.
+#: The default assignors, by import path so that this module does not import them.
 OURS = (
     "sparkrelay.assignment:HighAvailabilityTaskAssignor",
     "sparkrelay.assignment:StickyTaskAssignor",
@@ -28,13 +25,7 @@ OURS = (
 
 
 class Contestant(NamedTuple):
-    """One assignor of a study.
-
-    Attributes:
-        name: What its rows are called.
-        kind: The class; each simulation makes a new one.
-        settings: What each is configured with.
-    """
+    """An assignor of a study: the name in its rows, its class, and the settings of each instance."""
 
     name: str
     kind: type[TaskAssignor]
@@ -51,11 +42,11 @@ def contestants(
     """Load the assignors of a study.
 
     Args:
-        named: Import paths, paths of files, or classes; None for ours, without those that this installation lacks.
-        settings: What each is configured with, such as ``task.assignor.elasticsearch.balance.index``.
+        named: Import paths, paths of files, or classes; None for those of ours that are installed.
+        settings: Settings of the assignors, such as ``task.assignor.elasticsearch.balance.index``.
 
     Raises:
-        ConfigException: one that was asked for cannot be loaded, or is asked for twice; or none has such a setting.
+        ConfigException: an assignor cannot be loaded or is named twice, or no assignor has such a setting.
     """
     given = dict(settings or {})
     if named is None:
@@ -74,7 +65,7 @@ def contestants(
 
 
 def _require_known(kinds: Sequence[type[TaskAssignor]], settings: dict[str, str]) -> None:
-    """Refuse a setting that no assignor of the study has."""
+    """Reject a setting that no assignor of the study has."""
     for key, value in settings.items():
         if not key.startswith("task.assignor."):
             raise ConfigException(f"{key}={value}: settings of assignors begin with task.assignor.")
@@ -95,7 +86,7 @@ def _if_installed(path: str) -> type[TaskAssignor] | None:
     try:
         return type(load_assignor(path, {}))
     except ConfigException as missing:
-        # A broken assignor of ours is an error; one that is not there is left out.
+        # A broken assignor of ours is an error; a missing one is left out.
         if isinstance(missing.__cause__, (ImportError, AttributeError)):
             return None
         raise

@@ -1,7 +1,7 @@
-"""Ending a call that does not return: a stranger's assignor may loop, and one row must not hold up the study.
+"""A time limit for calls: a user's assignor may loop, and one row must not block the study.
 
-A signal is the only thing that interrupts Python code which does not cooperate; Spark's Python workers run our rows on
-their main thread, where signals arrive. Elsewhere, as on Windows, there is no limit.
+Only a signal interrupts uncooperative Python code. Spark's Python workers process rows on their main thread, where
+signals arrive. Elsewhere, as on Windows, there is no limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["OutOfTime", "deadline"]
 
 
 class OutOfTime(BaseException):
-    """The time is up. No ``Exception``, so that code which catches those does not catch this."""
+    """The time is up. Not an ``Exception``, so that handlers of those do not catch it."""
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def deadline(seconds: float) -> Iterator[None]:
     """Interrupt the block after this many seconds of wall-clock time.
 
     Raises:
-        OutOfTime: the block was not through.
+        OutOfTime: the block did not finish in time.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield

@@ -1,7 +1,7 @@
-"""The leader of the simulated group: shows an assignor what a real leader would show it, and reads its answer.
+"""The leader of the simulated group: calls an assignor with what a real leader would pass it, and reads its answer.
 
-States are built directly instead of from encoded subscriptions: the same values (:mod:`sparkrelay.assignment
-.client_states` is the rule), without the bytes.
+States are built directly, not from encoded subscriptions; the values are those of
+:mod:`sparkrelay.assignment.leader.client_states`.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ __all__ = ["Answer", "AssignorFailed", "Leader"]
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
-class AssignorFailed(Exception):  # noqa: N818 - it is a result of the study, never an error of ours
-    """The assignor raised, or its answer cannot be used; the text says how."""
+class AssignorFailed(Exception):  # noqa: N818 - a result of the study, not an error of ours
+    """The assignor raised, or its answer is invalid."""
 
 
 class Answer(NamedTuple):
-    """What the group is sent.
+    """An assignment.
 
     Attributes:
         placed: Active and standby tasks of every member.
-        look_again_s: Seconds until the group is to look again; infinite if it is not.
-        left_out: Tasks that were given to nobody.
+        look_again_s: Seconds until the follow-up rebalance; infinite if there is none.
+        left_out: Number of tasks without an owner.
     """
 
     placed: dict[int, tuple[set[int], set[int]]]
@@ -83,7 +83,7 @@ class Leader:
         self._infos: frozenset[TaskInfo] = frozenset()
 
     def place_replicas(self, racks: Sequence[Collection[int]]) -> None:
-        """Say on which racks the replicas of each task's partitions are."""
+        """Set the racks of the replicas of each task's partitions."""
         stateful = self._scenario.subtopologies * self._scenario.partitions
         infos = []
         for number, task in enumerate(self._tasks):
@@ -106,7 +106,7 @@ class Leader:
         """Ask the assignor about the group as it is now.
 
         Raises:
-            AssignorFailed: it raised, or the real leader would refuse its answer.
+            AssignorFailed: it raised, or a real leader would reject its answer.
         """
         cluster.forget_closed()
         state = self.state(cluster)
@@ -117,14 +117,14 @@ class Leader:
             return kept._replace(look_again_s=0.0)
         except (KeyboardInterrupt, OutOfTime):
             raise
-        except BaseException as raised:  # one that exits must not end a worker, and with it the study
+        except BaseException as raised:  # a SystemExit must not end a worker, and with it the study
             raise AssignorFailed(message_of(raised)) from raised
         if error is not AssignmentError.NONE:
-            raise AssignorFailed(f"its answer is refused: {error.value}")
+            raise AssignorFailed(f"its answer is invalid: {error.value}")
         return self._read(cluster, answer)
 
     def state(self, cluster: Cluster) -> ApplicationState:
-        """Return what an assignor is shown."""
+        """Return the assignor's argument."""
         return ApplicationState(
             all_tasks=self._infos,
             clients={self._processes[n]: self._process_state(cluster, n) for n in cluster.members},
@@ -189,7 +189,7 @@ class Leader:
                 elif number < cluster.stateful:
                     standby.add(number)
             if entry.followup_rebalance_deadline is not None:
-                # Simulated time begins in 1970. An assignor that looked at a real clock means "some time later".
+                # Simulated time begins in 1970. A deadline by a real clock means "some time later".
                 wanted = (entry.followup_rebalance_deadline - _EPOCH).total_seconds() - cluster.now
                 again = min(again, max(0.0, wanted), self._scenario.probing_interval_s)
         return Answer(placed, again, len(self._tasks) - given)

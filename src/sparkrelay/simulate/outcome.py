@@ -1,31 +1,30 @@
-"""What one simulation measured: a plain row. Units are in the names; seconds are simulated ones."""
+"""The measures of one simulation: a plain row. Units are in the names; seconds are simulated ones."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 __all__ = ["MEASURES", "Outcome"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The measures of one assignor in one scenario, from the first event of the churn until nothing is left to do.
+    """The measures of one assignor in one scenario, from the first event of the churn until the group is at rest.
 
     Attributes:
-        converged: True if the group came to rest within the scenario's bounds. If not, the measures are those up to
-            the bound.
+        converged: True if the group came to rest within the scenario's bounds. If not, measures end at the bound.
         error: How the assignor failed, or None. After a failure there are no measures.
-        rebalances: Rebalances, those that the churn itself caused included.
+        rebalances: Rebalances, including those that the churn itself caused.
         converge_s: Seconds from the last event of the churn until no rebalance is due and every copy has caught up.
-        tasks_moved: Times that an active task went to another process than the one that ran it before.
-        copies_built: Copies begun, active or standby, that were more than the acceptable lag behind.
-        restored_bytes: Bytes restored from changelogs by copies that were behind.
-        down_task_s: Task-seconds during which a task was not running: nobody had it, or its state was being restored.
-        exposed_task_s: Task-seconds during which a stateful task had no caught-up standby; 0 without standbys.
-        imbalance_worst: Greatest difference of active tasks per thread between two processes, after any rebalance.
-        imbalance_end: The same difference once the group is at rest.
-        cross_rack_restored_bytes: The part of ``restored_bytes`` read from a rack that is not the reader's.
-        cross_rack_bytes_per_s: Input and changelog traffic between racks once the group is at rest.
+        tasks_moved: Moves of active tasks to another process than the one that ran them before.
+        copies_built: Copies, active or standby, that began more than the acceptable lag behind.
+        restored_bytes: Bytes restored from changelogs.
+        down_task_s: Task-seconds without a running task: it had no owner, or its state was being restored.
+        exposed_task_s: Task-seconds of stateful tasks without a caught-up standby; 0 without standbys.
+        imbalance_worst: Greatest difference in active tasks per thread between two processes after any rebalance.
+        imbalance_end: That difference at rest.
+        cross_rack_restored_bytes: The part of ``restored_bytes`` read from another rack than the reader's.
+        cross_rack_bytes_per_s: Input and changelog traffic between racks at rest.
     """
 
     converged: bool = False
@@ -44,16 +43,4 @@ class Outcome:
 
 
 #: The names of the measures, in the order of the table.
-MEASURES = (
-    "rebalances",
-    "converge_s",
-    "tasks_moved",
-    "copies_built",
-    "restored_bytes",
-    "down_task_s",
-    "exposed_task_s",
-    "imbalance_worst",
-    "imbalance_end",
-    "cross_rack_restored_bytes",
-    "cross_rack_bytes_per_s",
-)
+MEASURES = tuple(field.name for field in fields(Outcome) if field.name not in {"converged", "error"})

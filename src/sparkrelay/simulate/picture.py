@@ -1,7 +1,6 @@
-"""The comparison as a picture: one panel a measure, one group of bars a kind of churn, one bar an assignor.
+"""The comparison as a picture: a panel per measure, a group of bars per kind of churn, a bar per assignor.
 
-SVG needs nothing but text, and any browser shows it, so that is what we draw; HTML is the same picture with the figures
-below it. PNG is left to matplotlib, for whoever has it.
+SVG is plain text that any browser shows; HTML adds the figures as a table. PNG needs matplotlib.
 """
 
 from __future__ import annotations
@@ -20,13 +19,7 @@ __all__ = ["PANELS", "Panel", "check_picture", "draw_html", "draw_svg", "write_p
 
 
 class Panel(NamedTuple):
-    """One measure in the picture.
-
-    Attributes:
-        column: The column of the summary.
-        title: What it is, with its unit.
-        scale: Its values are divided by this.
-    """
+    """A measure in the picture: the summary's column, its title with the unit, and the divisor of its values."""
 
     column: str
     title: str
@@ -34,7 +27,7 @@ class Panel(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Kinds of churn, assignors, and the rows by both; in the order of the summary."""
+    """Kinds of churn, assignors, and the rows by both, in the summary's order."""
 
     kinds: Sequence[str]
     assignors: Sequence[str]
@@ -52,7 +45,7 @@ PANELS: Final = (
     Panel("cross_rack_bytes_per_s_mean", "cross-rack traffic at rest, MB/s", 1e6),
 )
 _KINDS: Final = (".svg", ".html", ".png")
-# Okabe and Ito's colours: told apart by the colour-blind too.
+# Okabe and Ito's colours, which the colour-blind can distinguish.
 _COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C00", "#555555")
 _STYLE: Final = (
     "text{font:11px sans-serif;fill:#222}text.big{font:bold 17px sans-serif}text.title{font:bold 13px sans-serif}"
@@ -68,10 +61,10 @@ _LEGEND_ENTRY: Final = 180
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture that could not be written, before the study runs.
+    """Reject a picture that cannot be written, before the study runs.
 
     Raises:
-        ConfigException: the suffix is not known, the folder is missing, or PNG was asked for without matplotlib.
+        ConfigException: the suffix is unknown, the folder is missing, or PNG lacks matplotlib.
     """
     if path.suffix.lower() not in _KINDS:
         raise ConfigException(f"picture {path} must end in one of {', '.join(_KINDS)}")
@@ -82,12 +75,7 @@ def check_picture(path: Path) -> None:
 
 
 def write_picture(path: Path, summary: Sequence[Mapping[str, Any]], *, title: str) -> None:
-    """Write the picture in the format that the file's suffix names.
-
-    Args:
-        path: ``.svg``, ``.html`` or ``.png``.
-        summary: Rows of :func:`sparkrelay.simulate.study.summarize`.
-        title: Its heading.
+    """Write rows of :func:`sparkrelay.simulate.study.summarize` as a ``.svg``, ``.html`` or ``.png``.
 
     Raises:
         ConfigException: see :func:`check_picture`.
@@ -131,7 +119,7 @@ def draw_svg(summary: Sequence[Mapping[str, Any]], *, title: str) -> str:
 
 
 def draw_html(summary: Sequence[Mapping[str, Any]], *, title: str) -> str:
-    """Return a page of its own: the picture, and the figures as a table."""
+    """Return a page with the picture and a table of the figures."""
     heads = "".join(f"<th>{escape(panel.title)}</th>" for panel in PANELS)
     rows = []
     for row in summary:

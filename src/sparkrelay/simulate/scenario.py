@@ -1,4 +1,4 @@
-"""One what-if: a group, its state, its speeds, and what happens to it. A plain row, so that a DataFrame can hold it."""
+"""A what-if scenario: a group, its state and speeds, and its churn. A plain row, so that a DataFrame can hold it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Churn", "Scenario", "mixed_scenarios"]
 
 _SETTINGS: Final = settings_of(StreamsConfig)
-#: Clients x tasks up to which generated scenarios ask for rack awareness, so that thousands of them take minutes: it
-#: costs more than everything else together.
+#: Limit on clients x tasks of generated scenarios with rack awareness, whose cost exceeds everything else: thousands of
+#: scenarios must take minutes.
 _MOST_PAIRS = 100
 
 
@@ -37,40 +37,40 @@ class Churn(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A group before the churn, and the churn. Every measure of a scenario follows from these values alone.
+    """A group before the churn, and the churn. All measures follow from these values alone.
 
     Attributes:
         scenario: Its number in the study.
-        seed: Decides task sizes, process ids, places of replicas, and who is hit.
-        churn: What happens, a value of :class:`Churn`.
-        churn_size: Processes that come or go (scale-out, scale-in), or times that one dies (flapping).
+        seed: Seed of task sizes, process ids, racks of replicas, and the processes that the churn hits.
+        churn: A value of :class:`Churn`.
+        churn_size: Processes that join or leave (scale-out, scale-in), or deaths of one process (flapping).
         clients: Processes before the churn.
         threads: Stream threads of each.
         subtopologies: Subtopologies with a changelogged store.
         stateless_subtopologies: Subtopologies without.
-        partitions: Partitions of each subtopology; one task each.
+        partitions: Partitions, and tasks, of each subtopology.
         standbys: ``num.standby.replicas``.
         max_warmups: ``max.warmup.replicas``.
         acceptable_lag: ``acceptable.recovery.lag``, records.
-        initial_lag: Records that standbys are behind when the churn begins.
+        initial_lag: Lag of standbys when the churn begins, records.
         racks: Racks; processes are spread over them in turn, replicas of partitions at random.
         rack_strategy: ``rack.aware.assignment.strategy``.
-        lost_rack: The rack that rack-loss takes away, with processes and replicas.
+        lost_rack: The rack whose processes and replicas rack-loss removes.
         records_per_task: Mean length of a task's changelog when the churn begins, records.
         size_spread: Task sizes are uniform in mean x (1 - spread .. 1 + spread).
-        bytes_per_record: Bytes of one record, of input and of changelogs.
-        restore_rate: Records that one process restores per second, shared by the copies it restores at a time.
-        input_rate: Records that a running task adds to its changelog per second.
-        probing_interval_s: ``probing.rebalance.interval.ms``, here in seconds; at least 60.
-        follow_up: Whether a member asks for a rebalance when a copy has got warm (``follow.up.when.caught.up``).
-        follow_up_min_interval_s: What the pause between two such requests grows to, seconds.
-        rebalance_s: Time of one rebalance, from the request to the answer, seconds.
+        bytes_per_record: Bytes of a record, in inputs and changelogs.
+        restore_rate: Records per second that a process restores, shared by the copies it restores at a time.
+        input_rate: Records per second that a running task adds to its changelog.
+        probing_interval_s: ``probing.rebalance.interval.ms`` in seconds; at least 60.
+        follow_up: Whether a member requests a rebalance when a copy has warmed up (``follow.up.when.caught.up``).
+        follow_up_min_interval_s: The greatest pause between two such requests, seconds.
+        rebalance_s: Duration of a rebalance, from the request to the answer, seconds.
         detection_s: Time until the group notices a dead process (``session.timeout.ms``), seconds.
         downtime_s: Time that a bounced or flapping process is away, seconds.
-        pause_s: Time that it is back before the next one, or the next time, seconds.
-        cleanup_delay_s: ``state.cleanup.delay.ms``, here in seconds: unused copies on disk are forgotten after it.
-        max_rebalances: Rebalances after the last event at which a group counts as not converging.
-        max_hours: Simulated hours after the last event at which it does.
+        pause_s: Time from its return to the next bounce or death, seconds.
+        cleanup_delay_s: ``state.cleanup.delay.ms`` in seconds, after which unused copies are removed.
+        max_rebalances: Limit on rebalances after the last event; beyond it the group does not converge.
+        max_hours: Limit on simulated hours after the last event, likewise.
     """
 
     scenario: int = 0
@@ -108,28 +108,22 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.churn not in list(Churn):
             raise ConfigException(f"churn={self.churn!r} is not known; use one of {', '.join(Churn)}")
-        at_least = {
-            "churn_size": 1,
-            "clients": 1,
-            "threads": 1,
-            "subtopologies": 0,
-            "stateless_subtopologies": 0,
-            "partitions": 1,
-            "standbys": 0,
-            "initial_lag": 0,
-            "racks": 1,
-            "lost_rack": 0,
-            "records_per_task": 0,
-            "bytes_per_record": 0,
-            "input_rate": 0,
-            "follow_up_min_interval_s": 0,
-            "rebalance_s": 0,
-            "detection_s": 0,
-            "downtime_s": 0,
-            "pause_s": 0,
-            "cleanup_delay_s": 0,
-            "max_rebalances": 1,
-        }
+        positive = ("churn_size", "clients", "threads", "partitions", "racks", "max_rebalances")
+        at_least = dict.fromkeys(positive, 1) | dict.fromkeys(
+            (
+                *(
+                    "subtopologies",
+                    "stateless_subtopologies",
+                    "standbys",
+                    "initial_lag",
+                    "lost_rack",
+                    "records_per_task",
+                ),
+                *("bytes_per_record", "input_rate", "follow_up_min_interval_s", "rebalance_s", "detection_s"),
+                *("downtime_s", "pause_s", "cleanup_delay_s"),
+            ),
+            0,
+        )
         for name, least in at_least.items():
             if not getattr(self, name) >= least:
                 raise ConfigException(f"{name}={getattr(self, name)} of a scenario must be at least {least}")
@@ -170,12 +164,12 @@ class Scenario:
 
 
 def mixed_scenarios(count: int, *, seed: int = 0, kinds: Iterable[str] | None = None) -> Iterator[Scenario]:
-    """Yield scenarios of all sizes, the kinds of churn taking turns; the same seed yields the same ones.
+    """Yield scenarios of all sizes, cycling through the kinds of churn; the same seed yields the same scenarios.
 
     Args:
-        count: How many.
+        count: Number of scenarios.
         seed: Scenario ``i`` depends on ``seed`` and ``i`` alone.
-        kinds: Kinds of churn; all if None.
+        kinds: Kinds of churn; None for all.
     """
     turns = [Churn(kind) for kind in kinds] if kinds is not None else list(Churn)
     for number in range(count):
@@ -184,7 +178,7 @@ def mixed_scenarios(count: int, *, seed: int = 0, kinds: Iterable[str] | None = 
 
 def _mixed(number: int, seed: int, churn: Churn) -> Scenario:
     chance = random.Random(f"{seed}/{number}")
-    # Each client is another two rebalances of a rolling bounce.
+    # A rolling bounce takes two rebalances per client.
     clients = _of_any_size(chance, 2, 8 if churn is Churn.ROLLING_BOUNCE else 12)
     stateful, stateless = chance.choice(((1, 0), (1, 1), (2, 0), (2, 1), (3, 0)))
     partitions = max(1, _of_any_size(chance, 8, 80) // (stateful + stateless))
@@ -194,7 +188,7 @@ def _mixed(number: int, seed: int, churn: Churn) -> Scenario:
     size = _of_any_size(chance, 20_000, 5_000_000)
     restore_rate = _of_any_size(chance, 50_000, 500_000)
     tasks = (stateful + stateless) * partitions
-    # A process that restores every task of the group must still be faster than they grow.
+    # A process that restores every task must outpace their growth.
     input_rate = chance.randint(1, max(1, restore_rate // (4 * tasks)))
     churn_size = 1
     if churn is Churn.SCALE_OUT:
@@ -238,5 +232,5 @@ def _mixed(number: int, seed: int, churn: Churn) -> Scenario:
 
 
 def _of_any_size(chance: random.Random, least: int, most: int) -> int:
-    """Draw so that 10 to 20 is as likely as 100 to 200: small groups are common, large ones dear to simulate."""
+    """Draw log-uniformly: small groups are common, large ones expensive to simulate."""
     return round(math.exp(chance.uniform(math.log(least), math.log(most))))

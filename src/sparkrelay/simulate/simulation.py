@@ -1,8 +1,8 @@
-"""One scenario, one assignor: from the first event until the group is at rest. Pure: no clock, no Spark, one seed.
+"""Simulates one scenario with one assignor, from the first event until the group is at rest. Pure: one seed, no clock.
 
-A rebalance is asked for by the churn, by a task that waits to be handed over, by the assignor (probing, or a deadline
-of its own), and, if the scenario has follow-ups, by a copy that has got warm. It takes ``rebalance_s`` and waits until
-the group has noticed who is dead, as a real one does.
+Rebalances are requested by the churn, by a pending handover, by the assignor (probing, or its own deadline) and, if the
+scenario has follow-ups, by a copy that has warmed up. One takes ``rebalance_s``; like a real one it waits until the
+group has noticed who is dead.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _HOUR_S = 3600.0
 
 
 def simulate(scenario: Scenario, assignor: TaskAssignor) -> Outcome:
-    """Run one scenario; a failing assignor gives an outcome with its error.
+    """Run one scenario; if the assignor fails, return an outcome with its error.
 
-    The group starts with the assignment that this very assignor gives it, everything caught up.
+    The group starts with the assignor's own assignment, everything caught up.
 
     Args:
-        scenario: What happens to whom.
-        assignor: A configured assignor that was not used before.
+        scenario: The group and its churn.
+        assignor: A configured, unused assignor.
     """
     return _Simulation(scenario, assignor).run()
 
@@ -69,7 +69,6 @@ class _Simulation:
         self._left_out = 0
 
     def run(self) -> Outcome:
-        """Let the group converge, let the churn happen, and measure until the group is at rest."""
         try:
             self._converge()
             converged = self._run_until_rest()
@@ -94,7 +93,7 @@ class _Simulation:
         )
 
     def _converge(self) -> None:
-        """Find the assignment that the group has before anything happens."""
+        """Install the group's initial assignment."""
         for number in range(self._scenario.clients):
             self._cluster.join(number)
         for _ in range(_CONVERGING):
@@ -121,7 +120,7 @@ class _Simulation:
                 self._request(max(cluster.now, self._pause.over_at) + scenario.rebalance_s)
             cluster.now = then
             while pending and pending[-1].at_s <= then:
-                self._happen(pending.pop())
+                self._apply(pending.pop())
             if self._rebalance_at <= then:
                 self._rebalance_at = math.inf
                 self._rebalance(pending)
@@ -129,7 +128,7 @@ class _Simulation:
     def _request(self, at_s: float) -> None:
         self._rebalance_at = min(self._rebalance_at, at_s)
 
-    def _happen(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         cluster = self._cluster
         self._rebalances_since_event = 0
         match event.action:
@@ -144,7 +143,7 @@ class _Simulation:
                     left = [racks - lost or racks for racks in self._racks]
                     cluster.lose_replicas(left)
                     self._leader.place_replicas(left)
-                return  # nobody knows yet
+                return  # not noticed yet
             case Action.DETECT:
                 cluster.detect(event.process)
             case Action.NUDGE:
@@ -153,9 +152,8 @@ class _Simulation:
 
     def _rebalance(self, pending: Sequence[Event]) -> None:
         cluster, scenario = self._cluster, self._scenario
-        dead = {number for number in cluster.members if not cluster.processes[number].up}
-        if dead:
-            # A member that does not answer holds the rebalance up until its session ends, or it comes back.
+        if dead := {number for number in cluster.members if not cluster.processes[number].up}:
+            # A silent member delays the rebalance until its session ends, or it returns.
             known_at = next(event.at_s for event in reversed(pending) if event.process in dead)
             self._rebalance_at = known_at + scenario.rebalance_s
             return
@@ -175,7 +173,6 @@ class _Simulation:
 
 
 def _replica_racks(scenario: Scenario, chance: random.Random) -> list[frozenset[int]]:
-    """Return the racks of each task's partitions: two replicas on different racks, where there are two."""
-    everywhere = range(scenario.racks)
+    """Return the racks of each task's partitions: of two replicas, on different racks if there are several."""
     replicas = min(2, scenario.racks)
-    return [frozenset(chance.sample(everywhere, replicas)) for _ in range(scenario.tasks)]
+    return [frozenset(chance.sample(range(scenario.racks), replicas)) for _ in range(scenario.tasks)]

@@ -1,7 +1,7 @@
-"""A study on Spark: every scenario is a row, its simulations run where the row is, and the results are rows again.
+"""A study on Spark: scenarios are rows, simulations run in Spark tasks, and results are rows again.
 
-Scenarios are independent, so Spark has nothing to shuffle: one ``mapInArrow`` over enough partitions that progress
-shows and a few dear scenarios do not leave a core idle at the end.
+Scenarios are independent, so there is no shuffle: one ``mapInArrow``, over enough partitions to show progress and to
+keep all cores busy although some scenarios are expensive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Progress", "run_study", "scenario_frame", "summarize", "watched"]
 
 _ARROW_TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _SPARK_TYPES = {int: "bigint", float: "double", str: "string", bool: "boolean"}
-#: Simulations of one Spark task: a second or two of work, so that progress shows and starting it costs little.
+#: Simulations per Spark task: a second or two of work, so progress is visible and start-up costs little.
 _SIMULATIONS_A_TASK = 100
 _POLL_S = 0.25
 
@@ -44,12 +44,7 @@ _group_numbers = itertools.count(1)
 
 
 class Progress(NamedTuple):
-    """How far a study is.
-
-    Attributes:
-        done: Spark tasks done; never fewer than shown before.
-        total: Spark tasks in all; 0 until they have begun.
-    """
+    """The progress of a study in Spark tasks: those done, which never decreases, and all, 0 before they begin."""
 
     done: int
     total: int
@@ -57,11 +52,11 @@ class Progress(NamedTuple):
 
 def scenario_frame(spark: SparkSession, scenarios: Iterable[Scenario]) -> DataFrame:
     """Return scenarios as a DataFrame, a column for each field of :class:`Scenario`."""
-    rows = [dataclasses.asdict(scenario) for scenario in scenarios]
+    rows = [dataclasses.astuple(scenario) for scenario in scenarios]
     if not rows:
         raise ConfigException("a study needs at least one scenario")
     schema = ", ".join(f"{name} {_SPARK_TYPES[kind]} not null" for name, kind, _ in _columns(Scenario))
-    return spark.createDataFrame([tuple(row.values()) for row in rows], schema)
+    return spark.createDataFrame(rows, schema)
 
 
 def run_study(
@@ -76,16 +71,16 @@ def run_study(
 
     Args:
         spark: Any session.
-        scenarios: Scenarios, or a DataFrame with columns named as the fields of :class:`Scenario`; columns that are
-            left out have the field's default.
+        scenarios: Scenarios, or a DataFrame with columns named as the fields of :class:`Scenario`; missing columns take
+            the field's default.
         assignors: Import paths, paths of files (``./mine.py:Mine``), or classes; None for all of ours.
-        settings: What each assignor is configured with: ``task.assignor.`` and more.
-        limit_s: Wall-clock seconds after which one simulation is given up, its assignor having failed: some loop for
-            ever. The usual simulation takes milliseconds.
+        settings: Settings of the assignors, ``task.assignor.*``.
+        limit_s: Wall-clock limit of one simulation, which usually takes milliseconds; beyond it the assignor, which may
+            loop, has failed.
 
     Returns:
-        One row for each scenario and assignor: the scenario's columns, ``assignor``, and those of :class:`Outcome`.
-        Nothing has run yet; persist it if you want to look at it more than once.
+        One row per scenario and assignor: the scenario's columns, ``assignor``, and those of :class:`Outcome`. It is
+        lazy: persist it to use it more than once.
 
     Raises:
         ConfigException: an assignor cannot be loaded, a column is unknown, or there is no scenario.
@@ -97,7 +92,7 @@ def run_study(
         frame, count = scenarios, scenarios.count()
     else:
         listed = list(scenarios)
-        # One partition, so that reading the rows is not taken for the study by who watches.
+        # One partition, so that `watched` does not take reading the rows for the study.
         frame, count = scenario_frame(spark, listed).coalesce(1), len(listed)
     known = {name for name, _, _ in _columns(Scenario)}
     if unknown := set(frame.columns) - known:
@@ -110,10 +105,11 @@ def run_study(
 
 
 def summarize(results: DataFrame) -> DataFrame:
-    """Return one row for each kind of churn and assignor, and for each assignor over all kinds (churn ``all``).
+    """Return one row per kind of churn and assignor, and one per assignor over all kinds (churn ``all``).
 
-    Columns: ``runs``, ``failed``, ``unconverged``, and for each measure its ``_median``, ``_mean`` and ``_p95``.
-    Failed runs have no measures and take no part in them.
+    Columns: ``runs``, ``failed``, ``unconverged``, and ``_median``, ``_mean`` and ``_p95`` of each measure, over the
+        runs
+    that did not fail.
     """
     figures = [
         F.count("*").alias("runs"),
@@ -134,7 +130,7 @@ def summarize(results: DataFrame) -> DataFrame:
 
 @contextmanager
 def watched(spark: SparkSession, show: Callable[[Progress], None]) -> Iterator[None]:
-    """Call ``show``, on a thread of its own, with how far the jobs started in this block are, until the block ends."""
+    """Call ``show`` on another thread with the progress of the jobs started in this block, until the block ends."""
     context = spark.sparkContext
     group = f"sparkrelay-study-{next(_group_numbers)}"
     over = threading.Event()
@@ -147,10 +143,10 @@ def watched(spark: SparkSession, show: Callable[[Progress], None]) -> Iterator[N
                 info = tracker.getJobInfo(job)
                 for stage in info.stageIds if info else ():
                     found = tracker.getStageInfo(stage)
-                    # The stage with the most tasks is the one that simulates. A later job names it again, as skipped
-                    # and with nothing done, once its rows are kept.
-                    if found and found.numTasks > 1:
-                        shown = max(shown, Progress(found.numCompletedTasks, found.numTasks), key=_by_size)
+                    # The stage with the most tasks is the simulation. A later job lists it again as skipped, with no
+                    # task done, once its rows are persisted.
+                    if found and found.numTasks > 1 and shown[::-1] < (found.numTasks, found.numCompletedTasks):
+                        shown = Progress(found.numCompletedTasks, found.numTasks)
             show(shown)
 
     context.setJobGroup(group, "simulating task assignors", interruptOnCancel=True)
@@ -165,10 +161,6 @@ def watched(spark: SparkSession, show: Callable[[Progress], None]) -> Iterator[N
         over.set()
         watcher.join()
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-
-
-def _by_size(progress: Progress) -> tuple[int, int]:
-    return progress.total, progress.done
 
 
 def _runner(
@@ -200,14 +192,14 @@ def _outcome(scenario: Scenario, contestant: Contestant, limit_s: float) -> Outc
 
 
 def _ship(kind: type[TaskAssignor]) -> None:
-    """Let a class from a file travel by value: executors have no such module."""
+    """Have a class from a file pickled by value: executors lack its module."""
     module = sys.modules.get(kind.__module__)
-    if module is not None and kind.__module__.endswith(".py"):  # load_assignor names such a module by its path
+    if module is not None and kind.__module__.endswith(".py"):  # load_assignor names the module by its path
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _columns(kind: type[Scenario | Outcome]) -> list[tuple[str, type, bool]]:
-    """Return name, type and whether it may be null, for each field."""
+    """Return the name, type and nullability of each field."""
     hints = typing.get_type_hints(kind)
     columns = []
     for field in dataclasses.fields(kind):

@@ -1,8 +1,7 @@
-"""Reading what a leg's share of a batch has left, once it is applied and while its rows go on.
+"""Reading a store after a leg's share of a batch was applied, while its rows are emitted.
 
-What one batch finds, deletes or brings to an end may be more than fits into memory: a hot key of a join has millions of
-rows. So it is read in pieces, each in a transaction of its own. Nothing of it goes before the batch is committed: what
-has expired is only removed once that is known.
+One batch may find, delete or end more rows than fit into memory: a hot join key has millions. So they are read in
+pieces, each in its own transaction. None of them is removed before the batch is known to be committed.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _PIECE_BYTES: Final = 32 << 20
 
 
 class StoreAfter:
-    """A store as a leg's share of a batch has left it. Made by :meth:`TaskStore.after`.
+    """A store after a leg's share of a batch, made by :meth:`TaskStore.after`.
 
-    Its methods raise StoreOutOfStepException once the batch was taken back.
+    Its methods raise StoreOutOfStepException once the batch is undone.
     """
 
     def __init__(
@@ -44,15 +43,15 @@ class StoreAfter:
         self._check = check
 
     def get(self, keys: pa.Array) -> pa.Array:
-        """Return the values of keys that the store has, all at once.
+        """Return the values of existing keys at once.
 
         Raises:
-            StoreCorruptedException: it has not.
+            StoreCorruptedException: a key is missing.
         """
         return self._get(keys, rows.get)
 
     def get_pieces(self, keys: pa.Array) -> Iterator[pa.Array]:
-        """Yield the values of keys that the store has, in their order and some MB at a time; else as :meth:`get`."""
+        """Yield the values of existing keys in their order, some MB at a time; as :meth:`get`."""
 
         def get_some(transaction: Any, table: Table, some: pa.Array) -> pa.Array:
             return rows.get_some(transaction, table, some, _PIECE_BYTES)
@@ -72,22 +71,21 @@ class StoreAfter:
         if values.null_count:
             raise StoreCorruptedException(
                 f"{values.null_count} of {len(values)} rows that batch {self._applied.entry.batch} has found in store "
-                f"{self._applied.entry.store!r} are gone from it; it must be rebuilt from its changelog"
+                f"{self._applied.entry.store!r} are missing; it must be rebuilt from its changelog"
             )
         return values
 
     def over(self, kind: bytes = b"") -> Iterator[pa.RecordBatch]:
-        """Yield ``key, value`` of what is over with the batch, in the order of keys.
+        """Yield ``key, value`` of the rows that end with the batch, in the order of keys.
 
-        Args:
-            kind: a byte; only of keys that go on with it, or a higher one, behind their end.
+        With ``kind``, a byte, only of keys whose byte after the end is this or higher.
         """
         if self._applied.over is not None:
             start, stop = map(over, self._applied.over)
             yield from scan.scan(self._environment, self._table, start, stop, check=self._check, kind=kind)
 
     def before(self) -> Iterator[pa.RecordBatch]:
-        """Yield ``key, old`` of what the share has changed."""
+        """Yield ``key, old`` of the share's changes."""
         at, entry = 0, self._applied.entry
 
         def read(transaction: Any) -> tuple[pa.RecordBatch, int] | None:

@@ -1,4 +1,4 @@
-"""What goes into and comes out of :meth:`TaskStore.apply_batch`."""
+"""The arguments and results of :meth:`TaskStore.apply_batch`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 __all__ = ["SPREAD_BY", "Applied", "BatchStamp", "LookedUp", "MergeResult", "Watermark"]
 
-#: In the words for what a store holds, last: what decides in which partition its rows are. It was once left out.
+#: Precedes the partitioning at the end of a store's description, where older releases had none.
 SPREAD_BY: Final = ", spread by "
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStamp:
-    """What the driver sent along with a batch; the store compares it with what it knows.
+    """The driver's description of a batch, which the store compares with its header.
 
     Attributes:
-        task_epoch: number of the owner of the task that the batch comes from.
+        task_epoch: the epoch of the task's owner, who sends the batch.
         number: the batch's number within the task; it only grows.
-        committed: the last number that the driver knows as committed.
+        committed: the last number that the driver knows to be committed.
         ranges: input partition of this leg -> offsets ``[from, to)``.
         positions_before: input partition of this leg -> next offset before the batch.
-        changelog_next: changelog partition -> offset where a restore goes on after ``committed``.
-        contents: what the pipeline means the store to hold, in words.
-        skipped: input partition -> where the state stood when the records behind it were found gone from the topic.
-        tries: number of this attempt at the batch; it only grows.
-        topics: source topic of this leg -> the id of the topic that the positions belong to, as far as known.
+        changelog_next: changelog partition -> offset at which a restore continues after ``committed``.
+        contents: the description of the pipeline's store.
+        skipped: input partition -> the state's position when the next records were found deleted from the topic.
+        tries: the attempt at the batch; it only grows.
+        topics: source topic of this leg -> the id to which the positions belong, as far as known.
     """
 
     task_epoch: int
@@ -50,15 +50,15 @@ class BatchStamp:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What event time has come to with a batch.
+    """Event time with a batch.
 
     Attributes:
-        ms: windows that end by then are over, in milliseconds since 1970. What is less than before counts as before.
-        rows_late: how many rows of the batch were left out because their window was over.
-        final: whether the rows of the windows are asked for that are over with the batch.
-        retention_ms: for how long windows that are over are kept, from their end on.
-        sources: source topic -> the watermark of its rows alone, in milliseconds since 1970, where that is kept.
-        sources_read: which of those topics the batch has rows of.
+        ms: windows that end by then are over, in milliseconds since 1970. It never decreases: lower values are ignored.
+        rows_late: the number of rows of the batch that were dropped because their window was over.
+        final: whether the rows of windows that the batch ends are requested.
+        retention_ms: how long windows are kept after their end.
+        sources: source topic -> its own watermark, in milliseconds since 1970, where that is kept.
+        sources_read: the source topics of which the batch has rows.
     """
 
     ms: int
@@ -71,11 +71,11 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a merge function makes of the old values.
+    """The result of a merge function.
 
     Attributes:
-        new: the new ones, in the same order; null deletes.
-        emitted: rows to send on.
+        new: the new values in the order of the old ones; null deletes.
+        emitted: rows to emit.
         beside: by name, rows for other legs of the batch, which find them in the journal.
     """
 
@@ -86,12 +86,12 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """What a store holds for some keys.
+    """A store's values of some keys.
 
     Attributes:
-        values: the values now, null where there is none.
-        before: ``key, old`` of what the batch under way has changed; None if it has changed nothing.
-        beside: what the leg that changed it has left for others, by name.
+        values: the present values, null where there is none.
+        before: ``key, old`` of the changes by the batch under way; None if there are none.
+        beside: by name, rows that the changing leg has left for others.
     """
 
     values: pa.Array
@@ -101,15 +101,15 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a batch did to a store.
+    """The effect of a batch on a store.
 
     Attributes:
-        emitted: rows to send on, if what changed the store has put them here.
+        emitted: rows to emit, if the operator returned them.
         keys: changed keys.
-        values: their values now; null where deleted.
+        values: their new values; null where deleted.
         entry: the journal's.
-        over: the watermarks before and with the batch, in milliseconds since 1970, if what is over with it is asked
-            for: it ends after the one and by the other (``StoreAfter.over``).
+        over: the watermarks before and with the batch, in milliseconds since 1970, if the rows that end in between are
+            requested (``StoreAfter.over``).
     """
 
     emitted: pa.RecordBatch | None

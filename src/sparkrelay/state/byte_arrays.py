@@ -1,6 +1,6 @@
-"""Arrow's arrays of bytes as numpy sees them: offsets and one run of bytes.
+"""Arrow's binary arrays in numpy: offsets and one buffer of bytes.
 
-Arrow's own ``binary_slice`` fails where values are shorter than its start ("Negative buffer resize"), hence
+Arrow's own ``binary_slice`` fails for values shorter than its start ("Negative buffer resize"), hence
 :func:`drop_first`.
 """
 
@@ -49,7 +49,7 @@ def equal(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def from_spans(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
-    """Return the values between neighbouring offsets; none is null."""
+    """Return the values between consecutive offsets, without nulls."""
     return pa.Array.from_buffers(
         pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     )
@@ -58,15 +58,12 @@ def from_spans(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
 def cut(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], lengths: Sequence[NDArray[np.integer[Any]] | int]
 ) -> pa.Array:
-    """Cut values that lie one behind the other into pieces; nothing is copied.
+    """Cut contiguous values, given by offsets and bytes, into pieces without copying.
 
-    Args:
-        offsets: where the values begin; the last one ends where the last offset says.
-        data: their bytes.
-        lengths: of each value's first pieces; what is left of it is its last one.
+    ``lengths`` are those of the first pieces of each value; the rest of it is its last piece.
 
     Returns:
-        All pieces of the first value, then those of the second, and so on. None is null.
+        All pieces of the first value, then those of the second, and so on, without nulls.
     """
     bounds = np.empty((len(offsets) - 1, len(lengths) + 1), dtype=np.int64)
     bounds[:, 0] = offsets[:-1]
@@ -76,38 +73,38 @@ def cut(
 
 
 def drop_first(array: pa.Array, count: int = 1) -> pa.Array:
-    """Return binary values without their first bytes; each has so many, or is null.
+    """Return binary values without their first ``count`` bytes; nulls stay null.
 
     Raises:
-        StoreCorruptedException: one has not. A changelog that something else has written to may have such keys.
+        StoreCorruptedException: a value is shorter, as in a changelog that something else has written to.
     """
     offsets, data = buffers(array)
     there = array.is_valid().to_numpy(zero_copy_only=False)
     shortest = int(np.diff(offsets)[there].min(initial=count))
     if shortest < count:
-        # Arrow would believe the lengths, which are negative then.
+        # Arrow would not notice the negative lengths.
         raise StoreCorruptedException(f"a key or value has {shortest} bytes, and begins with {count}: it is damaged")
     rests = np.arange(1, 2 * len(array), 2)
     return cut(offsets, data, [there * count]).take(pa.array(rests, mask=~there if array.null_count else None))
 
 
 def big_endian(numbers: NDArray[np.int64]) -> pa.Array:
-    """Return numbers as eight bytes each that sort as they do."""
+    """Return numbers as eight bytes each, which sort like the numbers."""
     return fixed((numbers.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)).astype(">u8"), 8)
 
 
 def read_big_endian(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers whose eight bytes begin at these places."""
+    """Return the numbers whose eight bytes begin at these positions."""
     bits = np.ascontiguousarray(data[starts[:, None] + np.arange(8)]).view(">u8").reshape(-1) ^ np.uint64(1 << 63)
     return bits.astype(np.uint64).view(np.int64)
 
 
 def fixed(values: NDArray[np.generic], width: int) -> pa.Array:
-    """Return values of ``width`` bytes each as these bytes."""
+    """Return the bytes of values of ``width`` bytes each."""
     data = pa.py_buffer(np.ascontiguousarray(values).tobytes())
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(values), [None, data]).cast(pa.binary())
 
 
 def side_by_side(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """Return values of each part behind one another."""
+    """Return the concatenated values of the parts, row by row."""
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))

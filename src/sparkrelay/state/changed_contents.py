@@ -1,8 +1,8 @@
-"""What a changed pipeline wants of a store that was made for another one, as a sentence.
+"""The difference between a store's contents and those of a changed pipeline, in words.
 
-What a store holds is known as one long text (``runtime.compile.grouping.contents``). Two such texts that differ in one
-place do not show people where, so the usual differences are named: other windows, an added or removed watermark,
-changelog or history, and another key of the input.
+A store's contents are described by one long text (``runtime.compile.grouping.contents``). Users would not see where two
+such texts differ, so the usual differences are named: other windows, an added or removed watermark, changelog or
+history, and another key of the input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WINDOW: Final = re.compile(
     rf"= window\((?P<column>.*?), (?P<length>{_TIME})(?: every (?P<every>{_TIME}))?(?: from (?P<offset>{_TIME}))?\)"
 )
 _SESSION: Final = re.compile(r"= session_window\((?P<column>.*?), '?(?P<gap>[^()]*?)'?\)")
-#: Windows that overlap may be null, and say so.
+#: Of overlapping windows, which may be null.
 _NULL_WINDOW: Final = re.compile(r"(window struct<start:\w+,end:\w+>) or null")
 _ENDS: Final = re.compile(r", over with [^,]*(?=, |$)")
 _HISTORY: Final = re.compile(r", and of those in the (?P<ms>\d+) ms before")
@@ -28,7 +28,7 @@ _UNITS: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (
 
 
 def changed_contents(held: str, wanted: str) -> str:
-    """Return how what a store holds differs from what the pipeline now wants of it; the predicate of a sentence."""
+    """Return the predicate of a sentence about a store whose contents differ from the pipeline's."""
     windows = _windows(held), _windows(wanted)
     if None not in windows and windows[0] != windows[1] and _without_windows(held) == _without_windows(wanted):
         return f"was made with {windows[0]}; the pipeline now has {windows[1]}"
@@ -55,7 +55,7 @@ def _same(pattern: re.Pattern[str], held: str, wanted: str) -> bool:
 
 
 def _windows(text: str) -> str | None:
-    """Return the windows of a store in words, ``10-minute windows``; None if it has none."""
+    """Describe the windows of a store, ``10-minute windows``; return None if it has none."""
     if (session := _SESSION.search(text)) is not None:
         return f"sessions that end after {session['gap']}"
     if (window := _WINDOW.search(text)) is None:
@@ -79,7 +79,7 @@ def _milliseconds(text: str) -> float:
 
 
 def _words(ms: float) -> str:
-    """Return a length of time in its largest unit that divides it, ``90 minutes``."""
+    """Return a duration in the largest unit that divides it, ``90 minutes``."""
     size, unit = next(((size, unit) for size, unit in _UNITS if ms % size == 0), (1, "millisecond"))
     count = ms / size
     return f"{count:g} {unit}{'' if count == 1 else 's'}"

@@ -1,9 +1,9 @@
-"""What a changelog holds: changed state, and the marker records that close each batch.
+"""The records of changelogs: changed state, and the markers that close each batch.
 
-A state record has the state's key and, behind a version byte, its value; a tombstone has no value. A marker stands
-under one reserved key and says which input the state before it has seen. No user's key can be taken for it: a key that
-begins with the reserved bytes gets one zero byte behind them, and loses it again when it is read. So no user's key is
-the other reserved one, either, which has another byte there.
+A state record has the state's key and, after a version byte, its value; a tombstone has no value. A marker has a
+reserved key and contains the input positions of the state before it. A user's key that begins with the reserved bytes
+is escaped by a zero byte after them, so it is neither the marker's key nor the other reserved one, which has another
+byte there.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["MARKER_KEY", "SCHEMA_KEY", "Marker", "decode_marker", "encode_changelog", "encode_marker", "split"]
 
-#: Key of marker records. Compaction keeps the newest, which is the only one that counts.
+#: Key of marker records. Only the newest counts, which compaction keeps.
 MARKER_KEY = b"\x00\xffsparkrelay.marker"
 
-#: Key of the record that says what the store holds (``runtime.contract.store_descriptions``); a restore passes over it.
+#: Key of the store's description (``runtime.contract.store_descriptions``), which a restore skips.
 SCHEMA_KEY = MARKER_KEY + b"\x01schema"
 
 _ESCAPED = MARKER_KEY + b"\x00"
 _VALUE_VERSION = b"\x01"
 _MARKER_VERSION = 4
-#: Windows expire as soon as they are over, and nothing is said of sources. What this version can say is written in it:
-#: releases that know no other may follow the changelog while an application is upgraded.
+#: Without retention and source watermarks. Used where it suffices, for older releases during a rolling upgrade.
 _WITHOUT_RETENTION = 3
-#: Markers of this version say nothing of windows.
+#: Also without a watermark.
 _WITHOUT_WATERMARK = 2
 
 
@@ -48,12 +47,12 @@ class Marker:
 
     Attributes:
         batch: the batch's number.
-        positions: what the task's state has seen of its inputs with it.
-        contents: what the store holds, in words.
-        watermark: windows that end by then are over with it, in milliseconds since 1970.
-        expired: windows that end by then are removed with it, in milliseconds since 1970; never beyond the watermark.
-        sources: source topic -> the watermark of its rows alone, where that is kept.
-        topics: source topic -> the id of the topic that ``positions`` belong to, as far as known.
+        positions: the task's input positions after the batch.
+        contents: the description of the store's contents.
+        watermark: windows that end by then are over, in milliseconds since 1970.
+        expired: windows that end by then are removed, in milliseconds since 1970; at most the watermark.
+        sources: source topic -> its own watermark, where that is kept.
+        topics: source topic -> the id that its ``positions`` belong to, as far as known.
     """
 
     batch: int
@@ -77,7 +76,7 @@ def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
         record.i64(marker.expired)
         record.times(marker.sources)
     if marker.topics:
-        # At the end, which earlier releases do not read.
+        # At the end, where earlier releases do not read.
         record.texts(marker.topics)
     return MARKER_KEY, record.data()
 
@@ -86,7 +85,7 @@ def decode_marker(value: bytes) -> Marker:
     """Read a marker's value.
 
     Raises:
-        StoreCorruptedException: it is of an unknown version, or damaged.
+        StoreCorruptedException: it is damaged, or of an unknown version.
     """
     versions = frozenset({_WITHOUT_WATERMARK, _WITHOUT_RETENTION, _MARKER_VERSION})
     record = Unpacker(value, "a marker record of a changelog", versions=versions)
@@ -111,13 +110,12 @@ def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Arr
 def split(
     keys: pa.Array, values: pa.Array, name: Callable[[int], str] = "changelog record {}".format
 ) -> tuple[pa.Array, pa.Array, Marker | None]:
-    """Split changelog records into state - keys, and values or null - and the last marker among them.
+    """Split changelog records into state (keys, and values or null) and the last marker.
 
     ``name`` names a record by its index, in errors.
 
     Raises:
-        SerializationException: a record is none that this release can read. That is no matter of local state: whoever
-            rebuilds it meets the same record again.
+        SerializationException: this release cannot read a record. Rebuilding local state would not help.
     """
     keys, values = _flat(keys), _flat(values)
     if keys.null_count:

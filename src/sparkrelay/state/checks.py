@@ -1,6 +1,6 @@
-"""What a task's store refuses: batches and commands that do not fit where it stands, and state that is not the task's.
+"""Checks of a task's store: batches and commands must fit its header, and the state must be the task's.
 
-Pure: each check compares what was sent with the header, in the transaction that reads it.
+Pure: each check compares its arguments with the header, in the transaction that reads it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,14 @@ __all__ = [
     "require_this_batch",
 ]
 
-#: Beside the ids of changelog topics in the header: how many tasks stores without changelog are spread over.
+#: A key beside the ids of changelog topics in the header: the number of tasks that share stores without changelog.
 _WIDTH: Final = "number of tasks"
 
 
 def claimed_topics(
     path: Path, header: TaskHeader, application: str, topics: Mapping[str, str], width: int | None
 ) -> dict[str, str]:
-    """Return what a claim notes of topics; refuses state of another application, of other topics, or of other tasks.
-
-    Raises:
-        StoreCorruptedException: it was copied from another application.
-        IncompatibleTopologyException: the number of tasks is another one.
-        StateStoreException: a changelog was made anew.
-    """
+    """Return the topics that a claim records; see :meth:`RestorableStore.claim`."""
     if header.application not in {"", application}:
         raise StoreCorruptedException(
             f"the state in {path} belongs to application.id {header.application!r}, not {application!r}"
@@ -70,7 +64,7 @@ def claimed_topics(
         if known != str(width):
             raise IncompatibleTopologyException(
                 f"task {path.name}: the stores without changelog in {path} are spread over {known} "
-                f"tasks, and the source topic asks for {width} by now: keys would move to other tasks than "
+                f"tasks, but the source topic now needs {width}: keys would move to other tasks than "
                 f"their state. Start the application over: sparkrelay reset --application-id {application} ..."
             )
         made_with[_WIDTH] = known
@@ -78,12 +72,12 @@ def claimed_topics(
 
 
 def lost_changelog_remedy(application: str, local_state: str, topics: Collection[str] = ()) -> str:
-    """Return what an operator can do where a changelog no longer has the rows of its store.
+    """Return the operator's options where a changelog no longer has the rows of its store.
 
     Args:
         application: its id.
-        local_state: what is to be removed first.
-        topics: that the tasks of the store read, where they are known.
+        local_state: the directories to remove first.
+        topics: inputs of the store's tasks, where known.
     """
     accepts = "; ".join(
         f"sparkrelay offsets set --application-id {application} --topic {topic} --to current ..."
@@ -97,17 +91,16 @@ def lost_changelog_remedy(application: str, local_state: str, topics: Collection
 
 
 def require_task_epoch(path: Path, header: TaskHeader, task_epoch: int | None) -> None:
-    """Refuse what was sent under another task epoch than the store was taken over under; None is any."""
+    """Reject a command of another task epoch than the store's; None matches any."""
     if task_epoch is not None and task_epoch != header.task_epoch:
         raise _out_of_step(
             path,
-            f"what was sent under task epoch {task_epoch} comes late: the store was taken over under "
-            f"{header.task_epoch}",
+            f"a command of task epoch {task_epoch} comes late: the store was taken over under {header.task_epoch}",
         )
 
 
 def require_this_batch(path: Path, header: TaskHeader, batch: BatchStamp) -> None:
-    """Refuse a batch of another task epoch, or one that does not know what is committed here."""
+    """Reject a batch of another task epoch, or one that lacks a batch committed here."""
     if batch.task_epoch != header.task_epoch:
         raise _out_of_step(
             path,
@@ -123,7 +116,7 @@ def require_this_batch(path: Path, header: TaskHeader, batch: BatchStamp) -> Non
 
 
 def require_next_batch(path: Path, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
-    """Refuse a batch beside another one, a try that comes after a later one, and a leg that comes twice."""
+    """Reject a batch while another one is unfinished, an attempt after a later one, and a repeated leg."""
     if batch.number <= batch.committed:
         raise _out_of_step(path, f"batch {batch.number} was sent although {batch.committed} is committed")
     for entry in header.journals:
@@ -142,7 +135,7 @@ def require_next_batch(path: Path, header: TaskHeader, leg: str, batch: BatchSta
 
 
 def require_applied(path: Path, header: TaskHeader, task_epoch: int, entry: JournalEntry) -> None:
-    """Refuse to read on of what a leg's share of a batch has done once it was taken back."""
+    """Reject reading the effect of a leg's share of a batch after it was undone."""
     require_task_epoch(path, header, task_epoch)
     wanted = (entry.number, entry.leg, entry.batch, entry.tries)
     if wanted not in {(other.number, other.leg, other.batch, other.tries) for other in header.journals}:
@@ -150,7 +143,7 @@ def require_applied(path: Path, header: TaskHeader, task_epoch: int, entry: Jour
 
 
 def require_contents(header: TaskHeader, store: str, wanted: str) -> None:
-    """Refuse a pipeline that wants something else in the store than it holds."""
+    """Reject a pipeline that describes other contents of the store."""
     beside = {entry.store: entry.contents for entry in header.journals}
     held = {**header.contents, **beside}.get(store, wanted)
     unspread, said, _ = wanted.rpartition(SPREAD_BY)
@@ -163,7 +156,7 @@ def require_contents(header: TaskHeader, store: str, wanted: str) -> None:
 
 
 def require_positions(path: Path, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
-    """Refuse a batch that begins elsewhere than the store stands."""
+    """Reject a batch that does not begin at the store's positions."""
     starts = {partition: start for partition, (start, _) in batch.ranges.items()}
     for partition, before in [*batch.positions_before.items(), *starts.items()]:
         known = header.positions.get(partition, before)
@@ -176,7 +169,7 @@ def require_positions(path: Path, header: TaskHeader, leg: str, batch: BatchStam
 
 
 def require_no_journals(path: Path, header: TaskHeader, changelog: TopicPartition) -> None:
-    """Refuse to restore while a batch is unfinished."""
+    """Reject restoring while a batch is unfinished."""
     if header.journals:
         entry = header.journals[0]
         raise _out_of_step(
@@ -187,5 +180,4 @@ def require_no_journals(path: Path, header: TaskHeader, changelog: TopicPartitio
 
 
 def _out_of_step(path: Path, what: str) -> StoreOutOfStepException:
-    """Return the error of a store that is not where the sender expects it."""
     return StoreOutOfStepException(f"task {path.name}: {what}; the task must be initialized again")

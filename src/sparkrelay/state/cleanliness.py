@@ -1,9 +1,8 @@
-"""Whether a store survived the last boot: a small file beside it, written through to the disk.
+"""Whether a store is valid after a reboot: a small file beside it, synced to the disk.
 
-An unsynced store is good as long as the machine runs. After another boot it is good only if it was synced, closed and
-not written since. This cannot be asked of the store itself, whose pages may be torn; so a file says it:
-``<boot id> clean`` or ``<boot id> dirty``. Whoever is about to write to a clean store makes the file say dirty first,
-on the disk.
+An unsynced store is valid while the machine runs. After a reboot it is valid only if it was synced and closed, and not
+written since. The store itself may have torn pages, so a file records this: ``<boot id> clean`` or ``<boot id> dirty``.
+A writer marks a clean store as dirty, on the disk, before its first write.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ BOOT_FILE: Final = "boot"
 
 
 def check(path: Path) -> None:
-    """Check that the store below ``path`` may be trusted.
+    """Check that the store in ``path`` is valid.
 
     Raises:
-        StoreCorruptedException: it was written under another boot, or under one nobody knows, and not closed cleanly.
+        StoreCorruptedException: it was written under another or an unknown boot, and not closed cleanly.
     """
     try:
         words = read_file(path / BOOT_FILE).decode("ascii", errors="replace").split()
@@ -46,10 +45,10 @@ def check(path: Path) -> None:
 
 
 def mark(path: Path, *, clean: bool, durable: bool = True) -> None:
-    """Say that the store below ``path`` is synced, or may be about to change.
+    """Mark the store in ``path`` as synced, or as dirty.
 
     Raises:
-        StoreFullException: the disk does not take it.
+        StoreFullException: the disk is full, or failing.
     """
     condition = "clean" if clean else "dirty"
     try:

@@ -1,9 +1,8 @@
-"""A note of a process that died while it used a state: by SIGSEGV, SIGBUS, or an assertion of LMDB's.
+"""A record of processes that died while they used a state: by SIGSEGV, SIGBUS, or an assertion of LMDB.
 
-LMDB reads its file as memory. So a damaged page may lead to an address that is none, and a file that was cut short to
-a page that is gone: the process dies, and so does the next one that comes to that page. Python's ``faulthandler``
-writes where it was into a file, from within the signal. For the time of a transaction that is a file beside the state,
-and whoever opens the state and finds something in it takes the state for damaged. SIGKILL leaves nothing there.
+LMDB maps its file into memory. A damaged page may point to an invalid address, and a truncated file lacks pages: the
+process dies, as does the next one that reads the page. During a transaction, Python's ``faulthandler`` writes to a file
+beside the state; a state with a nonempty file is treated as damaged. SIGKILL leaves nothing there.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _STANDARD_ERROR: Final = 2
 
 
 class FaultNotes:
-    """Where a fault within a transaction is noted; a context manager around each, on the only thread that has any."""
+    """Records a fault within a transaction; a context manager around each, on the only thread that has one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,11 +44,7 @@ class FaultNotes:
 
 
 def require_no_fault(path: Path) -> None:
-    """Refuse a state that a process was reading or writing when it died of a fault.
-
-    Raises:
-        StoreCorruptedException: one has.
-    """
+    """Raise StoreCorruptedException if a process died of a fault while it used the state."""
     try:
         if (path / FAULT_FILE).stat().st_size:
             raise _noted(path)

@@ -1,4 +1,4 @@
-"""What a task's store knows about itself, in one small record that every transaction reads and writes."""
+"""The header of a task's store: one small record that every transaction reads and writes."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
 
 __all__ = ["HEADER_VERSION", "JournalEntry", "TaskHeader", "replaced_topics"]
 
-#: Of the record, its first byte.
+#: The record's first byte.
 HEADER_VERSION: Final = 7
-#: In an entry's count of pieces: there will be more.
+#: A flag in an entry's number of pieces: more will follow.
 _INCOMPLETE: Final = 1 << 31
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 def replaced_topics(known: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
-    """Return the topics that have another id now than the one that is known: they were deleted and created again."""
+    """Return the topics whose id has changed: they were deleted and re-created."""
     return frozenset(topic for topic, id_ in known.items() if now.get(topic, id_) != id_)
 
 
 class JournalEntry(NamedTuple):
-    """One leg's share of a batch that is applied but not known as committed.
+    """One leg's share of a batch that is applied but not known to be committed. Times are milliseconds since 1970.
 
     Attributes:
-        number: order of application, also across legs.
+        number: the order of application, also across legs.
         leg: the leg's id.
         batch: the batch's number.
-        tries: number of the newest attempt at the batch.
-        store: the store that changed.
-        contents: what the store holds with it, in words.
+        tries: the newest attempt at the batch.
+        store: the changed store.
+        contents: the description of the store's contents with the batch.
         ranges: input partition -> offsets ``[from, to)``.
-        keys: how many keys changed.
-        pieces: in how many the changed keys and their old values are kept.
-        watermark: that of the store with the batch, in milliseconds since 1970.
-        rows_late: how many rows were left out because their window was over.
-        last_end: when the last of the store's windows ends, in milliseconds since 1970.
-        next_end: when the first of its windows ends that are not over; ``NO_TIME``: there is none.
-        expired: of the store with the batch: windows that end by then are removed, in milliseconds since 1970.
-        sources: source topic -> the watermark of its rows alone, with the batch, where that is kept.
-        sources_read: which of those topics the batch had rows of.
-        complete: False while more changes of the share are to come.
+        keys: the number of changed keys.
+        pieces: the number of journal records with the changed keys and their old values.
+        watermark: the store's with the batch.
+        rows_late: the number of dropped late rows.
+        last_end: the end of the store's last window.
+        next_end: the end of its first window that is not over; ``NO_TIME`` if there is none.
+        expired: the end up to which the store's windows are removed with the batch.
+        sources: source topic -> its own watermark with the batch, where that is kept.
+        sources_read: the source topics of which the batch had rows.
+        complete: False while more changes of the share follow.
     """
 
     number: int
@@ -73,7 +73,7 @@ class JournalEntry(NamedTuple):
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
-        """Input positions of the leg once the batch is in."""
+        """The leg's input positions after the batch."""
         return {partition: end for partition, (_, end) in self.ranges.items()}
 
     def encode(self, record: Packer) -> None:
@@ -92,33 +92,33 @@ class JournalEntry(NamedTuple):
         record.i64(self.next_end)
         record.i64(self.expired)
         record.times(self.sources)
-        _pack_names(record, self.sources_read)
+        record.names(self.sources_read)
         record.offsets({partition: start for partition, (start, _) in self.ranges.items()})
         record.offsets(self.positions_after)
 
 
 class TaskHeader(NamedTuple):
-    """Where a task's store stands.
+    """The state of a task's store. Times are milliseconds since 1970.
 
     Attributes:
-        task_epoch: number of the owner of the task that may change the store.
-        batch: last batch that is in the state and known as committed; 0 if none is.
-        positions: input partition -> next offset after ``batch``, as far as the store has seen.
-        changelog: changelog partition -> offset where a restore goes on to get from ``batch`` to later ones.
-        boot_id: boot under which the store was last written.
+        task_epoch: the epoch of the task's owner, who may change the store.
+        batch: the last batch in the state that is known to be committed; 0 if there is none.
+        positions: input partition -> next offset after ``batch``.
+        changelog: changelog partition -> offset at which a restore from ``batch`` continues.
+        boot_id: the boot under which the store was last written.
         clean: True from a synced close to the next write.
-        journals: what is applied beyond ``batch``, in the order of application: of one batch, all of one try.
-        next_journal: number of the next journal.
-        application: application.id that the state belongs to; empty until the first owner.
-        contents: store -> what it holds, in words; a pipeline that wants something else is refused.
-        topics: changelog and source topic -> its id. After a topic was deleted and created again its id is another
-            one, and its offsets mean other records. ``positions`` belong to the source topics with these ids.
-        watermarks: store -> its watermark after ``batch``; windows that end by then are over, and take no further rows.
-        expired: store -> by when windows have ended that are removed with ``batch``; never beyond its watermark.
-        sources: store -> source topic -> the watermark of its rows alone after ``batch``, where that is kept.
-        sums: store -> what its rows add up to, with everything that is applied.
-        instance: the running instance that opened the state last; empty if nobody has said.
-        suspect: stores that an instance before did not close and that have not been read through since.
+        journals: shares applied beyond ``batch``, in the order of application, all of one attempt at one batch.
+        next_journal: the number of the next journal.
+        application: the application.id of the state; empty before the first owner.
+        contents: store -> the description of its contents; pipelines with another one are rejected.
+        topics: changelog and source topic -> its id, to which offsets and ``positions`` belong: a re-created topic has
+            another one.
+        watermarks: store -> its watermark after ``batch``; windows that end by then are over and take no more rows.
+        expired: store -> the end up to which windows are removed with ``batch``, at most its watermark.
+        sources: store -> source topic -> its own watermark after ``batch``, where that is kept.
+        sums: store -> the running sum of its rows, including all that is applied.
+        instance: the running instance that opened the state last; empty if unknown.
+        suspect: stores that an earlier instance did not close, and that have not been read through since.
     """
 
     task_epoch: int = 0
@@ -140,26 +140,26 @@ class TaskHeader(NamedTuple):
     suspect: frozenset[str] = frozenset()
 
     def watermark(self, store: str, batch: int | None = None) -> int:
-        """Return a store's watermark after a batch, or after all that is applied, in milliseconds since 1970."""
+        """Return a store's watermark after a batch, or (None) after all that is applied."""
         own = (entry for entry in self.journals if entry.store == store)
         applied = (entry.watermark for entry in own if batch is None or entry.batch <= batch)
         return max(self.watermarks.get(store, NO_TIME), *applied, NO_TIME)
 
     def expired_by(self, store: str) -> int:
-        """Return by when windows of a store have ended that are removed, or will be, in milliseconds since 1970."""
+        """Return the end up to which a store's windows are removed, or will be."""
         applied = (entry.expired for entry in self.journals if entry.store == store)
         return max(self.expired.get(store, NO_TIME), *applied, NO_TIME)
 
     def sources_of(self, store: str, batch: int | None = None) -> Mapping[str, int]:
-        """Return the watermarks of a store's source topics after a batch, or after all that is applied."""
+        """Return the watermarks of a store's source topics after a batch, or (None) after all that is applied."""
         own = [entry for entry in self.journals if entry.store == store and (batch is None or entry.batch <= batch)]
         return own[-1].sources if own else self.sources.get(store, {})
 
     def following(self, store: str, marker: Marker) -> TaskHeader:
-        """Return where the task stands once a store has followed its changelog up to a marker, as far as it is ahead.
+        """Return the header after a store was restored up to a marker, where that is ahead.
 
-        With several stores, each changelog has markers of its own. Their numbers do not say which one is ahead: batches
-        without a stateful leg leave none, and a new owner counts on from the last one it saw.
+        Each changelog has its own markers. Their numbers do not show which one is ahead: batches without a stateful leg
+        leave none, and a new owner continues from the last one it saw.
         """
         positions, topics = self._positions_following(marker)
         watermarks, expired, sources = dict(self.watermarks), dict(self.expired), dict(self.sources)
@@ -180,10 +180,7 @@ class TaskHeader(NamedTuple):
         )
 
     def reading(self, topics: Mapping[str, str]) -> TaskHeader:
-        """Return the header of a task that reads the source topics with these ids.
-
-        Positions in a topic that had another id mean nothing in this one.
-        """
+        """Return the header with these ids of source topics, without the positions in topics of other ids."""
         if topics.items() <= self.topics.items():
             return self
         replaced = replaced_topics(self.topics, topics)
@@ -191,10 +188,10 @@ class TaskHeader(NamedTuple):
         return self._replace(positions=positions, topics={**self.topics, **topics})
 
     def _positions_following(self, marker: Marker) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-        """Return the positions after a marker, and the ids of the topics that they belong to.
+        """Return the positions after a marker, and the ids of their topics.
 
-        If a source topic was replaced between two markers, the one with the higher batch number is the newer one: an
-        owner counts on from the highest number among all committed markers of the task.
+        If a source topic was replaced between two markers, the higher batch number is the newer one: an owner continues
+        from the highest number among all committed markers of the task.
         """
         held = self.reading(marker.topics) if marker.batch > self.batch else self
         older = replaced_topics(marker.topics, held.topics)
@@ -204,11 +201,7 @@ class TaskHeader(NamedTuple):
         return {**held.positions, **ahead}, {**marker.topics, **held.topics}
 
     def encode(self, known: KnownParts | None = None) -> bytes:
-        """Return the record; docs/internals/changelog.md has its layout.
-
-        Args:
-            known: the parts of the last record of this store, by which those that are the same are not made again.
-        """
+        """Return the record (docs/internals/changelog.md); unchanged parts are reused from ``known``."""
         known = {} if known is None else known
         record = Packer(HEADER_VERSION)
         record.i64(self.task_epoch)
@@ -234,7 +227,7 @@ class TaskHeader(NamedTuple):
             record.short_bytes(sums.scrubbed_to)
             record.u64(sums.scrubbed)
         record.text(self.instance)
-        record.part(known, "suspect", self.suspect, _pack_names)
+        record.part(known, "suspect", self.suspect, Packer.names)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
@@ -246,12 +239,12 @@ class TaskHeader(NamedTuple):
         """Read a record; ``what`` names the store in errors.
 
         Raises:
-            StoreCorruptedException: it is of an unknown version, or damaged.
+            StoreCorruptedException: it is damaged, or of an unknown version.
         """
         record = Unpacker(data, what, versions=frozenset({HEADER_VERSION}))
-        task_epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
-        positions, changelog, application = record.offsets(), record.offsets(), record.text()
-        contents, topics = record.texts(), record.texts()
+        numbers, boot = (record.i64(), record.i64()), (record.text(), bool(record.u8()))
+        offsets, application = (record.offsets(), record.offsets()), record.text()
+        words = record.texts(), record.texts()
         watermarks, expired = {}, {}
         for _ in range(record.u32()):
             store, watermark = record.text(), record.i64()
@@ -261,29 +254,12 @@ class TaskHeader(NamedTuple):
             record.text(): RunningSum(record.i64(), record.u64(), record.short_bytes(), record.u64())
             for _ in range(record.u32())
         }
-        instance = record.text()
-        suspect = frozenset(record.text() for _ in range(record.u32()))
-        following = record.u32()
+        opened = record.text(), record.names()
+        next_journal = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
-        return cls(
-            task_epoch,
-            batch,
-            positions,
-            changelog,
-            boot,
-            clean,
-            journals,
-            following,
-            application,
-            contents,
-            topics,
-            watermarks,
-            expired,
-            sources,
-            sums,
-            instance,
-            suspect,
-        )
+        of_batch = *numbers, *offsets, *boot
+        ends = watermarks, expired
+        return cls(*of_batch, journals, next_journal, application, *words, *ends, sources, sums, *opened)
 
 
 def _pack_sources(record: Packer, sources: Mapping[str, Mapping[str, int]]) -> None:
@@ -293,37 +269,14 @@ def _pack_sources(record: Packer, sources: Mapping[str, Mapping[str, int]]) -> N
         record.times(times)
 
 
-def _pack_names(record: Packer, names: frozenset[str]) -> None:
-    record.u32(len(names))
-    for name in sorted(names):
-        record.text(name)
-
-
 def _entry(record: Unpacker) -> JournalEntry:
-    number, leg, batch, tries = record.u32(), record.text(), record.i64(), record.u32()
-    store, contents, keys, pieces = record.text(), record.text(), record.u32(), record.u32()
+    share = record.u32(), record.text(), record.i64(), record.u32(), record.text(), record.text()
+    keys, pieces = record.u32(), record.u32()
     watermark, rows_late, last_end, next_end = record.i64(), record.u32(), record.i64(), record.i64()
-    expired = record.i64_up_to(watermark)
-    sources = record.times(most=MOST_SOURCES)
-    sources_read = frozenset(record.text() for _ in range(record.u32()))
+    times = watermark, rows_late, last_end, next_end, record.i64_up_to(watermark)
+    sources = record.times(most=MOST_SOURCES), record.names()
     starts, ends = record.offsets(), record.offsets()
     ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
     return JournalEntry(
-        number,
-        leg,
-        batch,
-        tries,
-        store,
-        contents,
-        ranges,
-        keys,
-        pieces & ~_INCOMPLETE,
-        watermark,
-        rows_late,
-        last_end,
-        next_end,
-        expired,
-        sources,
-        sources_read,
-        complete=not pieces & _INCOMPLETE,
+        *share, ranges, keys, pieces & ~_INCOMPLETE, *times, *sources, complete=not pieces & _INCOMPLETE
     )

@@ -1,7 +1,7 @@
-"""The record of a task's header in its store, as a process reads and writes it: in every transaction.
+"""A header's record in its store, which a process reads and writes in every transaction.
 
-Most of it stays as it is from one micro-batch to the next, and mostly the process that reads it is the one that wrote
-it. So what was written last is known, and only what has changed is encoded.
+Most of it is unchanged from one micro-batch to the next, and mostly it is read by the process that wrote it. So the
+last record is kept, and only changes are encoded.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 __all__ = ["HeaderRecord"]
 
-#: Under which key the record is.
+#: The record's key.
 _KEY: Final = b"header"
 #: LMDB's record of a table (struct MDB_db); its last field but one is the number of rows.
 _TABLE_RECORD: Final = struct.Struct("<IHHQQQQQ")
 
 
 class HeaderRecord:
-    """The header's record in one store; ``meta`` is the table that it is in."""
+    """The header's record in one store, in table ``meta``."""
 
     def __init__(self, meta: Table) -> None:
         self._meta = meta
         self._parts: KnownParts = {}
-        #: The record that was read or written last, and what it says.
+        #: The last record that was read or written, and its header.
         self._known: tuple[bytes, TaskHeader] = b"", TaskHeader()
 
     def load(self, transaction: Any) -> TaskHeader:
-        """Return the header of a task's state as a transaction sees it.
+        """Return the header as of a transaction.
 
         Raises:
-            StoreCorruptedException: it is of an unknown version, or damaged, or is missing though there are rows.
+            StoreCorruptedException: it is damaged, of an unknown version, or missing although there are rows.
         """
         data = transaction.get(_KEY, db=self._meta.handle)
         if data is None:
@@ -44,7 +44,7 @@ class HeaderRecord:
             return TaskHeader()
         record, header = self._known
         if data != record:
-            # Another version's may have no checksum.
+            # Other versions may have no checksum.
             of_this_version = data[:1] == bytes([HEADER_VERSION])
             content = self._meta.unseal(_KEY, data) if of_this_version else data
             header = TaskHeader.decode(content, f"the header of the state in {self._meta.path}")
@@ -52,7 +52,7 @@ class HeaderRecord:
         return header
 
     def save(self, transaction: Any, header: TaskHeader) -> None:
-        """Write the header; with the transaction it is there, or not."""
+        """Write the header within a transaction."""
         data = self._meta.seal(_KEY, header.encode(self._parts))
         transaction.put(_KEY, data, db=self._meta.handle)
         self._known = data, header

@@ -1,9 +1,9 @@
-"""The journal of a leg: what it takes to take a batch back.
+"""Journals: the changed keys and old values by which batches are undone.
 
-Of each entry of the header it keeps the changed keys with the values they had, as Arrow IPC streams one behind the
-other, cut into pieces of 64 KiB: LMDB needs neighbouring free pages for each value, and large holes are hard to find in
-a file that has been written to for a while. A micro-batch may delete more than fits into memory (what a hot key of a
-join has found), so each stream holds some of the changes.
+Each entry of the header has a journal, a sequence of Arrow IPC streams in pieces of 64 KiB: LMDB needs contiguous free
+pages for a value, which are rare in a file with some history. A micro-batch may delete more than fits into memory (the
+rows of a hot join key), so each stream holds some of the changes. Reading raises
+StoreCorruptedException if a piece is missing, or is not an Arrow stream.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def write(
     *,
     pieces: int = 0,
 ) -> int:
-    """Store changes in journal ``number``; return how many pieces it has with them.
+    """Append changes to journal ``number``; return its number of pieces.
 
     Args:
         transaction: of the environment.
         table: of journals.
         number: the journal's.
-        changes: ``key, old``, some at a time: with them the batch is taken back.
-        beside: by name, rows for other legs of the batch; they stand behind the changes.
-        pieces: how many it has so far.
+        changes: ``key, old``, some at a time.
+        beside: by name, rows for other legs of the batch, written after the changes.
+        pieces: its number of pieces so far.
     """
     rest = b""
     for batch in itertools.chain(changes, (_named(batch, name) for name, batch in beside.items())):
-        # What a stream's writer would write, which takes as long to be made as a small batch to be written.
+        # The output of a stream writer, whose creation would cost as much as writing a small batch.
         data = memoryview(b"".join((rest, batch.schema.serialize(), batch.serialize(), _END_OF_STREAM)))
         while len(data) >= _PIECE_BYTES:
             _put(transaction, table, _KEY.pack(number, pieces), bytes(data[:_PIECE_BYTES]))
@@ -66,11 +66,7 @@ def write(
 
 
 def read(transaction: Any, table: Table, entry: JournalEntry) -> tuple[pa.RecordBatch, dict[str, pa.RecordBatch]]:
-    """Return the changes, and what stands beside them.
-
-    Raises:
-        StoreCorruptedException: a piece is missing, or it is no Arrow stream.
-    """
+    """Return the changes, and the rows beside them by name."""
     changes, beside, at = [], {}, 0
     while (found := _next(transaction, table, entry, at)) is not None:
         batch, at = found
@@ -82,7 +78,7 @@ def read(transaction: Any, table: Table, entry: JournalEntry) -> tuple[pa.Record
 
 
 def read_changes(transaction: Any, table: Table, entry: JournalEntry) -> Iterator[pa.RecordBatch]:
-    """Yield the changes, some at a time; else as :func:`read`."""
+    """Yield the changes, some at a time, as :func:`read`."""
     at = 0
     while (found := read_next(transaction, table, entry, at)) is not None:
         batch, at = found
@@ -90,17 +86,13 @@ def read_changes(transaction: Any, table: Table, entry: JournalEntry) -> Iterato
 
 
 def read_next(transaction: Any, table: Table, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
-    """Return the changes at a place of a journal, from 0 on, and the place of the next ones; None behind the last."""
+    """Return the changes at a position of a journal, from 0 on, and the next position; None after the last."""
     found = _next(transaction, table, entry, at)
     return None if found is None or _name_of(found[0]) is not None else found
 
 
 def _next(transaction: Any, table: Table, entry: JournalEntry, at: int) -> tuple[pa.RecordBatch, int] | None:
-    """Return what stands at a place of a journal, and the place behind it; None at the end.
-
-    Raises:
-        StoreCorruptedException: a piece is missing, or it is no Arrow stream.
-    """
+    """Return the record batch at a position of a journal, and the next position; None at the end."""
     pieces = _Pieces(transaction, table, entry, at)
     try:
         if not pieces.rest:
@@ -122,7 +114,7 @@ def _put(transaction: Any, table: Table, key: bytes, piece: bytes) -> None:
 
 
 def drop(transaction: Any, table: Table, entry: JournalEntry) -> None:
-    """Remove the changes."""
+    """Remove a journal."""
     for piece in range(entry.pieces):
         transaction.delete(_KEY.pack(entry.number, piece), db=table.handle)
 
@@ -132,13 +124,13 @@ def _named(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
 
 
 def _name_of(batch: pa.RecordBatch) -> str | None:
-    """Return the name of rows that stand beside the changes; None: these are changes."""
+    """Return the name of rows beside the changes; None for changes."""
     name = (batch.schema.metadata or {}).get(_NAME)
     return None if name is None else name.decode()
 
 
 class _Pieces(io.RawIOBase):
-    """The pieces of a journal as one file, each read when it is come to; ``at`` is the place of the next byte."""
+    """The pieces of a journal as one file, read lazily; ``at`` is the position of the next byte."""
 
     def __init__(self, transaction: Any, table: Table, entry: JournalEntry, at: int) -> None:
         super().__init__()
@@ -150,12 +142,12 @@ class _Pieces(io.RawIOBase):
 
     @property
     def rest(self) -> memoryview:
-        """What is left of the piece in which the next byte stands; nothing at the end."""
+        """The rest of the piece with the next byte; empty at the end."""
         number, behind = divmod(self.at, _PIECE_BYTES)
         while number < self._entry.pieces:
             if rest := self._piece_at(number)[behind:]:
                 return rest
-            # What a part of the changes ends with need not fill its piece.
+            # The last piece of a part need not be full.
             number, behind = number + 1, 0
             self.at = number * _PIECE_BYTES
         return memoryview(b"")
@@ -170,11 +162,11 @@ class _Pieces(io.RawIOBase):
         return self._piece
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, fewer than ``size`` at the end only."""
+        """Return the next ``size`` bytes, fewer only at the end."""
         parts = []
         while size and (rest := self.rest):
             parts.append(rest if size < 0 else rest[:size])

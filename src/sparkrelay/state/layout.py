@@ -1,8 +1,8 @@
-"""The bytes of a group's state: one field a running value, packed, little-endian, vectorised both ways.
+"""The encoding of a group's state: one field per running value, packed, little-endian, vectorised in both directions.
 
-Version 1, when no field is of variable length: version, null bitmap (bit *i* of byte *i/8* set: field *i* is there),
-and the fields behind one another without padding. All rows have one width, so a whole batch is one reshape. Version 2:
-the same with a 4-byte length in the place of each variable field, and their bytes at the end, in the order of fields.
+Version 1, without variable-length fields: version, validity bitmap (bit *i* of byte *i/8* is set if field *i* is
+present), and the fields without padding. All rows have one width, so a batch is one reshape. Version 2: the same with a
+4-byte length for each variable-length field, and their bytes at the end, in the order of fields.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VARIABLE: Final = 2
 
 
 def is_variable(kind: pa.DataType) -> bool:
-    """True for strings and bytes, whose values differ in length."""
+    """Return whether a type has values of variable length: strings and bytes."""
     return any(
         test(kind)
         for test in (pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string)
@@ -37,7 +37,7 @@ def is_variable(kind: pa.DataType) -> bool:
 
 
 def physical_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the numbers that values of a fixed-width type are kept as, or None for any other type."""
+    """Return the numpy type that stores a fixed-width type, None for other types."""
     if pa.types.is_boolean(kind):
         return np.dtype("u1")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -57,9 +57,9 @@ class Field:
     """One field of many rows.
 
     Attributes:
-        values: numbers as kept, for a fixed-width field; anything where it is not there.
-        there: which rows have it; None where all have.
-        data: the bytes of a variable field, null where it is not there.
+        values: the stored numbers of a fixed-width field; arbitrary where it is absent.
+        there: which rows have it.
+        data: the bytes of a variable-length field, null where it is absent.
     """
 
     values: NDArray[Any]
@@ -85,7 +85,7 @@ class StateLayout:
         """Return the fields of each value; a null value has none of them.
 
         Raises:
-            StoreCorruptedException: a value is not of this layout.
+            StoreCorruptedException: a value does not have this layout.
         """
         count = len(values)
         present = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else np.ones(count, np.bool_)
@@ -96,7 +96,7 @@ class StateLayout:
             some, packed = packed, np.zeros(count, dtype=self._dtype)
             packed[present] = some
         there = np.unpackbits(packed["there"], axis=1, bitorder="little", count=len(self._kinds)).view(np.bool_)
-        # Copies: a row alone would be the store's own bytes, which stand anywhere.
+        # Copies: a single row would be unaligned bytes of the store.
         fields = [Field(packed[name].copy(), there[:, index].copy()) for index, name in enumerate(self._names)]
         if self._variable:
             rows = np.cumsum(present) - 1
@@ -104,12 +104,12 @@ class StateLayout:
             pieces = cut(offsets, data, [self._dtype.itemsize, *lengths])
             for place, index in enumerate(self._variable, 1):
                 at = rows * (len(self._variable) + 1) + place
-                # Arrow copies each value as a whole; numpy would need the place of each of its bytes.
+                # Arrow copies whole values; numpy would need the position of each byte.
                 fields[index].data = pieces.take(pa.array(at, mask=~fields[index].there))
         return fields
 
     def encode(self, fields: Sequence[Field], count: int) -> pa.Array:
-        """Return one value for each row."""
+        """Return one value per row."""
         packed = np.zeros(count, dtype=self._dtype)
         packed["version"] = self._version
         there = np.zeros((count, len(self._kinds)), dtype=np.bool_)

@@ -1,6 +1,6 @@
-"""Little-endian packing of the small records that state keeps: header, journal index, marker.
+"""Little-endian packing of small records: header, journal entries, marker.
 
-Formats are written out in docs/internals/changelog.md. Nothing here is versioned: each record's first byte is.
+docs/internals/changelog.md describes the formats. Each record's first byte is its version.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 __all__ = ["KnownParts", "Packer", "Unpacker"]
 
-#: Name of a part of a record -> the object that it was made of last, and its bytes.
+#: Name of a part of a record -> the object that was encoded last, and its bytes.
 KnownParts: TypeAlias = dict[str, tuple[object, bytes]]
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Packer:
     """Appends values to a record."""
 
     def __init__(self, version: int | None = None) -> None:
-        """Begin with the version; a part of a record has none."""
+        """Start with the version; a part of a record has none."""
         self._parts: list[bytes] = [] if version is None else [_U8.pack(version)]
 
     def u8(self, value: int) -> None:
@@ -49,7 +49,7 @@ class Packer:
         self._parts.append(_I64.pack(value))
 
     def text(self, value: str) -> None:
-        """Append UTF-8 text behind its length in 2 bytes."""
+        """Append a 2-byte length and UTF-8 text."""
         self.short_bytes(value.encode())
 
     def u64(self, value: int) -> None:
@@ -57,9 +57,15 @@ class Packer:
         self._parts.append(_U64.pack(value))
 
     def short_bytes(self, data: bytes) -> None:
-        """Append bytes behind their length in 2 bytes."""
+        """Append a 2-byte length and bytes."""
         self._parts.append(_U16.pack(len(data)))
         self._parts.append(data)
+
+    def names(self, values: Collection[str]) -> None:
+        """Append a count, then the names in order."""
+        self.u32(len(values))
+        for name in sorted(values):
+            self.text(name)
 
     def offsets(self, values: Mapping[TopicPartition, int]) -> None:
         """Append a count, then topic, partition and offset of each, in order."""
@@ -84,14 +90,7 @@ class Packer:
             self.text(text)
 
     def part(self, known: KnownParts, name: str, value: T, write: Callable[[Packer, T], None]) -> None:
-        """Append what ``write`` makes of a value, as it is known if it is the very object of last time.
-
-        Args:
-            known: the parts of the last record, which this one is noted in.
-            name: of the part.
-            value: never changed once it was given.
-            write: appends it.
-        """
+        """Append a value by ``write``, or its bytes in ``known`` if it is the same (immutable) object as last time."""
         before = known.get(name)
         if before is None or before[0] is not value:
             part = Packer()
@@ -105,13 +104,13 @@ class Packer:
 
 
 class Unpacker:
-    """Reads a record front to back; never past its end."""
+    """Reads a record from front to back."""
 
     def __init__(self, data: bytes, what: str, *, versions: frozenset[int] = frozenset({1})) -> None:
-        """Begin at the version byte.
+        """Read the version.
 
         Raises:
-            StoreCorruptedException: the record is empty or of a version that we do not know.
+            StoreCorruptedException: the record is empty, or of an unknown version.
         """
         self._data = data
         self._at = 0
@@ -176,29 +175,29 @@ class Unpacker:
         """Read what :meth:`Packer.texts` wrote."""
         return {self.text(): self.text() for _ in range(self.u32())}
 
+    def names(self) -> frozenset[str]:
+        """Read what :meth:`Packer.names` wrote."""
+        return frozenset(self.text() for _ in range(self.u32()))
+
     @property
     def at_end(self) -> bool:
-        """Whether the whole record was read."""
+        """Whether the whole record has been read."""
         return self._at == len(self._data)
 
     def i64_up_to(self, most: int) -> int:
-        """Read a signed 64-bit integer that is ``most`` or less."""
+        """Read a signed 64-bit integer, at most ``most``."""
         value = self.i64()
         if value > most:
             raise StoreCorruptedException(f"{self._what} holds {value} where {most} is the most: it is damaged")
         return value
 
     def times(self, *, most: int) -> dict[str, int]:
-        """Read what :meth:`Packer.times` wrote of topics.
-
-        Raises:
-            StoreCorruptedException: there are more than ``most``, or a name is none of a topic.
-        """
+        """Read what :meth:`Packer.times` wrote of topics."""
         count = self.u32()
         values = {self.text(): self.i64() for _ in range(min(count, most))}
         if count > most or any(not 0 < len(name) <= _LONGEST_TOPIC for name in values):
             raise StoreCorruptedException(
-                f"{self._what} names {count} topics, of which {most} at most can be, with names of up to "
+                f"{self._what} names {count} topics, at most {most} are possible, with names of up to "
                 f"{_LONGEST_TOPIC} characters: it is damaged"
             )
         return values

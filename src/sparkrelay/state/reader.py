@@ -1,9 +1,9 @@
-"""Reading a task's state from another process than those that write it: what interactive queries ask.
+"""Reading a task's state in another process than its writers', for interactive queries.
 
-A reader opens LMDB read-only, and each call is one short transaction: it sees one moment of the store and holds no
-writer up. While a micro-batch is open its changes stand in the table already; its journal has the values before them.
-So what is committed is the table with those values laid over it, read in the same transaction. Which journals are of
-committed batches the store itself learns late, with the next batch; so whoever asks says up to which batch all is.
+A reader opens LMDB read-only. Each call is one short transaction: it sees a consistent store and does not block
+writers. While a micro-batch is open the table already has its changes, and the journal the values before them; so the
+committed state is the table overlaid by those values, read in the same transaction. The store only learns with the next
+batch that one is committed, so the caller says up to which batch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from sparkrelay.errors import StateStoreException
 from sparkrelay.state import cleanliness, journal
 from sparkrelay.state.header import TaskHeader
 from sparkrelay.state.header_record import HeaderRecord
-from sparkrelay.state.lmdb import ranges, rows
+from sparkrelay.state.lmdb import rows
 from sparkrelay.state.lmdb.environment import Environment
 from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES, spell
+from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.store_file import JOURNAL, META, STORE_PREFIX
 from sparkrelay.state.space import DATA_FILE
 from sparkrelay.state.watermarks import LATEST, NO_TIME
@@ -37,35 +38,35 @@ __all__ = ["UNCOMMITTED", "StoreReader", "StoreSnapshot"]
 
 T = TypeVar("T")
 
-#: In the place of a batch: everything that is applied counts, also what may be taken back.
+#: Instead of a batch: include everything that is applied, also what may be undone.
 UNCOMMITTED: Final = 1 << 62
 _MAP_LIMIT: Final = 1 << 46
-#: For so many of the keys that an open batch has changed, one key is looked for by itself, if they are in order.
+#: Among the changed keys of open batches, single keys are searched for: one per this many keys if these are in order,
 _SEARCHED: Final = 128
-#: And where they are not in order, so many are.
+#: up to this many if they are not.
 _FEW: Final = 4
 _CHUNK: Final = 10_000
 _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 class StoreReader:
-    """The state of one task, open to be read. Made by :meth:`open`; threads of a process take turns."""
+    """The state of one task, opened for reading by :meth:`open`; threads take turns."""
 
     def __init__(self, path: Path, environment: Environment) -> None:
         self.path = path
         self._environment = environment
-        #: Number of the last transaction and what it saw; another of that number sees the same. It has the turn.
+        #: Id of the last transaction, and its header; transactions of equal ids see the same. Guarded by the turn.
         self._seen: tuple[int, TaskHeader] = (-1, TaskHeader())
-        #: Store and batch -> the store as of it, in that transaction.
+        #: Store and batch -> its state in that transaction.
         self._states: dict[tuple[str, int | None], _StoreState] = {}
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a task's state; one process has it open once.
+        """Open a task's state, once per process.
 
         Raises:
             StoreCorruptedException: it was written before the machine's last start and not closed cleanly.
-            StateStoreException: there is none, or it cannot be read.
+            StateStoreException: it is missing or unreadable.
         """
         try:
             there = (path / DATA_FILE).exists()
@@ -79,29 +80,29 @@ class StoreReader:
 
     @classmethod
     def of(cls, store: StoreFile) -> Self:
-        """Return a reader of a store that this process has open; it is closed with that."""
+        """Return a reader of a store that this process has open, which also closes it."""
         return cls(store.path, store.environment)
 
     @property
     def replaced(self) -> bool:
-        """True once the state was removed or made anew since it was opened: each read is refused."""
+        """Whether the state was removed or re-created since it was opened: reads fail."""
         return self._environment.replaced
 
     def close(self) -> None:
-        """Close; a read under way on another thread ends first."""
+        """Close, after a read on another thread."""
         self._environment.close()
 
     def read(self, store: str, find: Callable[[StoreSnapshot], T], *, committed: int | None) -> T:
-        """Return what is found in a store at one moment.
+        """Return what ``find`` returns for a consistent snapshot of a store.
 
         Args:
             store: its name.
-            find: looks; the snapshot is not to be used afterwards.
-            committed: the last batch that is known as committed; later ones do not show. None: none that the store
-                itself does not know of. ``UNCOMMITTED``: all that is applied shows.
+            find: reads the snapshot, which is invalid afterwards.
+            committed: the last batch that is known to be committed; later ones are hidden. None: the last one that the
+                store knows of. ``UNCOMMITTED``: nothing is hidden.
 
         Raises:
-            StoreOutOfStepException: the state was removed or made anew since it was opened.
+            StoreOutOfStepException: the state was removed or re-created since it was opened.
             StateStoreException: it cannot be read.
         """
         tables = (self._environment.existing(META), self._environment.existing(JOURNAL))
@@ -123,13 +124,13 @@ class StoreReader:
 
 @dataclass(frozen=True, slots=True)
 class _StoreState:
-    """What a transaction shows of a store beside its table.
+    """A store in a transaction, without its table.
 
     Attributes:
         header: the task's.
         watermark: as of the batch, ms since 1970; ``NO_TIME`` if there is none.
-        expired: by when windows have ended that do not show any more, ms since 1970.
-        changed: ``key, old`` of what later batches have changed, the first of them first; None if there is nothing.
+        expired: the end up to which windows are hidden, ms since 1970.
+        changed: ``key, old`` of the changes by later batches, in order of application; None if there are none.
         ascending: whether these keys are in the order of bytes.
     """
 
@@ -143,7 +144,7 @@ class _StoreState:
     def of(
         cls, transaction: Any, journals: Table | None, header: TaskHeader, store: str, committed: int | None
     ) -> _StoreState:
-        """Read the journals of batches that are not to show."""
+        """Read the journals of hidden batches."""
         limit = header.batch if committed is None else committed
         own = [entry for entry in header.journals if entry.store == store]
         shown = [entry for entry in own if entry.batch <= limit]
@@ -159,7 +160,7 @@ class _StoreState:
         )
 
     def place(self, key: bytes) -> int:
-        """Return where a key stands first among those that were changed; -1 if it does not."""
+        """Return the first index of a key among the changed ones; -1 if there is none."""
         assert self.changed is not None, "something was"
         keys = self.changed.column("key")
         if not self.ascending:
@@ -169,7 +170,7 @@ class _StoreState:
 
 
 class StoreSnapshot:
-    """One store at one moment, as of a batch; its attributes are those of :class:`_StoreState`."""
+    """A consistent store as of a batch; attributes as :class:`_StoreState`."""
 
     def __init__(self, transaction: Any, table: Table | None, state: _StoreState) -> None:
         self._transaction = transaction
@@ -188,11 +189,11 @@ class StoreSnapshot:
         values = rows.get(self._transaction, self._table, keys)
         if self._changed is None:
             return values
-        # Of a key that two legs have changed, the first one's journal has what was there before the batch.
+        # Of a key that two legs have changed, the first one's journal has the value before the batch.
         if len(keys) > max(1, self._changed.num_rows // _SEARCHED if self._state.ascending else _FEW):
             places = pc.index_in(keys, value_set=self._changed.column("key"))
         else:
-            # Searching is quicker than a table of all that has changed.
+            # Searching is faster than hashing all changed keys.
             found = [self._state.place(key) for key in keys.to_pylist()]
             places = pa.array([place if place >= 0 else None for place in found], pa.int32())
         return pc.if_else(places.is_valid(), self._changed.column("old").take(places), values)
@@ -200,7 +201,7 @@ class StoreSnapshot:
     def between(self, start: bytes = b"", stop: bytes | None = None, most: int | None = None) -> pa.RecordBatch:
         """Return ``key, value`` of the first ``most`` keys in ``[start, stop)``, in the order of bytes.
 
-        Keys beyond 510 bytes that begin alike come in no particular order among those that ``most`` leaves out.
+        Among long keys with the same prefix, ``most`` may leave out any.
         """
         pairs: list[tuple[bytes, bytes]] = []
         at = start
@@ -219,20 +220,20 @@ class StoreSnapshot:
         return pa.record_batch([[key for key, _ in pairs], [value for _, value in pairs]], schema=_SCHEMA)
 
     def ranges(self, spans: Iterable[tuple[bytes, bytes]]) -> pa.RecordBatch:
-        """Return ``key, value`` of what lies in several ranges ``[start, stop)``, one behind the other."""
+        """Return ``key, value`` of several ranges ``[start, stop)`` in sequence."""
         found = [self.between(start, stop) for start, stop in spans]
         return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], _SCHEMA)
 
     def ends(self, after_ms: int) -> Iterator[int]:
-        """Yield the ends of windows later than this, ms since 1970; of some of them nothing may show."""
+        """Yield the ends of windows later than this, ms since 1970, also of windows without visible rows."""
         if self._table is None:
             return
-        for end in ranges.ends(self._transaction, self._table, after_ms):
+        for end in TableView(self._transaction, self._table).ends_after(after_ms):
             if end < LATEST:
                 yield end
 
     def _changed_between(self, start: bytes, stop: bytes | None) -> dict[bytes, bytes | None]:
-        """Return the keys of open batches in a range, and what they had before."""
+        """Return the changed keys in a range, and their old values."""
         if self._changed is None:
             return {}
         keys = self._changed.column("key")
@@ -248,11 +249,11 @@ class StoreSnapshot:
     def _chunks(
         self, start: bytes, stop: bytes | None, size: int
     ) -> Iterator[tuple[list[tuple[bytes, bytes]], bytes | None]]:
-        """Yield what stands in the table, some at a time, each with a bound that is below all that follows."""
+        """Yield rows of the table, some at a time, each with a bound below all that follow."""
         names: list[bytes] = []
         stored: list[bytes] = []
         for name, value in self._stored(start, stop):
-            # What begins as long keys do that lie together comes in no order, and is not taken apart.
+            # Long keys with the same prefix have no order, so they are not separated.
             if len(names) >= size and name[:PREFIX_BYTES] != names[-1][:PREFIX_BYTES]:
                 yield self._inside(names, stored, start, stop), name[:PREFIX_BYTES]
                 names, stored = [], []
@@ -263,7 +264,7 @@ class StoreSnapshot:
     def _inside(
         self, names: list[bytes], stored: list[bytes], start: bytes, stop: bytes | None
     ) -> list[tuple[bytes, bytes]]:
-        """Return the keys and values of stored rows that lie in a range."""
+        """Return the keys and values of those stored rows that lie in a range."""
         if self._table is None:
             return []
         keys, values = rows.opened(self._table, names, stored)
@@ -271,10 +272,7 @@ class StoreSnapshot:
         return [(key, value) for key, value in pairs if key >= start and (stop is None or key < stop)]
 
     def _stored(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows that may lie in a range as they are stored.
-
-        Of long keys only the beginning has a place in the order. The empty key is first, which its spelling is not.
-        """
+        """Yield stored rows that may lie in a range, long keys ordered only by prefix; the empty key is first."""
         if self._table is None:
             return
         empty, table = spell(b""), self._table.handle

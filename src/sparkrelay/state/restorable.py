@@ -1,17 +1,14 @@
-"""Whose a task's state is, and how it follows its changelogs: what an owner or a standby does before any batch."""
+"""Ownership of a task's state, and restoring it from its changelogs: all that precedes batches."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.errors import (
-    StoreCorruptedException,
-    StoreOutOfStepException,
-)
+from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
 from sparkrelay.state import checks
 from sparkrelay.state.lmdb import rows
 from sparkrelay.state.lmdb.running_sum import RunningSum
-from sparkrelay.state.lmdb.store_file import StoreFile
+from sparkrelay.state.lmdb.store_file import StoreFile, without
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
@@ -25,28 +22,31 @@ if TYPE_CHECKING:
 
 __all__ = ["RestorableStore"]
 
-#: With each slice so many rows at the least are compared with what was written.
+#: Rows scrubbed with each restore slice, at least.
 _SCRUBBED: Final = 64
-#: And of a store that was not closed, in one transaction.
+#: Rows scrubbed in one transaction, of a store that was not closed.
 _READ_AT_ONCE: Final = 50_000
 
 
 class RestorableStore(StoreFile):
-    """State that is taken over, claimed, and brought forward by changelogs."""
+    """State that can be taken over, claimed, and restored.
+
+    Methods with ``task_epoch`` raise StoreOutOfStepException if the store was taken over under another one.
+    """
 
     # -- owners ---------------------------------------------------------------------------------------------------
 
     def take_over(self, task_epoch: int) -> list[tuple[str, int]]:
-        """Let only batches of this task epoch change the store, and take back what is not known here as committed.
+        """Admit only batches of this task epoch, and undo batches that are not known to be committed.
 
-        Once for each task epoch: a command that comes late, after its batches have begun, takes nothing back. Of 0,
-        the epoch of a copy that nobody runs, there are no batches.
+        Once per task epoch: a late command, whose batches have begun, undoes nothing. 0 is the epoch of standbys, which
+        have no batches.
 
-        Task epochs are compared for equality only: they come from producer ids, which a cluster of several
-        brokers does not hand out in order. One that comes late costs the owner another take-over, no state.
+        Task epochs are only compared for equality: they come from producer ids, which a cluster does not assign in
+        order. A late one costs the owner another take-over, but no state.
 
         Returns:
-            The leg and number of each batch that was taken back, last one first.
+            The leg and number of each undone batch, last one first.
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[tuple[str, int]]]:
@@ -59,16 +59,16 @@ class RestorableStore(StoreFile):
         return self._change(change)
 
     def take_over_at(self, task_epoch: int, committed: Mapping[TopicPartition, int | None]) -> bool:
-        """Take over stores without changelog: afterwards they stand at the group's offsets, or are empty.
+        """Take over stores without changelog; afterwards they are at the group's offsets, or empty.
 
-        A batch that ends at these offsets is committed, and kept, as nothing could bring it again.
+        A batch that ends at these offsets is committed, and kept: nothing could restore it.
 
         Args:
             task_epoch: the new owner's.
-            committed: the group's offset of each partition that the stores are made of, None where there is none.
+            committed: the group's offset of each input partition of the stores, None where there is none.
 
         Returns:
-            Whether the stores stood elsewhere: the task ran elsewhere, was reset, or is new here.
+            Whether the stores were elsewhere: the task ran on another host, was reset, or is new here.
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
@@ -93,11 +93,7 @@ class RestorableStore(StoreFile):
     def commit_known(
         self, batch: int, changelog_next: Mapping[TopicPartition, int], *, task_epoch: int | None = None
     ) -> None:
-        """Drop the journals up to ``batch``, which is committed, where no next batch will say so.
-
-        Raises:
-            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
-        """
+        """Drop the journals up to the committed ``batch`` if no next batch will do so."""
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             checks.require_task_epoch(self.path, header, task_epoch)
@@ -106,18 +102,18 @@ class RestorableStore(StoreFile):
         self._change(change)
 
     def claim(self, application: str, topics: Mapping[str, str] | None = None, width: int | None = None) -> None:
-        """Make sure that the state is this application's, and of its changelogs as they are.
+        """Require that the state belongs to this application and its present changelogs, and record them.
 
         Args:
             application: the application.id.
             topics: changelog topic -> its id, as far as known.
-            width: for stores without changelog, the number of tasks that they are spread over.
+            width: for stores without changelog, the number of tasks that share them.
 
         Raises:
-            StoreCorruptedException: it was copied from another one: its positions and values mean nothing here.
-            IncompatibleTopologyException: the number of tasks is another one.
-            StateStoreException: a changelog was made anew. Whether the state or the new topic is right, nobody knows
-                here: after a reset it is the topic, after an accident the state.
+            StoreCorruptedException: the state was copied from another application.
+            IncompatibleTopologyException: the number of tasks has changed.
+            StateStoreException: a changelog was re-created. After a reset the topic is right, after an accident the
+                state; which one it is cannot be known here.
         """
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
@@ -127,9 +123,9 @@ class RestorableStore(StoreFile):
         self._change(change)
 
     def opened_by(self, instance: str) -> bool:
-        """Note which running instance has the state; what another one did not close is to be read through.
+        """Record the instance that has the state; stores that another one did not close must be read through.
 
-        A process that dies by a damaged page leaves its state as one that is killed does, and nothing tells them apart.
+        A process that dies of a damaged page and one that is killed cannot be told apart afterwards.
 
         Returns:
             Whether another instance did not close it.
@@ -144,13 +140,13 @@ class RestorableStore(StoreFile):
         return self.header.instance != instance and self._change(change)
 
     def read_through(self, spent: Callable[[], bool]) -> bool:
-        """Compare all rows with what was written, of stores that an instance before did not close.
+        """Verify all rows of stores that an earlier instance did not close.
 
         Args:
-            spent: whether no time is left; the next call goes on.
+            spent: returns whether time is up; the next call continues.
 
         Returns:
-            Whether nothing is left to be read.
+            Whether all are verified.
 
         Raises:
             StoreCorruptedException: a row is not what was written, or is missing.
@@ -172,16 +168,14 @@ class RestorableStore(StoreFile):
     def keep_only(
         self, changelogs: Mapping[str, TopicPartition], *, task_epoch: int | None = None
     ) -> list[TopicPartition]:
-        """Empty the stores that the task has no more; return their changelogs. Nothing may be unfinished.
+        """Empty the stores that the task no longer has; return their changelogs. No batch may be unfinished.
 
         Args:
-            changelogs: store -> changelog partition, of every store that the task has now.
-            task_epoch: of the owner that this is for.
+            changelogs: store -> changelog partition, of all present stores of the task.
+            task_epoch: the owner's.
 
         Raises:
-            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
-            StoreCorruptedException: it has none of those that are here: sub-topologies have changed their numbers, and
-                this is the state of another one.
+            StoreCorruptedException: the task has none of the stores here: sub-topologies were renumbered.
         """
         wanted = set(changelogs.values())
         known = self.header.changelog
@@ -192,7 +186,7 @@ class RestorableStore(StoreFile):
                 f"{', '.join(map(str, sorted(wanted)))} now: the pipeline's sub-topologies were renumbered, or its "
                 "stores renamed"
             )
-        # A store that was restored without a marker is not among the contents.
+        # `contents` lacks stores that were restored without a marker.
         named = {_store_of(partition.topic, self.header.application) for partition in foreign}
         stores = ({*self.header.contents} | named) - {*changelogs} if foreign else set()
         self._open_tables(stores)
@@ -203,11 +197,11 @@ class RestorableStore(StoreFile):
                 header = self._empty(transaction, header, store)
             return header._replace(
                 changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
-                topics={t: id_ for t, id_ in header.topics.items() if t not in {p.topic for p in foreign}},
-                contents={store: words for store, words in header.contents.items() if store not in stores},
-                watermarks={store: ms for store, ms in header.watermarks.items() if store not in stores},
-                expired={store: ms for store, ms in header.expired.items() if store not in stores},
-                sources={store: topics for store, topics in header.sources.items() if store not in stores},
+                topics=without(header.topics, {p.topic for p in foreign}),
+                contents=without(header.contents, stores),
+                watermarks=without(header.watermarks, stores),
+                expired=without(header.expired, stores),
+                sources=without(header.sources, stores),
             ), foreign
 
         return self._change(change) if foreign else []
@@ -215,23 +209,20 @@ class RestorableStore(StoreFile):
     def require_source(
         self, store: str, changelog: TopicPartition, end: int | None, *, contents: str, task_epoch: int | None = None
     ) -> int | None:
-        """Empty a table whose changelog is an input of its task, unless it is a beginning of that input.
+        """Empty a table whose changelog is an input of its task, unless it holds a prefix of that input.
 
-        It is none where it was restored from another changelog, or where the group's offset was set back behind it:
-        what the topic has from there on is read again. Nor is one that holds other columns than it is to hold.
+        It does not if it was restored from another changelog, if the group's offset was reset to before its position
+        (the topic is read again from there), or if it has other columns.
 
         Args:
             store: the table's.
             changelog: the input partition.
-            end: the group's offset, None where that is not known.
-            contents: what the pipeline means the store to hold, in words.
-            task_epoch: of the owner that this is for.
+            end: the group's offset, None if unknown.
+            contents: the description of the pipeline's store.
+            task_epoch: the owner's.
 
         Returns:
-            Where the table stood if it was beyond ``end``, else None.
-
-        Raises:
-            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
+            The table's position if it was beyond ``end``, else None.
         """
         self._open_tables([store])
 
@@ -243,9 +234,9 @@ class RestorableStore(StoreFile):
                 return header, None
             header = self._empty(transaction, header, store)
             return header._replace(
-                changelog={p: offset for p, offset in header.changelog.items() if p != changelog},
-                positions={p: offset for p, offset in header.positions.items() if p != changelog},
-                contents={name: words for name, words in header.contents.items() if name != store},
+                changelog=without(header.changelog, {changelog}),
+                positions=without(header.positions, {changelog}),
+                contents=without(header.contents, {store}),
             ), known if beyond else None
 
         return self._change(change)
@@ -264,14 +255,14 @@ class RestorableStore(StoreFile):
         task_epoch: int | None = None,
         is_source: bool = False,
     ) -> None:
-        """Apply a slice of a changelog, in one transaction; null values delete, of equal keys the last one counts.
+        """Apply a slice of a changelog in one transaction; null values delete, the last of equal keys counts.
 
-        The batch and the positions follow the slice's last marker, as far as it is ahead. Where the changelog is an
-        input, too (``is_source``), what is restored of it is what the state has seen.
+        The batch and the positions follow the slice's last marker if it is ahead. If the changelog is also an input
+        (``is_source``), the restored offset is also the position.
 
         Raises:
-            StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice, or
-                was taken over under another task epoch.
+            StoreOutOfStepException: a batch is unfinished (undo it first), the store is beyond this slice, or it was
+                taken over under another task epoch.
         """
         self._open_tables([store])
         ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
@@ -289,9 +280,8 @@ class RestorableStore(StoreFile):
             header = self._put(transaction, header, store, ordered, new)
             if marker is not None:
                 header = header.following(store, marker)
-                header = self._drop_expired(
-                    transaction, header, store, header.expired.get(store, NO_TIME), len(ordered)
-                )
+                expired = header.expired.get(store, NO_TIME)
+                header = self._drop_expired(transaction, header, store, expired, len(ordered))
             header = self._scrub(transaction, header, store, _SCRUBBED + len(ordered) // 64)
             return _at(header, changelog, next_offset, is_source=is_source), None
 
@@ -300,10 +290,7 @@ class RestorableStore(StoreFile):
     def restore_reached(
         self, changelog: TopicPartition, end: int, *, task_epoch: int | None = None, is_source: bool = False
     ) -> None:
-        """Note that a changelog holds nothing more before ``end``, as when only control records are left.
-
-        ``is_source`` is that of :meth:`restore`.
-        """
+        """Record that a changelog has nothing more before ``end``, as when only control records are left."""
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             checks.require_task_epoch(self.path, header, task_epoch)
@@ -321,23 +308,16 @@ class RestorableStore(StoreFile):
         task_epoch: int | None = None,
         is_source: bool = False,
     ) -> bool:
-        """Empty a store whose changelog begins behind what the store has seen of it; note that beginning.
+        """Empty a store whose position is before the beginning of its changelog, ``first``, and move it there.
 
-        What was deleted in between has its tombstones among the records that are gone: it would stay for ever. Times
-        that never go back, such as the watermark, are kept.
-
-        Args:
-            store: the store's name.
-            changelog: of the store.
-            first: where the changelog begins.
-            task_epoch: of the owner that this is for.
-            is_source: that of :meth:`restore`.
+        Tombstones may be among the records in between, which are gone: the deleted rows would stay for ever. Times that
+        never go back, such as the watermark, are kept.
 
         Returns:
-            Whether there was anything to empty.
+            Whether the store had rows.
 
         Raises:
-            StoreOutOfStepException: it comes late, or a batch is unfinished.
+            StoreOutOfStepException: the store was taken over under another task epoch, or a batch is unfinished.
         """
         self._open_tables([store])
 
@@ -354,7 +334,7 @@ class RestorableStore(StoreFile):
 
 
 def _at(header: TaskHeader, changelog: TopicPartition, offset: int, *, is_source: bool) -> TaskHeader:
-    """Return the header with a changelog followed up to an offset; of a source that is what the state has seen."""
+    """Return the header with a changelog restored to an offset, which for a source is also the position."""
     header = header._replace(changelog={**header.changelog, changelog: offset})
     return header._replace(positions={**header.positions, changelog: offset}) if is_source else header
 

@@ -1,4 +1,4 @@
-"""What state takes on a disk; and what is said when that, or a store's own bound, is full."""
+"""The disk usage of state, and the errors for a full disk or a full store."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 __all__ = ["DATA_FILE", "FULL_DISK", "disk_bytes", "full_disk", "full_map"]
 
-#: LMDB's name for the file of a task's state. What stands beside it is small.
+#: LMDB's file name. The files beside it are small.
 DATA_FILE: Final = "data.mdb"
-#: Error numbers of a disk, a quota or a file that takes no more.
+#: Error numbers of a full disk, quota or file.
 FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def disk_bytes(path: str | Path) -> int:
-    """Return the bytes that a task's state takes on the disk; 0 if it is not there."""
+    """Return the disk usage of a task's state in bytes; 0 if it is missing."""
     try:
-        # With each micro-batch, so not by a Path, which takes as long again.
+        # With each micro-batch, so not by a Path, which takes twice as long.
         return os.stat(os.path.join(path, DATA_FILE)).st_blocks * 512  # noqa: PTH116, PTH118
     except OSError:
         return 0
 
 
 def full_disk(path: Path, reason: str) -> StoreFullException:
-    """Return the error for a state below ``path`` that did not get written."""
+    """Return the error for a state in ``path`` that could not be written."""
     return StoreFullException(
         f"task {path.name}: the disk below {path} did not take what was written ({reason}): it is full, or failing. "
         f"The state has {disk_bytes(path)} bytes{_free(path)}{_aside(path)}. Nothing that was committed is lost. "
@@ -48,7 +48,7 @@ def full_map(path: Path, limit: int) -> StoreFullException:
 
 
 def _aside(path: Path) -> str:
-    """Return what copies take that were set aside: renaming them needed no room, building the state anew does."""
+    """Describe the disk usage of copies that were set aside: rebuilding the state needs space beside them."""
     taken = sum(disk_bytes(copy) for copy in path.parent.glob(f"{path.name}.corrupt-*"))
     return f"; copies of it that were set aside take {taken} bytes more and may be removed" if taken else ""
 

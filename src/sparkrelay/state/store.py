@@ -1,12 +1,11 @@
 """One task's local state: its stores, journals and positions in one LMDB environment.
 
-Several processes may have it open: whoever writes compares, in the same transaction, what it was sent with what
-stands there, so a zombie is refused by whatever it missed. Each batch leaves a journal until it is known as
-committed; with it the batch can be taken back. So state survives a SIGKILL anywhere, and is never wiped for it, as
-Kafka Streams wipes its own under exactly-once (KIP-892 plans against that).
+Several processes may have it open. A writer compares its batch with the header in the transaction that changes it, so a
+zombie is rejected by whatever it missed. Each batch leaves a journal until it is known to be committed, by which it can
+be undone. State therefore survives a SIGKILL at any point; Kafka Streams wipes its own under exactly-once (KIP-892).
 
-A header holds the *committed* position; what lies beyond it is exactly what the journals hold. Undoing therefore
-never computes a position, and two legs that read one topic do not see each other's progress.
+The header holds the *committed* positions, and the journals hold exactly what lies beyond. So undoing never computes a
+position, and two legs that read one topic do not see each other's progress.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from sparkrelay.state import checks, journal
 from sparkrelay.state.after import StoreAfter
 from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.header import JournalEntry, TaskHeader
-from sparkrelay.state.lmdb import ranges, rows, scan
+from sparkrelay.state.lmdb import rows, scan
+from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.restorable import RestorableStore
 from sparkrelay.state.view import Changes, StoreView, merging
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskStore", "Turn"]
 
-#: What one transaction changes: each key may touch a page, LMDB keeps those in memory and writes them anew. The pages
-#: that it leaves free serve a later transaction, so with few at a time the file stays small.
+#: Bounds on one transaction: each key may touch a page, which LMDB keeps in memory and copies. A later transaction
+#: reuses the pages that become free, so small transactions keep the file small.
 _KEYS_AT_ONCE: Final = 16_384
 _BYTES_AT_ONCE: Final = 64 << 20
-#: Every eighth change compares some rows with their checksums; of small changes, which are frequent, every 64th.
+#: Every eighth change scrubs some rows; of small changes, which are frequent, every 64th.
 _SCRUB_EVERY: Final = 8
 _SCRUB_SMALL_EVERY: Final = 64
 _SCRUBBED: Final = 512
@@ -48,13 +48,13 @@ _SCRUBBED: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A leg's share of a batch in one store, from the begin of its transaction to the end.
+    """A leg's share of a batch in one store, in a transaction that is open beside others.
 
     Attributes:
         table: the store's.
         begun: the transaction.
         passed: the last key that a scrub has passed.
-        finish: journals the changes, has them put into the table, and commits.
+        finish: journals the changes, calls its second argument to write them, and commits.
     """
 
     table: Table
@@ -64,12 +64,12 @@ class Turn:
 
 
 class _Share(NamedTuple):
-    """A leg's share of a batch, from the begin of its first transaction to the end of its last one.
+    """A leg's share of a batch, which may take several transactions.
 
     Attributes:
-        changes: all that it does.
-        parts: those changes that are not in the store yet, as many as one transaction takes each.
-        entry: the journal's, as far as it has come.
+        changes: all its changes.
+        parts: the changes that are still to be written, one part per transaction.
+        entry: the journal's, as far as it is written.
         watermark: of the store before the batch.
     """
 
@@ -82,22 +82,21 @@ class _Share(NamedTuple):
     def of(
         cls, header: TaskHeader, leg: str, store: str, batch: BatchStamp, changes: Changes, *, whole: bool = False
     ) -> _Share:
-        late = changes.rows_late if changes.watermark is None else changes.watermark.rows_late
         entry = JournalEntry(
             *(header.next_journal, leg, batch.number, batch.tries, store, batch.contents, dict(batch.ranges), 0),
-            rows_late=late,
+            rows_late=changes.rows_late if changes.watermark is None else changes.watermark.rows_late,
             complete=False,
         )
         parts = [changes] if whole else changes.parts(_KEYS_AT_ONCE, _BYTES_AT_ONCE)
         return cls(changes, parts, entry, header.watermarks.get(store, NO_TIME))
 
     def begun(self, header: TaskHeader) -> TaskHeader:
-        """Return the header once the share has begun."""
+        """Return the header with the share begun."""
         number = (self.entry.number + 1) & 0xFFFFFFFF
         return header._replace(journals=(*header.journals, self.entry), next_journal=number)
 
     def applied(self) -> Applied:
-        """Return what it has done."""
+        """Return its result."""
         changes = self.changes
         final = changes.watermark is not None and changes.watermark.final
         span = (self.watermark, self.entry.watermark) if final else None
@@ -118,15 +117,15 @@ class TaskStore(RestorableStore):
     def scan(
         self, store: str, *, start: bytes | None = None, stop: bytes | None = None, limit: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield ``key, value`` batches of the keys in ``[start, stop)``, in the order of bytes.
+        """Yield ``key, value`` of the keys in ``[start, stop)``, in the order of bytes.
 
-        Each batch is of one moment; between two of them the store may move on. Keys beyond 479 bytes that begin alike
-        come in no particular order among themselves.
+        Each batch is consistent; the store may change between two. Long keys with the same first 479 bytes come in no
+        order.
         """
         return scan.scan(self._environment, self._table(store), start, stop, limit)
 
     def rows(self, store: str) -> int:
-        """Return how many keys a store holds."""
+        """Return the number of keys of a store."""
         table = self._table(store)
         return int(self._environment.read(lambda t: t.stat(table.handle))["entries"])
 
@@ -142,47 +141,42 @@ class TaskStore(RestorableStore):
         merge: Callable[[pa.Array], MergeResult],
         watermark: Watermark | None = None,
     ) -> Applied:
-        """Merge a leg's share of a batch into a store.
-
-        In one transaction the stamp is checked, journals of committed batches are dropped, what an earlier try of
-        the batch did is taken back, old values are read, merged and replaced, and the leg's journal is written. Many
-        changes are put into the store in several transactions, of which each extends the journal.
-
-        An earlier try is never taken for the batch: to a worker, a Spark task that failed looks like the end of its
-        input, so what that try applied may be a part.
+        """Merge a leg's share of a batch into a store; otherwise as :meth:`change_batch`.
 
         Args:
             leg: the leg's id.
             store: the store's name.
-            keys: distinct keys, none of them null; fastest where they come in the order of bytes.
-            batch: what the driver sent along.
+            keys: distinct and not null; fastest in the order of bytes.
+            batch: the driver's stamp.
             merge: old values (null where missing, in the order of ``keys``) -> new values and rows to emit. Called
                 again if the map had to grow.
-            watermark: of a store whose windows end: what it is with the batch. What had expired before the batch, by a
-                watermark that is committed, is removed some at a time, and no undoing brings it back.
-
-        Raises:
-            StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
-            StoreFullException: the disk or the map is full; what changed is taken back by the next try.
-            IncompatibleTopologyException: the store holds something else than the pipeline wants.
+            watermark: with the batch, of a store whose windows end. Windows that expired before the batch, by a
+                committed watermark, are removed gradually, and undoing does not restore them.
         """
         return self.change_batch(leg, store, batch=batch, operate=merging(store, keys, merge, watermark))
 
     def change_batch(
         self, leg: str, store: str, *, batch: BatchStamp, operate: Callable[[StoreView], Changes]
     ) -> Applied:
-        """Have an operator change a store by a leg's share of a batch, as :meth:`apply_batch` does for one that merges.
+        """Let an operator apply a leg's share of a batch to a store.
+
+        One transaction checks the stamp, drops journals of committed batches, undoes an earlier attempt at the batch,
+        runs the operator, writes the leg's journal and changes the store. Many changes take several transactions, each
+        of which extends the journal.
+
+        An earlier attempt never counts as the batch: to a worker, a failed Spark task looks like the end of its input,
+        so that attempt may have applied a part.
 
         Args:
             leg: the leg's id.
             store: the store's name; other legs of the batch may change it too.
-            batch: what the driver sent along.
-            operate: reads the store and says what changes. Called again if the map had to grow.
+            batch: the driver's stamp.
+            operate: reads the store and returns the changes. Called again if the map had to grow.
 
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
-            StoreFullException: the disk or the map is full; what changed is taken back by the next try.
-            IncompatibleTopologyException: the store holds something else than the pipeline wants.
+            StoreFullException: the disk or the map is full; the next attempt undoes what changed.
+            IncompatibleTopologyException: the store's contents are not those of the pipeline.
         """
         table = self._table(store)
         if batch.tries > 1:
@@ -192,40 +186,25 @@ class TaskStore(RestorableStore):
             header = self._fitting(transaction, header, leg, store, batch)
             changes = operate(StoreView(transaction, table, header, store))
             share = _Share.of(header, leg, store, batch, changes)
-            return put(transaction, share.begun(header), share)
+            return self._put_part(transaction, share.begun(header), share)
 
-        def go_on(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, _Share]:
+        def resume(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, _Share]:
             checks.require_applied(self.path, header, batch.task_epoch, share.entry)
-            return put(transaction, header, share)
-
-        def put(transaction: Any, header: TaskHeader, share: _Share) -> tuple[TaskHeader, _Share]:
-            part = share.parts[0]
-
-            def put(header: TaskHeader) -> TaskHeader:
-                return self._put(transaction, header, store, part.keys, part.new, part.old)
-
-            return self._put_part(transaction, header, share, put)
+            return self._put_part(transaction, header, share)
 
         share = self._change(begin)
         while share.parts:
-            share = self._change(go_on)
+            share = self._change(resume)
         return share.applied()
 
     def turn(self, open_: ExitStack, leg: str, store: str, batch: BatchStamp) -> Turn | None:
         """Begin a leg's share of a batch beside those of other tasks (``together``).
 
-        Args:
-            open_: undoes it at its end, unless it was finished.
-            leg: as of :meth:`change_batch`.
-            store: likewise.
-            batch: likewise.
+        ``open_`` undoes it at its end unless it was finished. Raises what :meth:`change_batch` raises, and
+        UnfinishedError.
 
         Returns:
-            None if it takes more than that, as after the state was closed: :meth:`change_batch` does it.
-
-        Raises:
-            UnfinishedError: likewise.
-            StoreOutOfStepException: as :meth:`change_batch`; IncompatibleTopologyException likewise.
+            None in cases that need :meth:`change_batch`, as after a clean close.
         """
         table = self._table(store)
         begun = open_.enter_context(self._environment.begun())
@@ -238,12 +217,7 @@ class TaskStore(RestorableStore):
         def finish(changes: Changes, put: Callable[[Any], Change]) -> Applied:
             share = _Share.of(header, leg, store, batch, changes, whole=True)
             with begun:
-                after, share = self._put_part(
-                    transaction,
-                    share.begun(header),
-                    share,
-                    lambda before: self._counted(before, store, put(transaction)),
-                )
+                after, share = self._put_part(transaction, share.begun(header), share, put)
                 self._save(transaction, after)
                 begun.commit()
             return share.applied()
@@ -251,7 +225,7 @@ class TaskStore(RestorableStore):
         return Turn(table, begun, header.sums.get(store, RunningSum()).scrubbed_to, finish)
 
     def _fitting(self, transaction: Any, header: TaskHeader, leg: str, store: str, batch: BatchStamp) -> TaskHeader:
-        """Make sure that a leg's share of a batch fits; return the header with which its turn begins."""
+        """Require that a leg's share of a batch fits; return the header at its turn."""
         header = self._begin(transaction, header, leg, batch)
         checks.require_contents(header, store, batch.contents)
         header = header.reading(batch.topics)
@@ -260,15 +234,18 @@ class TaskStore(RestorableStore):
         return header
 
     def _put_part(
-        self, transaction: Any, header: TaskHeader, share: _Share, put: Callable[[TaskHeader], TaskHeader]
+        self, transaction: Any, header: TaskHeader, share: _Share, put: Callable[[Any], Change] | None = None
     ) -> tuple[TaskHeader, _Share]:
-        """Journal the next part of a share's changes, and have it ``put`` into the store; the last one completes it."""
+        """Journal and write (by ``put`` if given) the next part of a share's changes; the last part completes it."""
         part, *parts = share.parts
         entry, table = share.entry, self._opened(share.entry.store)
         undo = part.undo(transaction, table)
         pieces = journal.write(transaction, self._journal, entry.number, undo, part.beside, pieces=entry.pieces)
         entry = entry._replace(pieces=pieces, keys=entry.keys + len(part.keys), complete=not parts)
-        header = put(header)
+        if put is None:
+            header = self._put(transaction, header, entry.store, part.keys, part.new, part.old)
+        else:
+            header = self._counted(header, entry.store, put(transaction))
         if not parts:
             header, entry = self._complete(transaction, header, entry, share)
         journals = tuple(entry if other.number == entry.number else other for other in header.journals)
@@ -277,16 +254,16 @@ class TaskStore(RestorableStore):
     def _complete(
         self, transaction: Any, header: TaskHeader, entry: JournalEntry, share: _Share
     ) -> tuple[TaskHeader, JournalEntry]:
-        """Remove what has expired, compare some rows, and note event times, once all changes are in the store."""
-        store, table = entry.store, self._opened(entry.store)
+        """Remove expired windows, scrub some rows and record event times, once all changes are in the store."""
+        store, table = entry.store, TableView(transaction, self._opened(entry.store))
         expired = header.expired.get(store, NO_TIME)
         header = self._drop_expired(transaction, header, store, expired, entry.keys)
         if entry.number % (_SCRUB_SMALL_EVERY if entry.keys < _SCRUBBED else _SCRUB_EVERY) == 0:
             header = self._scrub(transaction, header, store, _SCRUBBED + entry.keys // 8)
         if (watermark := share.changes.watermark) is None:
             return header, entry
-        now, last = max(watermark.ms, share.watermark), ranges.last_key(transaction, table, ENDLESS)
-        following = ranges.first_key(transaction, table, over(now))
+        now, last = max(watermark.ms, share.watermark), table.last_key(ENDLESS)
+        following = table.first_key(over(now))
         return header, entry._replace(
             watermark=now,
             last_end=NO_TIME if last is None else end_of(last),
@@ -297,12 +274,7 @@ class TaskStore(RestorableStore):
         )
 
     def after(self, applied: Applied, *, task_epoch: int) -> StoreAfter:
-        """Return a store as a leg's share of a batch has left it.
-
-        Args:
-            applied: what :meth:`change_batch` has returned.
-            task_epoch: of the batch.
-        """
+        """Return the store after a leg's share of a batch, the result of :meth:`change_batch`."""
 
         def check(transaction: Any) -> None:
             checks.require_applied(self.path, self._load(transaction), task_epoch, applied.entry)
@@ -311,7 +283,7 @@ class TaskStore(RestorableStore):
         return StoreAfter(self._environment, table, self._journal, applied, check)
 
     def watermark_before(self, store: str, *, batch: BatchStamp) -> int:
-        """Return what a store's watermark is before a batch, in milliseconds since 1970; no try of the batch counts.
+        """Return a store's watermark before a batch, in milliseconds since 1970, without any attempt at the batch.
 
         Raises:
             StoreOutOfStepException: the store was taken over under another task epoch, or is beyond the batch.
@@ -321,13 +293,13 @@ class TaskStore(RestorableStore):
         return header.watermark(store, batch.committed)
 
     def sources_before(self, store: str, *, batch: BatchStamp) -> Mapping[str, int]:
-        """Return the watermarks of a store's source topics before a batch; else as :meth:`watermark_before`."""
+        """Return the watermarks of a store's source topics before a batch, as :meth:`watermark_before`."""
         header = self.header
         checks.require_this_batch(self.path, header, batch)
         return header.sources_of(store, batch.committed)
 
     def journal_of(self, leg: str, *, number: int, tries: int) -> JournalEntry | None:
-        """Return what the journal says of a leg's share of a batch; None if that try has left none."""
+        """Return the journal entry of a leg's share of a batch; None if that attempt has left none."""
         wanted = (leg, number, tries, True)
         return next((e for e in self.header.journals if (e.leg, e.batch, e.tries, e.complete) == wanted), None)
 
@@ -341,20 +313,7 @@ class TaskStore(RestorableStore):
         number: int = 0,
         tries: int = 0,
     ) -> LookedUp:
-        """Return what a store holds for keys, and what the batch under way has done to it, all of one moment.
-
-        Args:
-            store: the store's name.
-            keys: which.
-            contents: as of :meth:`look`.
-            task_epoch: likewise.
-            number: likewise.
-            tries: likewise.
-
-        Raises:
-            StoreOutOfStepException: the store was taken over under another task epoch.
-            IncompatibleTopologyException: the store holds something else than the pipeline wants.
-        """
+        """Return a store's values of keys, and the changes by the batch under way; as :meth:`look`."""
         wanted = rows.as_binary(keys)
         return self.look(
             store, lambda view: view.get(wanted), contents=contents, task_epoch=task_epoch, number=number, tries=tries
@@ -370,19 +329,18 @@ class TaskStore(RestorableStore):
         number: int = 0,
         tries: int = 0,
     ) -> LookedUp:
-        """Return what is found in a store, and what the batch under way has done to it, all of one moment.
+        """Return values found in a store, and the changes by the batch under way, consistently.
 
         Args:
             store: the store's name.
             find: reads the store.
-            contents: what the pipeline means the store to hold, in words.
-            task_epoch: of the batch; None where the reader is in no batch of the store's.
-            number: of the batch, likewise 0.
-            tries: of the attempt at it, likewise 0.
+            contents: the description of the pipeline's store.
+            task_epoch: of the batch; None for a reader without a batch of the store.
+            number: of the batch, 0 likewise.
+            tries: the attempt at it, 0 likewise.
 
         Raises:
-            StoreOutOfStepException: the store was taken over under another task epoch.
-            IncompatibleTopologyException: the store holds something else than the pipeline wants.
+            IncompatibleTopologyException: the store's contents are not those of the pipeline.
         """
         table = self._table(store)
 
@@ -402,31 +360,16 @@ class TaskStore(RestorableStore):
     def keys_beginning(
         self, store: str, beginnings: Iterable[bytes], *, contents: str, task_epoch: int | None = None
     ) -> pa.Array:
-        """Return the keys of a store that begin with one of those bytes.
+        """Return the keys of a store that begin with one of these distinct bytes, none a prefix of another.
 
-        Args:
-            store: the store's name.
-            beginnings: distinct ones, none of which begins with another.
-            contents: what the pipeline means the store to hold, in words.
-            task_epoch: of the batch under way; None where the reader is in none.
-
-        Raises:
-            StoreOutOfStepException: the store was taken over under another task epoch.
-            IncompatibleTopologyException: the store holds something else than the pipeline wants.
+        Otherwise as :meth:`look`.
         """
-        table = self._table(store)
-
-        def read(transaction: Any) -> pa.Array:
-            header = self._load(transaction)
-            checks.require_task_epoch(self.path, header, task_epoch)
-            checks.require_contents(header, store, contents)
-            self._require_rows(transaction, header, store)
-            return ranges.keys_beginning(transaction, table, beginnings)
-
-        return self._environment.read(read)
+        return self.look(
+            store, lambda view: view.keys_beginning(beginnings), contents=contents, task_epoch=task_epoch
+        ).values
 
     def _begin(self, transaction: Any, header: TaskHeader, leg: str, batch: BatchStamp) -> TaskHeader:
-        """Make sure that a batch fits; drop what is committed, and take back what an earlier try of it did."""
+        """Require that a batch fits; drop committed journals, and undo an earlier attempt at the batch."""
         checks.require_this_batch(self.path, header, batch)
         header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
         checks.require_next_batch(self.path, header, leg, batch)

@@ -1,9 +1,9 @@
 """Merging a micro-batch into the stores of many tasks at once.
 
-A step of Arrow's takes some microseconds to start, whatever it is given. With few rows a task, that is most of what a
-micro-batch costs. So the old values of all tasks are read first, each within the write transaction of its own store;
-then they are merged in one go, and written. What is unusual (a store that was closed, a batch that comes again, a map
-that must grow, damage, a batch that does not fit) is left to :meth:`TaskStore.change_batch`, store by store.
+Each Arrow call has a fixed cost of some microseconds, which dominates micro-batches with few rows per task. So the old
+values of all tasks are read first, each in its own store's write transaction, then merged at once, and written. Unusual
+cases (a closed store, a repeated batch, a full map, damage, a batch that does not fit) are left to
+:meth:`TaskStore.change_batch`, store by store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskShare", "merge_together"]
 
-#: So much is merged at once; more rows are better merged store by store, whose memory is let go in between.
+#: Larger batches are merged store by store, which frees memory in between.
 _MOST_BYTES: Final = 8 << 20
 
 
@@ -44,9 +44,9 @@ class TaskShare:
 
     Attributes:
         store: the task's state.
-        batch: what the driver sent along.
+        batch: the driver's stamp.
         keys: distinct keys in LMDB's order, bytes.
-        watermark: of a store whose windows end: what it is with the batch.
+        watermark: with the batch, of a store whose windows end.
     """
 
     store: TaskStore
@@ -63,11 +63,11 @@ def merge_together(
     Args:
         leg: the leg's id.
         name: the stores' name.
-        shares: of the tasks, in the order in which every process takes them: two that hold some wait for no other.
+        shares: of the tasks, in the same order in every process, which prevents deadlocks.
         merge: old values of all keys, null where missing -> new ones in the same order; null deletes.
 
     Returns:
-        What was done to each store, None where nothing was; None if that is so of all: they must be changed one by one.
+        The effect on each store, None where there was none, or None for all: those stores must be changed one by one.
     """
     keys = pa.concat_arrays([share.keys for share in shares])
     if rows.may_be_spelt(keys) or any(share.batch.tries > 1 for share in shares) or keys.nbytes > _MOST_BYTES:
@@ -90,20 +90,19 @@ def merge_together(
             old = table.unseal_all(keys, sealed)
             new = rows.as_binary(merge(old))
         except (UnfinishedError, SparkRelayError):
-            # One by one it is seen whose it is.
+            # Changing them one by one shows which store it is.
             return None
         written = _Written.of(table, keys, names, sealed, old, new)
         return [_finished(turn, share, written, *span) for turn, share, span in zip(turns, shares, spans, strict=True)]
 
 
 def _read(turn: Turn, names: list[bytes]) -> list[bytes | None]:
-    """Return what is stored under keys."""
     with turn.begun as transaction, transaction.cursor(db=turn.table.handle) as cursor:
         return rows.stored(cursor, names)
 
 
 def _finished(turn: Turn, share: TaskShare, written: _Written, first: int, end: int) -> Applied | None:
-    """Write one store's part and commit; None if LMDB cannot just now."""
+    """Write one store's part and commit; return None if LMDB cannot."""
     keys, old, new = (column.slice(first, end - first) for column in (written.keys, written.old, written.new))
 
     def put(transaction: Any) -> Change:
@@ -119,14 +118,14 @@ def _finished(turn: Turn, share: TaskShare, written: _Written, first: int, end: 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What is written to all stores, one behind the other."""
+    """The writes to all stores, in sequence."""
 
     keys: pa.Array
     names: list[bytes]
     old: pa.Array
     new: pa.Array
     sealed: list[bytes | None]
-    #: What each key adds to the count of rows, and to their sum, and all in front of it: one number more than keys.
+    #: Cumulative changes of the row count and of the running sum, before each key and after the last.
     counts: NDArray[np.int64]
     sums: NDArray[np.int64]
 
@@ -143,7 +142,7 @@ class _Written:
         return cls(keys, names, old, new, sealed.to_pylist(), _running(counts), _running(added))
 
     def change(self, first: int, end: int, passed: bytes) -> Change:
-        """Return what the keys of one store do to it; ``passed`` is the last one that a scrub has passed."""
+        """Return the effect on one store; ``passed`` is the last key that a scrub has passed."""
         at = bisect_right(self.names, passed, first, end) if passed else first
         return Change(
             int(self.counts[end] - self.counts[first]),

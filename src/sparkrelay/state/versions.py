@@ -1,20 +1,19 @@
-"""The store of a table with a history: for each key the rows that it had, by the times from which on they were valid.
+"""The store of a table with a history: each key's rows by the start of their validity.
 
 ::
 
-    00                                            ->   stream time, 8 | what it was before, 8 | batch, 8
-    01 | due, 8 | length, 2 | key                 ->   nothing
-    02 | length, 2 | key | time, inverted, 8      ->   the row; nothing where it was deleted
+    00                                            ->   stream time, 8 | the stream time before, 8 | batch, 8
+    01 | due, 8 | length, 2 | key                 ->   empty
+    02 | length, 2 | key | time, inverted, 8      ->   the row; empty where it was deleted
 
-So the rows of a key lie together with the newest one first, and what was valid at some time is the first one from there
-on: one seek, as is the newest row. The stream time is the newest timestamp that the table has had, but for those far
-ahead of the clock; what was valid before the history, counted back from there, nobody finds any more (KIP-889), but for
-the newest row of a key, which stays for ever.
+The rows of a key are adjacent, newest first, so finding the row that was valid at a time, or the newest one, is one
+seek. The stream time is the table's newest timestamp, ignoring those far ahead of the clock. Rows that ended before the
+history, counted back from there, are not found any more (KIP-889); the newest row of a key stays for ever.
 
-What is to be removed is found by the second kind. Whoever gives a key a further row notes when all rows before it, and
-all before the newest one, are out of the history. Notes are put off to the ends of equal spans of time, so a key that
-changes all the time has one note for each, and each row of it is removed some time between one and two histories after
-it has had a successor. All are plain entries: journals, changelogs, restores and standbys know nothing of them.
+The second kind schedules removal. A new row of a key adds a note of the time at which its predecessors are out of the
+history. These times are rounded up to equal spans, so a frequently changed key has one note per span, and a row is
+removed between one and two histories after it has had a successor. All are plain entries for journals, changelogs,
+restores and standbys.
 """
 
 from __future__ import annotations
@@ -54,31 +53,26 @@ __all__ = [
     "version_keys",
 ]
 
-#: Where the stream time stands.
+#: Key of the stream time.
 CLOCK: Final = b"\x00"
-#: What stands for a row that was deleted.
+#: The value of a deleted row.
 DELETED: Final = b""
-#: What the keys of rows begin with, and those behind all of them.
+#: The range of the keys of rows.
 VERSIONS: Final = (b"\x02", b"\x03")
-#: Before every time of a row: that of a key which has none.
+#: Earlier than any row; the time of a key without rows.
 NEVER: Final = np.iinfo(np.int64).min
 _DUE: Final = b"\x01"
 _TIME: Final = 8
-#: Behind all times of a key.
+#: After all times of a key.
 _BEHIND: Final = b"\xff" * (_TIME + 1)
 _CLOCK: Final = struct.Struct("<qqq")
 _SHORTEST_SPAN_MS: Final = 1000
-#: Keys and times that are looked for at once: all may find the same row, which may be large.
+#: Keys and times looked up at once: all may find the same row, which may be large.
 _AT_A_TIME: Final = 2_000
 
 
 def clock(view: StoreView, batch: int | None = None) -> int:
-    """Return the stream time; ``NO_TIME`` where there is none yet.
-
-    Args:
-        view: of the store.
-        batch: number of a micro-batch, to have what it was before that one, which is the latest; None for now.
-    """
+    """Return the stream time, or, with the number of the latest micro-batch, that before it; ``NO_TIME`` if none."""
     (value,) = view.get(pa.array([CLOCK], pa.binary())).to_pylist()
     if value is None:
         return NO_TIME
@@ -87,20 +81,17 @@ def clock(view: StoreView, batch: int | None = None) -> int:
 
 
 def clock_value(now_ms: int, before_ms: int, batch: int) -> bytes:
-    """Return how the stream time is written, with what it was before the micro-batch that has moved it."""
+    """Return the value of the stream time, with the one before the micro-batch that advanced it."""
     return _CLOCK.pack(now_ms, before_ms, batch)
 
 
 def version_keys(parts: pa.Array, times: Numbers) -> pa.Array:
-    """Return where rows stand: of keys as ``key_parts`` has them, valid from these times on, ms since 1970."""
+    """Return the keys of rows, of ``key_parts`` and the starts of their validity, ms since 1970."""
     return side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts, big_endian(-1 - times))
 
 
 def newest(view: StoreView, parts: pa.Array) -> tuple[Numbers, pa.Array]:
-    """Return since when the newest row of each key is valid, and the row; ``NEVER`` and null where there is none.
-
-    A deleted row is one here, ``DELETED``.
-    """
+    """Return the start and the value (possibly ``DELETED``) of each key's newest row; ``NEVER`` and null if none."""
     starts = side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts)
     order = pc.array_sort_indices(starts)
     keys, values = view.firsts(starts.take(order).to_pylist(), _stops(parts.take(order)))
@@ -114,17 +105,16 @@ def newest(view: StoreView, parts: pa.Array) -> tuple[Numbers, pa.Array]:
 def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, batch: int) -> pa.DictionaryArray:
     """Return the row of each key that was valid at a time; null where there was none, or it is too long ago.
 
-    A row that is found at several times stands in the dictionary once, or a few times.
+    A row that is found repeatedly is in the dictionary once, or a few times.
 
-    Of a time that the history does not reach any more the row is known only if it is the newest. How far it reaches is
-    counted from before the micro-batch: one that brings a large part of a topic does not hide from the rows that came
-    with it what they would have found one by one.
+    Before the history, only a newest row is found. The history is counted back from the stream time before the
+    micro-batch, so that a large micro-batch finds what its rows would have found one by one.
 
     Args:
         view: of the store.
-        parts: keys, as ``key_parts`` has them; one may come several times.
+        parts: ``key_parts``, possibly repeated.
         times: milliseconds since 1970.
-        history_ms: how long the history is.
+        history_ms: the length of the history.
         batch: number of the micro-batch.
     """
     gone = times < clock(view, batch) - history_ms
@@ -151,40 +141,36 @@ def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, bat
 
 
 def due_keys(parts: pa.Array, newest_times: Numbers, history_ms: int) -> pa.Array:
-    """Return the notes that rows of keys are to be looked at when all but the newest are out of the history."""
+    """Return the keys of notes for the time at which all but the newest rows are out of the history."""
     span = max(history_ms, _SHORTEST_SPAN_MS)
     due = -(-(newest_times + history_ms) // span) * span
     return side_by_side(pa.scalar(_DUE, pa.binary()), big_endian(due), parts)
 
 
 def deletable(view: StoreView, now_ms: int, history_ms: int, most: int) -> tuple[pa.Array, pa.Array]:
-    """Return the notes that are due, and where the rows stand that go with them.
+    """Return the keys of due notes, at most ``most``, and of the rows that can be removed with them.
 
-    Args:
-        view: of the store.
-        now_ms: the stream time. No later row may be older than the history from here.
-        history_ms: how long that is.
-        most: how many notes at once.
+    No row that is added later may be older than ``now_ms``, the stream time, minus ``history_ms``.
     """
     stop = _DUE + big_endian(np.array([now_ms + 1]))[0].as_py()
     notes = view.between(_DUE, stop, most).column("key")
     parts = pc.unique(drop_first(notes, 1 + _TIME)).sort()
     starts = version_keys(parts, np.full(len(parts), now_ms - history_ms, dtype=np.int64))
-    # A key may have had more of them than fits into memory.
+    # Without values: a key may have more rows than fit into memory.
     which, keys, lengths, _ = view.found_in(starts.to_pylist(), _stops(parts), most_bytes=0)
-    # The first one is still valid when the history begins. If it says that there is none, nothing says the same.
+    # The first one is still valid when the history begins, but a deletion is as good as no row.
     first = np.r_[True, np.diff(which) != 0][: len(which)]
     gone = ~first | (lengths == len(DELETED))
     return notes, keys.filter(pa.array(gone))
 
 
 def key_part(key: bytes) -> bytes:
-    """Return which key a row stands under."""
+    """Return the part of a row's key, as of ``key_parts``."""
     return key[1:-_TIME]
 
 
 def plain_keys(keys: pa.Array) -> pa.Array:
-    """Return the keys as they are, of the keys under which rows stand; null for those that stand there as a digest."""
+    """Return the original keys of rows; null for digests."""
     plain = []
     for key in keys.to_pylist():
         length = int.from_bytes(key[1:3], "big")
@@ -193,7 +179,7 @@ def plain_keys(keys: pa.Array) -> pa.Array:
 
 
 def _times(keys: pa.Array) -> Numbers:
-    """Return since when the rows that stand under these keys are valid."""
+    """Return the starts of validity in the keys of rows."""
     offsets, data = buffers(keys)
     return -1 - read_big_endian(data, offsets[1:] - _TIME)
 

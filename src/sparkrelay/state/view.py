@@ -1,4 +1,4 @@
-"""What an operator sees of a store within a batch's transaction, and what it answers."""
+"""An operator's view of a store within a batch's transaction, and its answer: the changes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state.byte_arrays import equal
-from sparkrelay.state.lmdb import ranges, rows
+from sparkrelay.state.lmdb import rows
+from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterator, Mapping
 
     from sparkrelay.state.batch import MergeResult, Watermark
     from sparkrelay.state.header import TaskHeader
@@ -26,24 +24,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Changes", "StoreView", "merging"]
 
-#: Bytes of old values that are in memory at a time.
+#: Bytes of old values in memory at a time.
 _UNDO_BYTES: Final = 32 << 20
 
 
-class StoreView:
-    """A store as it is when a leg's turn in a batch has come; not to be used when the transaction is over."""
+class StoreView(TableView):
+    """A store at a leg's turn in a batch; valid within the transaction.
+
+    Attributes:
+        watermark: the store's before the batch, in milliseconds since 1970.
+        sources: source topic -> its watermark, including what earlier legs of the batch have read.
+        sources_read: the source topics of which earlier legs of the batch had rows.
+    """
 
     def __init__(self, transaction: Any, table: Table, header: TaskHeader, store: str) -> None:
-        self._transaction = transaction
-        self._table = table
-        # What is journalled by now is of this batch and this try.
-        beside = [entry for entry in header.journals if entry.store == store]
-        #: The store's watermark before the batch, in milliseconds since 1970.
+        super().__init__(transaction, table)
+        # All journals are of this batch and this attempt.
+        earlier = [entry for entry in header.journals if entry.store == store]
         self.watermark = header.watermarks.get(store, NO_TIME)
-        #: Source -> its watermark, with what earlier legs of the batch have read.
-        self.sources: Mapping[str, int] = beside[-1].sources if beside else header.sources.get(store, {})
-        #: The source topics of which earlier legs of the batch had rows.
-        self.sources_read = frozenset[str]().union(*(entry.sources_read for entry in beside))
+        self.sources: Mapping[str, int] = earlier[-1].sources if earlier else header.sources.get(store, {})
+        self.sources_read = frozenset[str]().union(*(entry.sources_read for entry in earlier))
 
     def get(self, keys: pa.Array) -> pa.Array:
         """Return the value of each key, null where there is none."""
@@ -53,56 +53,24 @@ class StoreView:
         """Return whether each key has a value."""
         return rows.has(self._transaction, self._table, keys)
 
-    def between(self, first: bytes, stop: bytes, most: int | None = None) -> pa.RecordBatch:
-        """Return ``key, value`` of the keys in ``[first, stop)``, bounds with which keys begin; the first ``most``."""
-        return ranges.between(self._transaction, self._table, first, stop, most)
-
     def ends(self) -> list[int]:
-        """Return the ends that keys begin with, of a store whose rows end, each once; but for those that are over."""
-        return list(ranges.ends(self._transaction, self._table, self.watermark))
-
-    def firsts(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[pa.Array, pa.Array]:
-        """Return the first key of each range ``[start, stop)`` and its value, null where nothing lies in it.
-
-        Neither empty nor long keys (``long_keys``) may lie there.
-        """
-        return ranges.firsts(self._transaction, self._table, starts, stops)
-
-    def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
-        """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
-
-        Fastest where ranges come in the order of bytes. None of the keys may be empty, none of the bounds a long one
-        (``long_keys``); long keys that begin with the same bytes come in no order.
-        """
-        return ranges.ranges(self._transaction, self._table, starts, stops)
-
-    def any_in(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> NDArray[np.bool_]:
-        """Return whether anything lies in each range of keys ``[start, stop)``; else as :meth:`firsts`."""
-        return ranges.any_in(self._transaction, self._table, starts, stops)
-
-    def found_in(
-        self, starts: Iterable[bytes], stops: Iterable[bytes], most_bytes: int
-    ) -> tuple[NDArray[np.int64], pa.Array, NDArray[np.int64], pa.Array | None]:
-        """Return what lies in ranges of keys, without the values if these come to more than that.
-
-        The number of each key's range, the keys, how long their values are, and these; else as :meth:`ranges`.
-        """
-        return ranges.found_in(self._transaction, self._table, starts, stops, most_bytes)
+        """Return the distinct ends of windows that keys begin with, without those that are over."""
+        return list(self.ends_after(self.watermark))
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an operator makes of a store.
+    """An operator's changes to a store.
 
     Attributes:
         keys: distinct keys.
-        old: the value that each of them has, null where it has none; None if nobody has read them, who may be many.
-        new: the one that it is to have; null deletes.
-        watermark: of a store whose rows end: what it is with the batch.
-        emitted: rows to send on, if they are to be found in :class:`~sparkrelay.state.batch.Applied`.
+        old: their present values, null where there is none; None if unread, as where there may be many.
+        new: their new values; null deletes.
+        watermark: with the batch, of a store whose rows end.
+        emitted: rows to emit, for :class:`~sparkrelay.state.batch.Applied`.
         beside: by name, rows for other legs of the batch, which find them in the journal.
         ordered: the keys in LMDB's order.
-        rows_late: of a store without a watermark: how many rows of the batch came too late for it.
+        rows_late: of a store without a watermark: the number of late rows in the batch.
     """
 
     keys: pa.Array
@@ -115,7 +83,7 @@ class Changes:
     rows_late: int = 0
 
     def undo(self, transaction: Any, table: Table) -> Iterator[pa.RecordBatch]:
-        """Yield ``key, old``, some at a time; to be taken before the store is changed."""
+        """Yield ``key, old``, some at a time; to be read before the store is changed."""
         keys, old = (self.keys, self.old) if self.old is not None else (self.ordered.keys, None)
         start = 0
         while start < len(keys) or not start:
@@ -124,7 +92,7 @@ class Changes:
             start += max(1, len(some))
 
     def parts(self, most_keys: int, most_bytes: int) -> list[Changes]:
-        """Return the changes in the order of the store, in parts; all that is beside them is with the last one."""
+        """Return the changes in the store's order, in parts; the last one has ``beside``."""
         ordered, size = self.ordered, self.new.nbytes + (0 if self.old is None else self.old.nbytes)
         step = max(1, min(most_keys, most_bytes * len(self.keys) // (size + 1)))
         keys, new = ordered.keys, ordered.as_stored(self.new)
@@ -144,7 +112,7 @@ class Changes:
 
     @classmethod
     def of(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:
-        """Return the changes that put values under keys, whatever there is; a key that has none is not deleted."""
+        """Return the changes that put values under keys without reading the old ones; missing keys are not deleted."""
         if new.null_count:
             kept = new.is_valid().to_numpy(zero_copy_only=False).copy()
             kept[~kept] = view.has(keys.filter(pa.array(~kept))).to_numpy(zero_copy_only=False)
@@ -154,7 +122,7 @@ class Changes:
 
     @classmethod
     def moved(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:
-        """Return the changes that put values under keys; what is there as it is to be is left out."""
+        """Return the changes that put values under keys, without those that are equal already."""
         old = view.get(keys)
         real = pc.invert(equal(old, new))
         keys, old, new = keys.filter(real), old.filter(real), new.filter(real)
@@ -164,16 +132,10 @@ class Changes:
 def merging(
     store: str, keys: pa.Array, merge: Callable[[pa.Array], MergeResult], watermark: Watermark | None
 ) -> Callable[[StoreView], Changes]:
-    """Return the operator that merges something into the values of distinct keys.
-
-    Args:
-        store: the store's name, for errors.
-        keys: which.
-        merge: old values, null where missing, in the order of ``keys`` -> new ones, and rows to send on.
-        watermark: of the store with the batch.
+    """Return the operator that merges a batch into the values of distinct keys; see :meth:`TaskStore.apply_batch`.
 
     Raises:
-        StateStoreException: a key is null, or comes twice.
+        StateStoreException: a key is null or repeated.
     """
     keys = rows.as_binary(keys)
     ordered = SortedKeys.of(keys)

@@ -86,7 +86,7 @@ def cut_short(task_dir):
         (damage, "cannot be read"),
         (of_an_older_release, r"has version 2, this SparkRelay reads \[7\]"),
         (turn_a_bit_of_each_row, "the row under key .* of table 's:users' does not have the checksum it had"),
-        (a_row_as_it_was_before, "rows of table 's:users' are missing, or are there as they were before they changed"),
+        (a_row_as_it_was_before, "rows of table 's:users' are missing, or have reverted to an earlier state"),
     ],
 )
 def test_what_cannot_be_used_is_set_aside_and_rebuilt(

@@ -100,7 +100,7 @@ def test_the_outcome_is_written_and_decides_the_exit_code(monkeypatch, capsys, t
 def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
     with Story(Screen(Console(file=io.StringIO())), pacing=QUICK) as story:
         story.board.add("A")
-        with pytest.raises(SparkRelayError, match=r"waited 0 s for this, in vain: the moon\. \(A: starting Spark\)"):
+        with pytest.raises(SparkRelayError, match=r"waited 0 s in vain for: the moon\. \(A: starting Spark\)"):
             story._until("the moon", lambda: False, 0.2)
         logs = story.logs
         assert logs.is_dir()

@@ -64,7 +64,7 @@ def test_what_a_task_is_to_an_instance_with_executors(board):
 def test_the_first_owner_takes_tasks_into_service(board):
     board.apply("A", tasks(t1_0=("running", 0), t0_0=("running", 0)))
     board.apply("A", tasks(t1_0=("running", 0), t0_0=("running", 0)))
-    assert noted(board) == ["A is in service with 0_0, 1_0"]
+    assert noted(board) == ["A runs 0_0, 1_0"]
 
 
 def test_a_hand_over_is_noted(board):
@@ -73,8 +73,8 @@ def test_a_hand_over_is_noted(board):
     board.apply("A", tasks(t0_0=("running", 0)))
     board.apply("B", tasks(process="other", t0_1=("running", 0)))
     assert noted(board)[1:] == [
-        "B warms copies of 0_1: the owner works on until they have caught up",
-        "B has taken 0_1 over from A, already at speed",
+        "B warms copies of 0_1: their owner works until they have caught up",
+        "B took over 0_1 from A, with warm state",
     ]
 
 
@@ -84,7 +84,7 @@ def test_a_takeover_is_noted(board):
     board.apply("A", tasks(t0_0=("running", 0)))
     assert board.clients["A"].tasks == {}, "late reports of the dead are not believed"
     board.apply("B", tasks(process="other", t0_0=("running", 0)))
-    assert noted(board)[-1] == "B carries on with 0_0, which A left behind"
+    assert noted(board)[-1] == "B continues 0_0, which A had"
 
 
 def test_process_ids_become_names(board):

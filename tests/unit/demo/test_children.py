@@ -3,24 +3,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
-from tests.waiting import LONG
 
 from sparkrelay.demo.children import Child, session_members
 
 HELPERS = """
 import json, os, subprocess, sys, time
-from sparkrelay.demo.children import open_reports
-print("before the log is there", flush=True)
 options = json.loads(sys.argv[1])
-reports = open_reports(options["log"])
 os.write(1, b"to the log\\n")
 near = subprocess.Popen(["sleep", "300"])
 far = subprocess.Popen(["sleep", "300"], process_group=0)
-reports.write(json.dumps({"event": "hello", "pids": [os.getpid(), near.pid, far.pid], "x": options["x"]}).encode())
-reports.write(b"\\n")
+with open(sys.argv[2], "ab") as reports:
+    reports.write(json.dumps({"event": "hello", "pids": [os.getpid(), near.pid, far.pid], "x": options["x"]}).encode())
+    reports.flush()
+    time.sleep(0.2)
+    reports.write(b"\\n")
 time.sleep(300)
 """
 
@@ -31,27 +29,32 @@ def start(tmp_path):
 
     def run(source, **options):
         (tmp_path / "pretend.py").write_text(source)
-        reports = SimpleQueue()
-        child = Child("C", "pretend", options, folder=tmp_path, reports=reports)
+        child = Child("C", "pretend", options, folder=tmp_path)
         started.append(child)
-        return child, reports
+        return child
 
     yield run
     for child in started:
         child.kill()
 
 
+def first_report(child, wait_until):
+    found = []
+    wait_until(lambda: found.extend(child.reports()) or found, "it does not report")
+    return found[0]
+
+
 def test_reports_come_apart_from_everything_else(start, wait_until):
-    child, reports = start(HELPERS, x=7)
-    report = reports.get(timeout=LONG)
-    assert (report.child, report.what["event"], report.what["x"]) == ("C", "hello", 7)
-    wait_until(lambda: len(child.log_path.read_text().splitlines()) == 2, "the log is not complete")
-    assert sorted(child.log_path.read_text().splitlines()) == ["before the log is there", "to the log"]
+    child = start(HELPERS, x=7)
+    report = first_report(child, wait_until)
+    assert (report["event"], report["x"]) == ("hello", 7)
+    assert child.reports() == []
+    assert child.log_path.read_text().splitlines() == ["to the log"]
 
 
-def test_a_kill_takes_the_whole_session(start):
-    child, reports = start(HELPERS, x=0)
-    pids = reports.get(timeout=LONG).what["pids"]
+def test_a_kill_takes_the_whole_session(start, wait_until):
+    child = start(HELPERS, x=0)
+    pids = first_report(child, wait_until)["pids"]
     assert sorted(session_members(child.pid)) == sorted(pids)
     child.kill()
     assert session_members(child.pid) == []
@@ -60,38 +63,38 @@ def test_a_kill_takes_the_whole_session(start):
 
 
 def test_last_lines_say_why_it_died(start, wait_until):
-    child, _ = start("raise RuntimeError('the reason')")
+    child = start("raise RuntimeError('the reason')")
     wait_until(lambda: child.exit_code == 1, "it does not end")
     assert child.last_lines().endswith("RuntimeError: the reason")
 
 
 def test_it_is_asked_to_end(start, wait_until):
-    child, reports = start(
-        "import signal, sys, json, os\n"
+    child = start(
+        "import signal, sys\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
-        'os.write(1, b\'{"event": "up"}\\n\')\n'
+        'open(sys.argv[2], "ab", buffering=0).write(b\'{"event": "up"}\\n\')\n'
         "signal.pause()\n"
     )
-    assert reports.get(timeout=LONG).what == {"event": "up"}
+    assert first_report(child, wait_until) == {"event": "up"}
     assert child.exit_code is None
     child.terminate()
     wait_until(lambda: child.exit_code == 0, "it does not end")
 
 
 def test_lines_that_only_look_like_reports_go_to_the_log(start, wait_until):
-    child, reports = start("print('{\"event\": broken')\nprint('{}')")
+    child = start("print('{\"event\": broken')\nprint('{}')")
     wait_until(lambda: child.exit_code == 0, "it does not end")
     assert child.last_lines().splitlines() == ['{"event": broken', "{}"]
-    assert reports.empty()
+    assert child.reports() == []
 
 
 PARENT = """
 import pathlib, sys, time
-from queue import SimpleQueue
 from sparkrelay.demo.children import Child
-reports = SimpleQueue()
-child = Child('C', 'pretend', {'x': 0}, folder=pathlib.Path(sys.argv[1]), reports=reports)
-print(reports.get().what['pids'][0], flush=True)
+child = Child('C', 'pretend', {'x': 0}, folder=pathlib.Path(sys.argv[1]))
+while not (reports := child.reports()):
+    time.sleep(0.05)
+print(reports[0]['pids'][0], flush=True)
 time.sleep(300)
 """
 

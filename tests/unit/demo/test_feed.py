@@ -1,8 +1,9 @@
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkrelay.demo.feed import Pace, _Shards
-from sparkrelay.demo.flights import Flight
+from sparkrelay.demo.feed import Feeder, Pace, split
+from sparkrelay.demo.flights import FLIGHTS
 
 PAUSES = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=60)
 
@@ -57,19 +58,22 @@ def test_lifting_twice_changes_nothing():
 
 
 def test_no_flight_is_left_out_or_sent_twice():
-    records = [
-        Flight(key, b'{"n":%d,"dep_delay":%s}' % (number, b"null" if number % 5 else b"1"), number)
-        for number, key in enumerate([b"UA", b"AA", b"9E", b"WN", b"B6"] * 20)
-    ]
-    shards = _Shards(records)
-    assert (shards.records, shards.counted) == (100, 20)
+    records = [(key, b"%d" % number, number) for number, key in enumerate([b"UA", b"AA", b"9E", b"WN", b"B6"] * 20)]
+    batch = pa.record_batch([*map(pa.array, zip(*records, strict=True))], ["key", "value", "timestamp"])
     taken = []
     for start, end in ((0, 1), (1, 1), (1, 60), (60, 100)):
-        for keys, values, times in shards.take(start, end):
-            rows = list(zip(keys.to_pylist(), values.to_pylist(), times.to_pylist(), strict=True))
+        for some in split(batch, start, end):
+            rows = [tuple(row.values()) for row in some.to_pylist()]
             assert rows == sorted(rows, key=lambda row: row[2])
             assert all(start <= row[2] < end for row in rows)
             taken += rows
-    assert sorted(taken, key=lambda row: row[2]) == [tuple(record) for record in records]
-    partitions = [{key.as_py() for key in keys} for keys, _, _ in shards.take(0, 100)]
+    assert sorted(taken, key=lambda row: row[2]) == records
+    partitions = [set(some.column("key").to_pylist()) for some in split(batch, 0, 100)]
     assert sum(len(keys) for keys in partitions) == 5, "a carrier has one partition"
+
+
+def test_flights_that_never_left_are_not_counted():
+    feeder = Feeder("127.0.0.1:1", "flights", seconds=1.0, limit=0.5)
+    feeder.feed()  # before begin: nothing
+    assert (feeder.records, feeder.counted, feeder.produced) == (FLIGHTS, FLIGHTS - 8_255, 0)
+    feeder.close()

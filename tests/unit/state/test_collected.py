@@ -102,5 +102,5 @@ def test_a_list_does_not_subtract_and_what_is_counted_does():
     codec = AggregateCodec([AggregateSpec("listagg", "x", pa.string(), pa.string(), options=("", False))])
     state = codec.states(codec.partial(pa.table({"k": [1], "x": ["a"]}), ["k"]))
     assert codec.counts(codec.combine(state, state), 0).tolist() == [2]
-    with pytest.raises(TopologyException, match="listagg cannot take a row out"):
+    with pytest.raises(TopologyException, match="listagg cannot subtract a row"):
         codec.subtract(state, state)

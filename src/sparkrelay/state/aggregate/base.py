@@ -1,4 +1,4 @@
-"""What every kind of running aggregate can do."""
+"""The interface of running aggregates."""
 
 from __future__ import annotations
 
@@ -16,20 +16,14 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.spec import AggregateSpec
     from sparkrelay.state.layout import Field
 
-    #: Makes the state columns of a batch's groups of what their rows have been grouped to.
+    #: Makes a batch's state columns from its groups.
     Partial = Callable[[Groups], list[pa.Array]]
 
 __all__ = ["Aggregate", "OutOfRange", "Partial"]
 
 
 class OutOfRange(Exception):  # noqa: N818 - the codec makes an error of it
-    """A result has left the range of its type.
-
-    Attributes:
-        row: which group's.
-        limits: the type.
-        what: the numbers.
-    """
+    """A result, of the group ``row``, is out of the range of its type, ``limits``; ``what`` is the numbers."""
 
     def __init__(self, row: int, limits: str, what: str) -> None:
         super().__init__(row, limits, what)
@@ -37,10 +31,10 @@ class OutOfRange(Exception):  # noqa: N818 - the codec makes an error of it
 
 
 class Aggregate(ABC):
-    """One running aggregate: how rows become a state, two states one, and a state a result. It holds nothing itself.
+    """One running aggregate: how rows become a state, two states one, and a state a result. It has no data itself.
 
     Attributes:
-        subtracts: whether what was added can be taken out again.
+        subtracts: whether rows can be subtracted.
         kinds: the types of its state columns.
     """
 
@@ -52,28 +46,33 @@ class Aggregate(ABC):
 
     @abstractmethod
     def plan(self, rows: RowGrouping) -> Partial:
-        """Ask for what it needs of rows that are about to be grouped; return what makes the state columns of that."""
+        """Add what it needs to a grouping; return the function that makes its state columns from the groups."""
 
     @abstractmethod
     def combine(self, old: Sequence[Field], new: Sequence[Field]) -> list[Field]:
-        """Return the states of what two states are of, one by one; the rows of ``new`` came later.
+        """Return the combined states of both, row by row; the input of ``new`` came later.
 
         Raises:
             OutOfRange: one is beyond its type.
         """
 
     def subtract(self, old: Sequence[Field], gone: Sequence[Field]) -> list[Field]:
-        """Return the states of what ``old`` is of, without what ``gone`` is of.
+        """Return the states of ``old`` without the input of ``gone``.
 
         Raises:
-            TopologyException: that cannot be known of a state.
+            TopologyException: the aggregate cannot do that.
         """
         del old, gone
         raise TopologyException(
-            f"{self.spec}: {self.spec.function} cannot take a row out again; use count, sum, avg, or one of the "
-            "variances and correlations"
+            f"{self.spec}: {self.spec.function} cannot subtract a row; use count, sum, avg, or one of the variances "
+            "and correlations"
         )
 
     @abstractmethod
     def result(self, state: Sequence[Field]) -> pa.Array:
-        """Return the result column; a state of which no field is there gives what no rows do."""
+        """Return the result column; a state without any field gives the result of no rows."""
+
+    def _argument(self, rows: RowGrouping, kind: pa.DataType | None = None) -> pa.ChunkedArray:
+        """Return the argument's column, as ``kind`` or its own type."""
+        assert self.spec.column is not None
+        return rows.column(self.spec.column, kind or self.spec.input_type)

@@ -1,7 +1,6 @@
-"""Aggregates that are made of all the values of a group, which stand beside its state, each under a key of its own.
+"""Aggregates of all the values of a group, which are stored beside its state, each under its own key.
 
-The state itself only says how many values have come. The values are read when a result is wanted, and never written
-as a whole.
+The state is only the number of values. The values are read for a result, and never written as a whole.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import key_columns
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import field_of
-from sparkrelay.state.aggregate.grouped_rows import PREFIX, RowGrouping
+from sparkrelay.state.aggregate.grouped_rows import PREFIX, RowGrouping, last_of_each
 from sparkrelay.state.aggregate.sums import Count
 
 if TYPE_CHECKING:
@@ -38,10 +37,10 @@ class Values:
     """The values of some groups.
 
     Attributes:
-        groups: how many groups there are.
-        places: number of the group that each value is of.
+        groups: the number of groups.
+        places: the group of each value.
         packed: the values as bytes (``records.keys``), of each group in the order of arrival where that is kept.
-        counts: how often each is there.
+        counts: the multiplicity of each value.
     """
 
     groups: int
@@ -54,11 +53,7 @@ class Values:
         return key_columns(self.packed, schema)
 
     def bytes_of_groups(self, *, repeated: bool) -> NDArray[np.int64]:
-        """Return how many bytes a list of the values of each group takes at least.
-
-        Args:
-            repeated: whether each value is in it as often as it is there.
-        """
+        """Return the least size of a list of each group's values, which may repeat each by its count."""
         sizes = 1.0 + pc.binary_length(self.packed).to_numpy(zero_copy_only=False)
         if repeated:
             sizes *= self.counts
@@ -66,24 +61,24 @@ class Values:
 
 
 class Collected(Count):
-    """Such an aggregate. Its state is how many values the group has.
+    """An aggregate of collected values. Its state is the number of values.
 
     Attributes:
-        lists: whether a result grows with the values of its group.
+        lists: whether a result grows with the number of values.
     """
 
     lists: ClassVar[bool] = False
 
     @property
     def subtracts(self) -> bool:  # type: ignore[override]
-        """Whether what was added can be taken out again: not of a list, which does not count its values."""
+        """Whether values can be subtracted: not from a list, which does not count each value."""
         return not self.spec.in_order
 
     def subtract(self, old: Sequence[Field], gone: Sequence[Field]) -> list[Field]:
         return super().subtract(old, gone) if self.subtracts else Aggregate.subtract(self, old, gone)
 
     def result(self, state: Sequence[Field]) -> pa.Array:
-        """Return nulls: only :meth:`of` has results."""
+        """Return nulls; :meth:`of` has the results."""
         return pa.nulls(len(state[0].values), self.spec.result_type)
 
     @abstractmethod
@@ -95,7 +90,7 @@ class Collected(Count):
         return column
 
     def _lists(self, values: Values, order: NDArray[np.int64]) -> pa.Array:
-        """Return the values in an order in which those of a group lie together, as a list a group."""
+        """Return one list per group, by an order of the values that keeps groups together."""
         ends = np.cumsum(np.bincount(values.places, minlength=values.groups))
         offsets = pa.array(np.r_[0, ends].astype(np.int32))
         return pa.ListArray.from_arrays(offsets, self._typed(values).take(pa.array(order)))
@@ -120,9 +115,9 @@ class CollectedSet(Collected):
 
 
 class ListAgg(Collected):
-    """``listagg`` of texts or bytes: in the order of arrival or, where they are counted, in their own; null of none.
+    """``listagg`` of texts or bytes: in the order of arrival or, if counted, of the values; null without values.
 
-    The options: the delimiter, and whether the largest comes first.
+    The options: the delimiter, and whether the order is descending.
     """
 
     lists: ClassVar[bool] = True
@@ -145,7 +140,7 @@ class ListAgg(Collected):
 
 
 class Mode(Collected):
-    """``mode``: the most frequent value; of several, the smallest or, as the option may say, the largest."""
+    """``mode``: the most frequent value; of several, the smallest or, by the option, the largest."""
 
     def of(self, values: Values) -> pa.Array:
         column = self._typed(values)
@@ -153,17 +148,14 @@ class Mode(Collected):
         if self.spec.options and self.spec.options[0] == "largest":
             ranks = -ranks
         order = np.lexsort((-ranks, values.counts, values.places))
-        picked = np.full(values.groups, -1, dtype=np.int64)
-        # Of several that go to one place numpy keeps the last.
-        picked[values.places[order]] = order
-        return column.take(pa.array(picked, mask=picked < 0))
+        return column.take(last_of_each(values.groups, values.places[order], order))
 
 
 class Percentile(Collected):
-    """``percentile``, ``median`` and ``percentile_cont``, between two values; ``percentile_disc``, one of them.
+    """``percentile``, ``median`` and ``percentile_cont`` interpolate; ``percentile_disc`` picks a value.
 
-    ``approx_percentile`` is one of them, too, of its own type: it is exact. The options: the percentages, whether the
-    result is a list, and whether the largest value comes first.
+    ``approx_percentile``, here exact, picks a value of its own type. The options: the percentages, whether the result
+    is a list, and whether the order is descending.
     """
 
     def of(self, values: Values) -> pa.Array:
@@ -173,7 +165,7 @@ class Percentile(Collected):
         order = np.lexsort((-ranks if descending else ranks, values.places))
         weights = np.ones(len(order), dtype=np.int64) if self.spec.distinct else values.counts
         counts = weights[order]
-        # Where in the row of all values, group by group, the last one equal to each stands.
+        # For each value, the position after its last repetition in the sequence of all values, group by group.
         upto = np.cumsum(counts)
         totals = np.bincount(values.places, weights=weights, minlength=values.groups).astype(np.int64)
         before = np.cumsum(totals) - totals
@@ -200,12 +192,12 @@ class Percentile(Collected):
         rows = np.arange(width * count).reshape(width, count).T.reshape(-1)
         offsets = pa.array(np.r_[0, np.cumsum(np.where(there, width, 0))].astype(np.int32))
         lists = pa.ListArray.from_arrays(offsets, flat.take(pa.array(rows)))
-        # Of no percentages there is no list either.
+        # Without percentages there is no list.
         return pc.if_else(pa.array(there & bool(found)), lists, pa.scalar(None, lists.type))
 
 
 class OfDistinct(Collected):
-    """Any aggregate of distinct values where values are taken out again: what it is of those that are left."""
+    """Any aggregate of distinct values with subtraction: computed from the values that are left."""
 
     def __init__(self, spec: AggregateSpec, inner: Aggregate) -> None:
         super().__init__(spec)
@@ -218,9 +210,7 @@ class OfDistinct(Collected):
         grouping = RowGrouping(table, [_PLACE])
         finish = self._inner.plan(grouping)
         groups = grouping.run()
-        at = np.full(values.groups, -1, dtype=np.int64)
-        at[groups.column(_PLACE).to_numpy()] = np.arange(len(groups))
-        rows = pa.array(at, mask=at < 0)
+        rows = last_of_each(values.groups, groups.column(_PLACE).to_numpy(), np.arange(len(groups)))
         with np.errstate(all="ignore"):
             states = [
                 field_of(column.take(rows), kind)
@@ -229,7 +219,7 @@ class OfDistinct(Collected):
             return self._inner.result(states)
 
 
-#: Function -> what makes its results.
+#: Function -> its class.
 COLLECTED: Final[dict[str, type[Collected]]] = {
     "collect_list": CollectedList,
     "collect_set": CollectedSet,
@@ -243,7 +233,7 @@ COLLECTED: Final[dict[str, type[Collected]]] = {
 
 
 def _doubles(column: pa.Array) -> pa.Array:
-    # Arrow divides the digits of a decimal by a power of ten, which is not always the nearest double.
+    # Via text: Arrow's own cast of a decimal does not always give the nearest double.
     return (column.cast(pa.string()) if pa.types.is_decimal(column.type) else column).cast(pa.float64(), safe=False)
 
 
@@ -254,23 +244,23 @@ def _by_bytes(values: Values) -> NDArray[np.int64]:
 
 
 def _ranks(column: pa.Array, packed: pa.Array) -> NDArray[np.int64]:
-    """Return each value's place among all; NaN is the greatest. Structs go by their bytes, which sort as they do."""
+    """Return each value's rank; NaN is the greatest. Structs are ranked by their bytes, which sort as they do."""
     ranked = packed if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type) else column
     ranks: NDArray[np.int64] = pc.rank(ranked, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     return ranks
 
 
 def _at(upto: NDArray[np.int64], at: NDArray[np.int64], order: NDArray[np.int64], there: NDArray[np.bool_]) -> Any:
-    """Return the numbers of the values that stand at these places of the row of all values; 0 where there is none."""
+    """Return the values at these positions of the sequence of all values; 0 where there is none."""
     numbers = np.zeros(len(at), dtype=np.int64)
     numbers[there] = order[np.searchsorted(upto, at[there], side="right")]
     return numbers
 
 
 def _between(values: NDArray[np.float64], low: NDArray[np.int64], high: NDArray[np.int64], position: Any) -> Any:
-    """Return what lies between two values of each group, by how far the position is from either (Spark's formula)."""
+    """Interpolate between two values of each group by Spark's formula."""
     lower, higher = values[low], values[high]
     with np.errstate(invalid="ignore"):
         between = lower + (position - np.floor(position)) * (higher - lower)
-    # Of one value it is that, be it infinite.
+    # A single value is the result, even if it is infinite.
     return np.where(low == high, lower, between)

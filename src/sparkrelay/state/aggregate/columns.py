@@ -1,4 +1,4 @@
-"""State columns as Arrow has them and as numpy computes with them."""
+"""Conversion of state columns between Arrow arrays and numpy fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers(column: pa.Array, kind: pa.DataType) -> tuple[NDArray[Any], NDArray[
 
 
 def array_of(field: Field, kind: pa.DataType) -> pa.Array:
-    """Return a field of this type as a column, null where it is not there."""
+    """Return a field of this type as a column."""
     if field.data is not None:
         return as_type(field.data, kind)
     if pa.types.is_decimal(kind):
@@ -55,7 +55,7 @@ def array_of(field: Field, kind: pa.DataType) -> pa.Array:
 
 
 def chosen(take: NDArray[np.bool_], new: Field, old: Field) -> Field:
-    """Return the new field where it is to be taken, and else the old one."""
+    """Return the new field where ``take`` is true, the old one elsewhere."""
     there = np.where(take, new.there, old.there)
     if new.data is None or old.data is None:
         return Field(np.where(take, new.values, old.values), there)
@@ -63,17 +63,12 @@ def chosen(take: NDArray[np.bool_], new: Field, old: Field) -> Field:
 
 
 def greater(left: Field, right: Field, kind: pa.DataType) -> NDArray[np.bool_]:
-    """Return which values on the left are greater than those on the right, where both are there; NaN is the greatest.
-
-    What it returns elsewhere means nothing.
-    """
+    """Return where the left value is greater than the right one; NaN is the greatest. Undefined where one is absent."""
     if left.data is not None or pa.types.is_decimal(kind):
-        bytes_or_decimals = [
-            array_of(field, pa.binary() if field.data is not None else kind) for field in (left, right)
-        ]
-        more: NDArray[np.bool_] = pc.fill_null(pc.greater(*bytes_or_decimals), False).to_numpy(zero_copy_only=False)
+        columns = [array_of(field, kind if field.data is None else pa.binary()) for field in (left, right)]
+        more: NDArray[np.bool_] = pc.fill_null(pc.greater(*columns), False).to_numpy(zero_copy_only=False)
         return more
-    # NaN, unlike anything else, is not equal to itself.
+    # Only NaN is not equal to itself.
     nan_left, nan_right = left.values != left.values, right.values != right.values
     above: NDArray[np.bool_] = (left.values > right.values) | (nan_left & ~nan_right)
     return above

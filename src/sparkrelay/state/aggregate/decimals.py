@@ -1,4 +1,4 @@
-"""Sums and averages of decimals: 16 bytes, of Spark's precision; beyond it is an error, as under ANSI."""
+"""Sums and averages of decimals: 16 bytes, with Spark's precision; overflow is an error, as under ANSI."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["DecimalAverage", "DecimalSum", "WideSum", "converted"]
 
 _MOST: Final = 38
-#: What Spark adds to a decimal's precision for its sum.
+#: Spark's extra digits of a sum.
 _ROOM: Final = 10
-#: Digits behind the point of a quotient before it is rounded to the result's, as Spark has it.
+#: Spark's scale of a quotient before it is rounded to the result's.
 _QUOTIENT_SCALE: Final = 39
-#: Of 2^63 decimals the sum has no more digits, and Arrow adds two such sums up, which it would not of 76.
+#: Enough for the sum of 2^63 decimals; Arrow can add two such sums, which it could not with 76 digits.
 _WIDE: Final = 60
 _EXACT: Final = decimal.Context(prec=120, rounding=decimal.ROUND_HALF_UP)
 
 
 class DecimalSum(Aggregate):
-    """``sum`` of decimals, and what averages keep of them: the total, and how many there are if that matters."""
+    """``sum`` of decimals: the total and, for averages and subtraction, the count."""
 
     subtracts: ClassVar[bool] = True
 
@@ -48,8 +48,7 @@ class DecimalSum(Aggregate):
         super().__init__(spec, [self._total, pa.int64()] if self._counts else [self._total])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        column = rows.column(self.spec.column, self.spec.input_type)
+        column = self._argument(rows)
         wide = pa.decimal256(76, self._total.scale)
         total = rows.add("hash_sum", column.cast(wide))
         counts = [rows.add("hash_count", column, not_null())] if self._counts else []
@@ -61,7 +60,7 @@ class DecimalSum(Aggregate):
 
     def subtract(self, old: Sequence[Field], gone: Sequence[Field]) -> list[Field]:
         if not self._counts:
-            # Whether none is left, only a count knows.
+            # Only a count shows whether any value is left.
             return super().subtract(old, gone)
         counts = counted(old[1], gone[1], -1)
         return [self._computed("subtract", old[0], gone[0], counts.values != 0), counts]
@@ -71,7 +70,7 @@ class DecimalSum(Aggregate):
 
     def _computed(self, function: str, left: Field, right: Field, there: NDArray[np.bool_]) -> Field:
         wide = pa.decimal256(self._total.precision, self._total.scale)
-        # What is not there is 0 as it is kept.
+        # Absent values are stored as 0.
         everywhere = np.ones(len(there), dtype=np.bool_)
         sides = [array_of(Field(field.values, everywhere), self._total).cast(wide) for field in (left, right)]
         total = field_of(_narrow(pc.call_function(function, sides), self._total), self._total)
@@ -102,26 +101,26 @@ class DecimalAverage(DecimalSum):
 
 
 class WideSum(DecimalSum):
-    """The total of whole numbers or decimals before others are taken out of it again: it is in no range yet."""
+    """An intermediate total of whole numbers or decimals, which may be out of range until others are subtracted."""
 
     def __init__(self, spec: AggregateSpec) -> None:
         scale = spec.input_type.scale if pa.types.is_decimal(spec.input_type) else 0
         super().__init__(spec, counts=True, total=pa.decimal256(_WIDE, scale))
 
     def result(self, state: Sequence[Field]) -> pa.Array:
-        """Return nulls: what has results is what is kept."""
+        """Return nulls; results are computed from the stored state."""
         return pa.nulls(len(state[0].values), self.spec.result_type)
 
 
 def converted(field: Field, kind: pa.DataType, wanted: pa.DataType) -> Field:
-    """Return totals as ones of another type.
+    """Return totals in another type.
 
     Raises:
         OutOfRange: one is beyond it.
     """
     if kind == wanted:
         return field
-    # What is not there is 0 as it is kept.
+    # Absent values are stored as 0.
     everywhere = Field(field.values, np.ones(len(field.values), dtype=np.bool_))
     return Field(field_of(_narrow(array_of(everywhere, kind), wanted), wanted).values, field.there)
 

@@ -1,7 +1,7 @@
-"""How many distinct values there are, about: a HyperLogLog sketch of fixed size.
+"""Approximate distinct counts: a HyperLogLog sketch of fixed size.
 
-A register a byte, ``2 ** p`` of them, merged by their maxima. The estimate is that of Ertl ("New cardinality estimation
-algorithms for HyperLogLog sketches", 2017), which needs no tables and has no steps between small numbers and large.
+It has ``2 ** p`` registers of one byte, merged by their maxima. The estimate is Ertl's ("New cardinality estimation
+algorithms for HyperLogLog sketches", 2017), which needs no tables and is continuous from small numbers to large.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_BYTES: Final = (1 << 31) - 1
 
 
 class DistinctEstimate(Aggregate):
-    """``approx_count_distinct``. The option: how many bits of a value's hash choose its register."""
+    """``approx_count_distinct``. The option: the number of hash bits that choose a register."""
 
     def __init__(self, spec: AggregateSpec) -> None:
         (self._bits,) = spec.options
@@ -44,8 +44,7 @@ class DistinctEstimate(Aggregate):
         super().__init__(spec, [pa.binary()])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        column = rows.column(self.spec.column, self.spec.input_type).combine_chunks()
+        column = self._argument(rows).combine_chunks()
         rows.by_row()
 
         def finish(groups: Groups) -> list[pa.Array]:
@@ -78,7 +77,7 @@ class DistinctEstimate(Aggregate):
         return as_type(pa.array(np.rint(estimates).astype(np.int64)), self.spec.result_type)
 
     def _sketches(self, field: Field) -> NDArray[np.uint8]:
-        """Return the registers of each row; 0 where there is no sketch."""
+        """Return the registers of each row, 0 where there is no sketch."""
         sketches = np.zeros((len(field.there), self._registers), dtype=np.uint8)
         if not field.there.any():
             return sketches
@@ -89,15 +88,16 @@ class DistinctEstimate(Aggregate):
         found = data[int(offsets[0]) : int(offsets[-1])]
         if (np.diff(offsets) != self._registers).any() or int(found.max()) > most:
             raise StoreCorruptedException(
-                f"{self.spec}: a sketch of a store has not {self._registers} registers of up to {most}. It is damaged: "
-                "remove the task's directory, to have it restored, or start the application over: sparkrelay reset"
+                f"{self.spec}: a stored sketch does not have {self._registers} registers of up to {most}. It is "
+                "damaged: remove the task's directory to have it restored, or start the application over: sparkrelay "
+                "reset"
             )
         sketches[field.there] = found.reshape(-1, self._registers)
         return sketches
 
 
 def _numbers(there: NDArray[np.bool_]) -> pa.Array:
-    """Return where each row's value stands among those that there are; null where there is none."""
+    """Return the index of each row's value among the present ones; null where there is none."""
     return pa.array(np.cumsum(there) - 1, mask=~there)
 
 
@@ -121,7 +121,7 @@ def _sigma(x: NDArray[np.float64]) -> NDArray[np.float64]:
         power = power * power
         before, total = total, total + power * weight
         weight += weight
-        # Where all registers are 0 it grows for ever.
+        # With all registers 0 it diverges.
         if ((total == before) | (x >= 1)).all():
             return np.where(x >= 1, np.inf, total)
 

@@ -30,19 +30,17 @@ class Extreme(Aggregate):
         super().__init__(spec, [spec.input_type])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        kind = self.spec.input_type
-        column = rows.column(self.spec.column, kind)
+        kind, column = self.spec.input_type, self._argument(rows)
         function = f"hash_{self.spec.function}"
         if pa.types.is_floating(kind):
             nan = pc.is_nan(column)
             if pc.any(nan).as_py():
-                # Arrow passes over NaN, Spark holds it greater than any number.
+                # Arrow ignores NaN, Spark ranks it above any number.
                 any_nan = rows.add("hash_any", pc.fill_null(nan, False))
                 name = rows.add(function, pc.if_else(nan, pa.scalar(None, kind), column))
                 return lambda groups: [self._with_nan(groups, name, any_nan)]
         if pa.types.is_duration(kind):
-            # Arrow has no minimum of durations, only of the numbers they are.
+            # Arrow has no minimum of durations, only of integers.
             column = column.cast(pa.int64())
         name = rows.add(function, column)
         return lambda groups: [groups.column(name)]
@@ -54,7 +52,7 @@ class Extreme(Aggregate):
             best = pick(was.data, now.data, skip_nulls=True)
             return [Field(was.values, best.is_valid().to_numpy(zero_copy_only=False), best)]
         left, right = (now, was) if self._largest else (was, now)
-        # An empty state is passed over.
+        # An empty state is ignored.
         take = now.there & (~was.there | greater(left, right, self.spec.input_type))
         return [Field(chosen(take, now, was).values, was.there | now.there)]
 

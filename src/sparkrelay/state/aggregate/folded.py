@@ -1,4 +1,4 @@
-"""Bits and products: one number that every value is folded into."""
+"""Bitwise aggregates and products: folds over the values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FOLDED", "Folded"]
 
-#: Function -> what folds two values into one.
 FOLDED: Final[dict[str, Any]] = {
     "bit_and": np.bitwise_and,
     "bit_or": np.bitwise_or,
@@ -39,9 +38,8 @@ class Folded(Aggregate):
         super().__init__(spec, [pa.float64() if spec.function == "product" else spec.input_type])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
         (kind,) = self.kinds
-        column = rows.column(self.spec.column, kind)
+        column = self._argument(rows, kind)
         rows.by_row()
 
         def finish(groups: Groups) -> list[pa.Array]:

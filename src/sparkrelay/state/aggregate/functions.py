@@ -1,4 +1,4 @@
-"""Which function is computed by what."""
+"""The implementation of each aggregate function."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["aggregate_of", "wide_aggregate_of"]
 
 
 def aggregate_of(spec: AggregateSpec) -> Aggregate:
-    """Return what computes an aggregate.
+    """Return the implementation of an aggregate.
 
     Raises:
-        TopologyException: it cannot be kept; the message names it and the remedy.
+        TopologyException: it cannot be kept in a store; the message names it and the remedy.
     """
     kind, function = spec.input_type, spec.function
     if spec.collects:
@@ -60,18 +60,18 @@ def aggregate_of(spec: AggregateSpec) -> Aggregate:
         return CoMoments(spec)
     if function in FOLDED:
         if function != "product" and not pa.types.is_integer(kind):
-            raise TopologyException(f"{spec}: {kind} is no whole number; cast {spec.column} to one")
+            raise TopologyException(f"{spec}: {kind} is not an integer type; cast {spec.column} to one")
         return Folded(spec)
     raise TopologyException(f"{spec} cannot be kept in a store; use count, sum, avg, min or max")
 
 
 def wide_aggregate_of(spec: AggregateSpec) -> Aggregate:
-    """Return what computes an aggregate of rows from which others are still to be taken out.
+    """Return the implementation of an intermediate aggregate, from which rows are still to be subtracted.
 
-    Its state has the same columns; those of exact totals are wide enough for whatever comes in between.
+    Its state has the same columns; exact totals are wide enough for any intermediate value.
     """
     kind, function = spec.input_type, spec.function
-    # An average of whole numbers is a double, and its total is one.
+    # The total of an average of whole numbers is a double.
     exact = {"sum", "avg"} if pa.types.is_decimal(kind) else {"sum"} if pa.types.is_integer(kind) else set()
     return WideSum(spec) if function in exact and not spec.collects else aggregate_of(spec)
 

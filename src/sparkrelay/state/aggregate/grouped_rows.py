@@ -1,4 +1,4 @@
-"""Rows that several aggregates group in one go, and the groups that come of it."""
+"""One grouping of rows for several aggregates, and its groups."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["PREFIX", "Groups", "RowGrouping"]
+__all__ = ["PREFIX", "Groups", "RowGrouping", "last_of_each", "one_chunk"]
 
-#: Begins the names of our own columns.
+#: Of the names of internal columns.
 PREFIX: Final = "__sparkrelay_partial_"
 _ROWS: Final = f"{PREFIX}rows"
 
 
 class RowGrouping:
-    """Gathers what aggregates need of rows."""
+    """Collects the inputs of aggregates, then groups."""
 
     def __init__(self, rows: pa.Table, keys: Sequence[str]) -> None:
         self._rows = rows
@@ -32,27 +32,26 @@ class RowGrouping:
         self._by_row = False
 
     def column(self, name: str, kind: pa.DataType | None = None) -> pa.ChunkedArray:
-        """Return a column of the rows, as one of this type."""
+        """Return a column of the rows, cast to a type."""
         column = self._rows.column(name)
         return column if kind is None or column.type == kind else column.cast(kind)
 
     def add(self, function: str, column: pa.ChunkedArray | None, options: Any = None) -> str:
-        """Have Arrow aggregate a column; return the name of the one that comes of it."""
+        """Let Arrow aggregate a column (None: rows); return the name of the result."""
         name = f"{PREFIX}{len(self._plan)}"
-        if column is None:
-            self._plan.append(([], function, options, name))
-        else:
+        source: Any = []
+        if column is not None:
             source = f"{name}_in"
             self._columns[source] = column
-            self._plan.append((source, function, options, name))
+        self._plan.append((source, function, options, name))
         return name
 
     def by_row(self) -> None:
-        """Ask for each row's group (:meth:`Groups.of_rows`)."""
+        """Request each row's group (:meth:`Groups.of_rows`)."""
         self._by_row = True
 
     def run(self) -> Groups:
-        """Group. Groups stand in the order of their first row."""
+        """Return the groups in the order of their first rows."""
         columns, plan = self._columns, self._plan
         if self._by_row:
             columns = {**columns, _ROWS: pa.chunked_array([pa.array(np.arange(self._rows.num_rows))])}
@@ -61,37 +60,41 @@ class RowGrouping:
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(prepared))
         options = acero.AggregateNodeOptions(plan, keys=self._keys)
         grouped = acero.Declaration("aggregate", options, inputs=[source]).to_table(use_threads=False)
-        return Groups(grouped, self._keys)
+        return Groups(grouped)
 
 
 class Groups:
-    """What rows have been grouped to.
+    """Groups of rows: a table of their keys and of the requested columns."""
 
-    Attributes:
-        table: the groups: keys, and what was asked for.
-        keys: names of the key columns.
-    """
-
-    def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
+    def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self.keys = tuple(keys)
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return int(self.table.num_rows)
 
     def column(self, name: str) -> pa.Array:
-        """Return what came of a column."""
-        column = self.table.column(name)
-        if column.num_chunks == 1:
-            return column.chunk(0)
-        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        """Return a column by its name."""
+        return one_chunk(self.table.column(name))
 
     @cached_property
     def of_rows(self) -> NDArray[np.int64]:
-        """The number of each row's group, if it was asked for."""
+        """The number of each row's group, if requested."""
         lists = self.column(_ROWS)
         lengths = np.diff(np.asarray(lists.offsets))
         numbers = np.empty(int(lengths.sum()), dtype=np.int64)
         numbers[np.asarray(lists.flatten())] = np.repeat(np.arange(len(lengths)), lengths)
         return numbers
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, without a copy if it is one chunk."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def last_of_each(count: int, groups: NDArray[np.integer[Any]], numbers: NDArray[np.integer[Any]]) -> pa.Array:
+    """Return for each of ``count`` groups the last of its numbers, null where there is none."""
+    last = np.full(count, -1, dtype=np.int64)
+    last[groups] = numbers  # of several assignments to one place, numpy keeps the last
+    return pa.array(last, mask=last < 0)

@@ -1,4 +1,4 @@
-"""Variances and their like: counts, means and central moments, merged by Chan's formulas as Spark's are."""
+"""Variances, correlations and the like: counts, means and central moments, merged by Chan's formulas as in Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMOMENTS", "MOMENTS", "CoMoments", "Moments"]
 
-#: Function -> the highest moment that it needs.
+#: Function -> its highest moment.
 MOMENTS: Final = {
     "var_pop": 2,
     "var_samp": 2,
@@ -48,10 +48,9 @@ COMOMENTS: Final = {
 
 
 class Moments(Aggregate):
-    """What is made of the central moments of one column: ``stddev``, ``variance``, ``skewness``, ``kurtosis``.
+    """Functions of the central moments of one column: ``stddev``, ``variance``, ``skewness``, ``kurtosis``.
 
-    State: how many values there are, their mean, and the sums of the second to at most fourth powers of their distances
-    from it.
+    State: the count, the mean, and the sums of the second to at most fourth powers of the distances from it.
     """
 
     subtracts: ClassVar[bool] = True
@@ -61,8 +60,7 @@ class Moments(Aggregate):
         super().__init__(spec, [pa.int64(), *[pa.float64()] * self._highest])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        column = rows.column(self.spec.column, pa.float64())
+        column = self._argument(rows, pa.float64())
         rows.by_row()
 
         def finish(groups: Groups) -> list[pa.Array]:
@@ -87,7 +85,7 @@ class Moments(Aggregate):
         total, b = _values(old), _values(gone)
         count = total[0] - b[0]
         a = [count, np.where(count == 0, 0.0, (total[1] * total[0] - b[1] * b[0]) / _or_one(count))]
-        # Each moment of what is left shifts with those below it.
+        # The shift of each moment depends on the lower ones.
         for place in range(2, self._highest + 1):
             shift = self._shifts([*a, *b[len(a) :]], b)[place - 2]
             left = np.where(b[0] == 0, total[place], total[place] - b[place] - shift)
@@ -96,7 +94,7 @@ class Moments(Aggregate):
         return _fields(count, a[1:])
 
     def _shifts(self, a: Sequence[Any], b: Sequence[Any]) -> list[Numbers]:
-        """Return by how much the moments of two parts together exceed the sums of both parts' own."""
+        """Return by how much the moments of both parts together exceed the sums of the parts' moments."""
         (n, m), distance = (a[0], b[0]), b[1] - a[1]
         count = _or_one(n + m)
         step = distance / count
@@ -128,10 +126,10 @@ class Moments(Aggregate):
 
 
 class CoMoments(Aggregate):
-    """What is made of two columns of which both have a value: ``corr``, ``covar_pop``, ``regr_slope`` and the like.
+    """Functions of pairs of non-null values: ``corr``, ``covar_pop``, ``regr_slope`` and the like.
 
-    State: how many pairs there are, both means, the sum of the products of their distances from them and, if they are
-    needed, of the squares of each. Of ``regr_*`` the first column is y, the second x.
+    State: the count, both means, the sum of the products of the distances from them and, if needed, of the squares of
+    each. Of ``regr_*`` the first column is y, the second x.
     """
 
     subtracts: ClassVar[bool] = True
@@ -197,7 +195,7 @@ class CoMoments(Aggregate):
             case "covar_samp":
                 value, none = products / np.where(count <= 1, 1, count - 1), count <= 1
             case "corr":
-                # Its own columns are called x and y the other way round, which makes no difference.
+                # Spark names its columns x and y the other way round; it is symmetric.
                 none = (count <= 1) | (squares[0] == 0) | (squares[1] == 0)
                 value = products / np.sqrt(squares[0] * squares[1])
             case "regr_slope":
@@ -211,7 +209,7 @@ class CoMoments(Aggregate):
 
 
 def _complete(groups: Groups, columns: Sequence[pa.ChunkedArray]) -> tuple[list[Numbers], NDArray[np.int64]]:
-    """Return the rows in which all columns have a value: those, and the number of each row's group."""
+    """Return the values of rows without nulls, and the group of each row."""
     there = np.ones(len(columns[0]), dtype=np.bool_)
     for column in columns:
         there &= column.is_valid().to_numpy()
@@ -220,19 +218,16 @@ def _complete(groups: Groups, columns: Sequence[pa.ChunkedArray]) -> tuple[list[
 
 
 def _means(values: Numbers, of: NDArray[np.int64], counts: NDArray[np.int64]) -> Numbers:
-    """Return the mean of each group: of values that are all equal, exactly that value.
-
-    So it is in Spark, which takes one value after the other, and no variance but 0 says that they differ.
-    """
+    """Return the mean of each group: of equal values, exactly that value, as in Spark, so that their variance is 0."""
     divisors = _or_one(counts).astype(np.float64)
     firsts = np.zeros(len(counts))
-    # Of several that go to one place numpy keeps the last.
+    # Of several assignments to one place numpy keeps the last.
     firsts[of[::-1]] = values[::-1]
     with np.errstate(all="ignore"):
         means: Numbers = firsts + np.bincount(of, values - firsts[of], len(counts)).astype(np.float64) / divisors
         finite = np.isfinite(means)
         if not finite.all():
-            # Differences, or their sum, may be beyond a double where the mean is not.
+            # Differences, or their sum, may overflow where the mean does not.
             shares = np.bincount(of, values / divisors[of], len(counts)).astype(np.float64)
             means = np.where(finite, means, shares)
     return means
@@ -248,7 +243,7 @@ def _fields(count: Numbers, values: Sequence[Numbers]) -> list[Field]:
 
 
 def _either(a: Sequence[Any], b: Sequence[Any], together: Sequence[Numbers]) -> list[Numbers]:
-    """Return what two parts make together; where one of them is empty, the other as it is."""
+    """Return the combined values, or the other part's where one is empty."""
     return [
         np.where(a[0] == 0, its, np.where(b[0] == 0, mine, both))
         for mine, its, both in zip(a[1:], b[1:], together, strict=True)

@@ -1,6 +1,6 @@
-"""One value of a group's: the first or last to arrive, or that of the row where another column is smallest or largest.
+"""One value of a group: the first or last to arrive, or that of the row where another column is smallest or largest.
 
-Values of any type are kept; those that numpy has no numbers for are written as rows of a repartition topic are.
+Values of any type are kept; those without a numpy type are encoded like rows of a repartition topic.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import array_of, chosen, greater
+from sparkrelay.state.aggregate.grouped_rows import last_of_each, one_chunk
 from sparkrelay.state.layout import Field, is_variable, physical_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from sparkrelay.state.aggregate.base import Partial
     from sparkrelay.state.aggregate.grouped_rows import Groups, RowGrouping
@@ -30,7 +29,7 @@ __all__ = ["FirstOrLast", "ValueBy"]
 
 
 class _Picked(Aggregate):
-    """Keeps one value of a column, as it is or as bytes."""
+    """Keeps one value of a column, natively or as bytes."""
 
     def __init__(self, spec: AggregateSpec, others: Sequence[pa.DataType] = ()) -> None:
         kind = spec.input_type
@@ -44,9 +43,9 @@ class _Picked(Aggregate):
             (value,) = key_columns(value, self._schema)
         return as_type(value, self.spec.result_type)
 
-    def _taken(self, column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
-        """Return the column's values in some rows, null where the row is -1, as they are kept."""
-        values = _one(column.take(pa.array(rows, mask=rows < 0)))
+    def _taken(self, column: pa.ChunkedArray, rows: pa.Array) -> pa.Array:
+        """Return the column's values in some rows, null where the row is, as they are kept."""
+        values = one_chunk(column.take(rows))
         if not self._packed:
             return values
         return pc.if_else(values.is_valid(), key_bytes([values], normal=False), pa.scalar(None, pa.binary()))
@@ -55,8 +54,7 @@ class _Picked(Aggregate):
 class FirstOrLast(_Picked):
     """``first`` and ``last``, in the order of arrival.
 
-    With nulls left out, the state is the value; else also whether there was any. A second column, if there is one,
-    says which rows count.
+    The state is the value and, unless nulls are ignored, whether there was any. An optional second column selects rows.
     """
 
     def __init__(self, spec: AggregateSpec) -> None:
@@ -65,8 +63,7 @@ class FirstOrLast(_Picked):
         super().__init__(spec, [pa.bool_()] if self._nulls else [])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        column = rows.column(self.spec.column, self.spec.input_type)
+        column = self._argument(rows)
         counting = rows.column(self.spec.others[0][0], pa.bool_()) if self.spec.others else None
         rows.by_row()
 
@@ -79,11 +76,9 @@ class FirstOrLast(_Picked):
             numbers = np.flatnonzero(counts)
             if not self._last:
                 numbers = numbers[::-1]
-            picked = np.full(len(groups), -1, dtype=np.int64)
-            # Of several that go to one place numpy keeps the last.
-            picked[groups.of_rows[numbers]] = numbers
+            picked = last_of_each(len(groups), groups.of_rows[numbers], numbers)
             value = self._taken(column, picked)
-            return [value, pa.array(picked >= 0, mask=picked < 0)] if self._nulls else [value]
+            return [value, pc.greater_equal(picked, 0)] if self._nulls else [value]
 
         return finish
 
@@ -93,7 +88,7 @@ class FirstOrLast(_Picked):
 
 
 class ValueBy(_Picked):
-    """``max_by`` and ``min_by``: the value, and what it was picked by. Of equals, the last to arrive."""
+    """``max_by`` and ``min_by``: the value, and its rank's column. Of equals, the last to arrive."""
 
     def __init__(self, spec: AggregateSpec) -> None:
         self._largest = spec.function == "max_by"
@@ -101,8 +96,7 @@ class ValueBy(_Picked):
         super().__init__(spec, [self._by_type])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        column = rows.column(self.spec.column, self.spec.input_type)
+        column = self._argument(rows)
         by = rows.column(self._by, self._by_type)
         rows.by_row()
 
@@ -112,27 +106,19 @@ class ValueBy(_Picked):
             ranks = ranked.astype(np.int64)[numbers]
             of = groups.of_rows[numbers]
             order = np.lexsort((numbers, ranks if self._largest else -ranks, of))
-            picked = np.full(len(groups), -1, dtype=np.int64)
-            # Of several that go to one place numpy keeps the last.
-            picked[of[order]] = numbers[order]
-            return [self._taken(column, picked), _one(by.take(pa.array(picked, mask=picked < 0)))]
+            picked = last_of_each(len(groups), of[order], numbers[order])
+            return [self._taken(column, picked), one_chunk(by.take(picked))]
 
         return finish
 
     def combine(self, old: Sequence[Field], new: Sequence[Field]) -> list[Field]:
         (_, was), (_, now) = old, new
         left, right = (was, now) if self._largest else (now, was)
-        # What is not worse than the old one takes its place.
+        # A value that is not worse replaces the old one.
         take = now.there & (~was.there | ~greater(left, right, self._by_type))
         return [chosen(take, later, earlier) for later, earlier in zip(new, old, strict=True)]
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in whose order Arrow sorts as Spark does: zero has no sign."""
+    """Return a column that Arrow sorts as Spark does: zero has no sign."""
     return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

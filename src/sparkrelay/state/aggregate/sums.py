@@ -29,12 +29,12 @@ _LOW_BITS: Final = 32
 
 
 def not_null() -> pc.CountOptions:
-    """Return how Arrow counts values that are not null."""
+    """Return the options by which Arrow counts non-null values."""
     return pc.CountOptions(mode="only_valid")
 
 
 def counted(old: Field, new: Field, sign: int = 1) -> Field:
-    """Return counts added up; each of them is there, be it 0."""
+    """Return the sums of counts."""
     return Field(old.values + sign * new.values, np.ones(len(old.values), dtype=np.bool_))
 
 
@@ -60,12 +60,12 @@ class Count(Aggregate):
         return [counted(old[0], gone[0], -1)]
 
     def result(self, state: Sequence[Field]) -> pa.Array:
-        # A group without a state, as in a query for a missing key, has counted nothing.
+        # A group without a state, as in a query for a missing key, has a count of 0.
         return as_type(pa.array(state[0].values), self.spec.result_type)
 
 
 class Sum(Aggregate):
-    """``sum``; of whole numbers it is a bigint. Where values are taken out again it counts them, too."""
+    """``sum``, of whole numbers a bigint; with subtraction it also counts the values."""
 
     subtracts: ClassVar[bool] = True
 
@@ -75,11 +75,10 @@ class Sum(Aggregate):
         super().__init__(spec, [total, pa.int64()] if spec.subtracts else [total])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        column = rows.column(self.spec.column, self.spec.input_type)
+        column = self._argument(rows)
         counts = [rows.add("hash_count", column, not_null())] if self.spec.subtracts else []
         if self._whole and _may_overflow(column):
-            # Two sums of half the bits cannot overflow, whatever the order; they are joined and checked later.
+            # Two sums of half the bits each cannot overflow; they are joined and checked afterwards.
             column = column.cast(pa.int64())
             low = rows.add("hash_sum", pc.bit_wise_and(column, (1 << _LOW_BITS) - 1))
             high = rows.add("hash_sum", pc.shift_right(column, _LOW_BITS))
@@ -97,7 +96,7 @@ class Sum(Aggregate):
 
     def subtract(self, old: Sequence[Field], gone: Sequence[Field]) -> list[Field]:
         if not self.spec.subtracts:
-            # Whether none is left, only a count knows.
+            # Only a count shows whether any value is left.
             return super().subtract(old, gone)
         total = old[0].values - gone[0].values
         if self._whole:
@@ -120,8 +119,7 @@ class Average(Aggregate):
         super().__init__(spec, [pa.float64(), pa.int64()])
 
     def plan(self, rows: RowGrouping) -> Partial:
-        assert self.spec.column is not None
-        column = rows.column(self.spec.column, self.spec.input_type)
+        column = self._argument(rows)
         if pa.types.is_integer(self.spec.input_type) and _may_overflow(column):
             column = column.cast(pa.float64(), safe=False)
         total, count = rows.add("hash_sum", column), rows.add("hash_count", column, not_null())
@@ -165,7 +163,7 @@ def _joined(groups: Groups, low: str, high: str) -> pa.Array:
 
 
 def _check_range(left: NDArray[Any], right: NDArray[Any], signs: NDArray[Any], by: str) -> None:
-    """Raise OutOfRange where a sum has wrapped, which the signs of its parts and its own show."""
+    """Raise OutOfRange where a sum has wrapped, by the signs of its parts and its own."""
     wrapped = signs < 0
     if wrapped.any():
         row = int(np.flatnonzero(wrapped)[0])

@@ -1,1 +1,1 @@
-"""The directories of an application on a machine: its slots, their locks, and what may go."""
+"""The directories of an application on a machine: slots, locks, and removal."""

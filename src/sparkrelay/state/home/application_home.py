@@ -1,7 +1,7 @@
-"""All slots of one application in one ``state.dir``, for whoever starts the application over.
+"""All slots of one application in one ``state.dir``, for an application reset.
 
-Lock files and identities stay where they are: a deleted lock file could be locked by two, and a process that comes
-back under its old identity is just the process that it was, without state.
+Lock files and identities are kept: a deleted lock file could be locked twice, and a process may return under its old
+identity without state.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.state.home.file_lock import FileLock
 from sparkrelay.state.home.removal import wipe
 from sparkrelay.state.home.safe_home import safe_home
-from sparkrelay.state.home.slot import IDENTITY, LOCK
+from sparkrelay.state.home.slot import IDENTITY, LOCK, task_named
 from sparkrelay.state.store import TaskStore
-from sparkrelay.types import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +30,7 @@ _KEPT: Final = frozenset({LOCK, IDENTITY})
 
 @dataclass(frozen=True, slots=True)
 class ApplicationHome:
-    """The directory ``<state.dir>/<application.id>``, which need not exist.
-
-    Attributes:
-        path: where it is.
-    """
+    """The directory ``<state.dir>/<application.id>``, which need not exist."""
 
     path: Path
 
@@ -44,8 +39,7 @@ class ApplicationHome:
         """Return the home of an application; ``state_dir`` None is the state folder of this process's user.
 
         Raises:
-            StateStoreException: ``state.dir`` does not exist: somebody mistyped it; or others than this user may have
-                written to what is there.
+            StateStoreException: ``state.dir`` does not exist (a typo), or another user may have written to it.
         """
         if state_dir is not None and not Path(state_dir).is_dir():
             raise StateStoreException(f"state.dir={str(state_dir)!r} is not a directory; give the instances' state.dir")
@@ -59,16 +53,16 @@ class ApplicationHome:
         )
 
     def state(self) -> list[Path]:
-        """Return everything in the slots that is state: directories of tasks, and copies that were set aside."""
+        """Return all state in the slots: directories of tasks, and copies that were set aside."""
         return [entry for slot in self.slots() for entry in self.state_of(slot)]
 
     @staticmethod
     def state_of(slot: Path) -> list[Path]:
-        """Return what is state in one slot."""
+        """Return the state in one slot."""
         return sorted(entry for entry in _entries(slot) if entry.name not in _KEPT)
 
     def remove_state(self) -> None:
-        """Remove all that is state in the slots; their identities stay.
+        """Remove all state in the slots, but not their identities.
 
         Raises:
             LockException: a slot is held by a living process.
@@ -79,24 +73,20 @@ class ApplicationHome:
                 remove_state(path)
 
     def topics(self) -> dict[str, str]:
-        """Return the changelog and source topics that the state here was made with, and their ids.
-
-        State that cannot be read is left out; that of a running process can be.
-        """
+        """Return the changelog and source topics of all readable state, and their ids; processes may be running."""
         found: dict[str, str] = {}
         for directory in self.state():
-            if not _is_task(directory.name):
-                continue
-            with suppress(StateStoreException):
-                store = TaskStore.open(directory, create=False)
-                try:
-                    found.update(store.header.topics)
-                finally:
-                    store.close(clean=False)
+            if task_named(directory.name) is not None:
+                with suppress(StateStoreException):
+                    store = TaskStore.open(directory, create=False)
+                    try:
+                        found.update(store.header.topics)
+                    finally:
+                        store.close(clean=False)
         return found
 
     def holders(self) -> dict[Path, str]:
-        """Return the slots that a living process holds, with what is known of it. Nothing is changed."""
+        """Return the slots that a living process holds, and its description. Nothing is changed."""
         held = {}
         for slot in self.slots():
             lock = FileLock(slot / LOCK)
@@ -106,7 +96,7 @@ class ApplicationHome:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Hold every slot, so that no process of this host takes one up meanwhile.
+        """Hold every slot, so that no process of this host can claim one.
 
         Raises:
             LockException: a slot is held by a living process.
@@ -121,14 +111,14 @@ class ApplicationHome:
 
 
 def remove_state(path: Path) -> None:
-    """Remove a task's directory, or whatever else stands in a slot; gone already is fine.
+    """Remove a task's directory, or another entry of a slot, if it exists.
 
     Raises:
-        StateStoreException: something of it cannot be removed.
+        StateStoreException: a part of it cannot be removed.
     """
     try:
         if path.is_dir() and not path.is_symlink():
-            if _is_task(path.name):
+            if task_named(path.name) is not None:
                 wipe(path)
             if path.exists():
                 shutil.rmtree(path)
@@ -139,14 +129,6 @@ def remove_state(path: Path) -> None:
             f"{error.filename or path} cannot be removed ({error.strerror}); remove {path} by hand, or run this as the "
             "user that the instances run as"
         ) from error
-
-
-def _is_task(name: str) -> bool:
-    try:
-        TaskId.parse(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _entries(path: Path) -> list[Path]:

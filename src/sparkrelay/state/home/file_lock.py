@@ -1,8 +1,8 @@
-"""A lock that the operating system holds for a process and gives back when the process dies, however it dies.
+"""A lock that the operating system releases when its process dies, however it dies.
 
-``flock`` on a file that is never deleted (a deleted lock file could be locked by two). Beside the lock, the file
-says who holds it - pid, start time, boot id, host - for messages and for ending a stuck holder. POSIX record locks
-were refused: any ``close`` of the file anywhere in the process drops them.
+``flock`` on a file that is never deleted (a deleted lock file could be locked twice). The file names the holder (pid,
+start time, boot id, host), for messages and for ending a stuck holder. Refused: POSIX record locks, which any ``close``
+of the file in the process drops.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["FileLock", "Holder"]
 
 _POLL_SECONDS = 0.01
-#: Who asks whether a lock is held takes microseconds, unless it is stopped over it.
+#: Checking whether a lock is held takes microseconds, unless the checking process is stopped meanwhile.
 _ASKING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock: pid, start time and boot id together name one process for all time."""
+    """The holder of a lock; pid, start time and boot id identify a process for all time."""
 
     pid: int
     start: str
@@ -42,7 +42,7 @@ class Holder:
 
     @classmethod
     def this_process(cls) -> Self:
-        """Return what to write down about ourselves."""
+        """Return the description of this process."""
         pid = os.getpid()
         return cls(pid, process_start(pid) or "", boot_id(), socket.gethostname())
 
@@ -68,10 +68,10 @@ class FileLock:
         return self._file >= 0
 
     def acquire(self, timeout_seconds: float = 0.0) -> bool:
-        """Take the lock, waiting at most so long; return whether we have it.
+        """Take the lock within a timeout; return whether it is held.
 
         Raises:
-            StateStoreException: the file cannot be made or locked at all.
+            StateStoreException: the file cannot be created or locked.
         """
         assert not self.held, f"{self.path} is already locked by this object"
         deadline = time.monotonic() + timeout_seconds
@@ -105,18 +105,18 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back; without effect if it is not held."""
+        """Release the lock if it is held."""
         file, self._file = self._file, -1
         if file < 0:
             return
         _held.discard(self)
-        # Said aloud, and not left to close: a forked child may hold a copy of the descriptor.
+        # Explicitly, not by close: a forked child may hold a copy of the descriptor.
         fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
     @property
     def in_place(self) -> bool:
-        """True while the file that is locked here is the one of that name: others would lock another one."""
+        """Whether the locked file is still the one of that name, which others would lock."""
         try:
             there = self.path.lstat()
         except FileNotFoundError:
@@ -126,11 +126,11 @@ class FileLock:
 
     @property
     def inode(self) -> int:
-        """The number of the locked file, which a copy does not have."""
+        """The inode of the locked file, which a copy does not share."""
         return os.fstat(self._file).st_ino
 
     def is_held_elsewhere(self) -> bool:
-        """True if somebody holds the lock just now; asks without leaving a trace."""
+        """Return whether another process holds the lock, without a trace."""
         try:
             file = open_file(self.path, os.O_RDONLY)
         except FileNotFoundError:
@@ -138,14 +138,13 @@ class FileLock:
         except OSError as error:
             raise StateStoreException(f"cannot open the lock file {self.path}: {error.strerror}") from error
         try:
-            # Shared: whoever wants the lock in that moment sees that this is no holder. Given back by close: nobody
-            # forks in between with a copy that matters.
+            # Shared, which acquirers recognize as a check. Released by close: no fork in between matters.
             return not _flock(file, self.path, fcntl.LOCK_SH)
         finally:
             os.close(file)
 
     def holder(self) -> Holder | None:
-        """Return who last took the lock, or None if the file does not say."""
+        """Return the last holder, None if unknown."""
         try:
             fields = json.loads(read_file(self.path))
             return Holder(int(fields["pid"]), str(fields["start"]), str(fields["boot"]), str(fields["host"]))
@@ -159,15 +158,12 @@ class FileLock:
 
 
 def _try_lock(file: int, path: Path) -> bool:
-    """Take the lock if nobody holds it; return whether we have it.
-
-    Whoever only asks whether it is held, and has it shared for that, is waited for, and not taken for a holder.
-    """
+    """Take the lock if nobody holds it, waiting for checks, which lock it shared; return whether it was taken."""
     deadline = time.monotonic() + _ASKING_SECONDS
     while not _flock(file, path, fcntl.LOCK_EX):
         if not _flock(file, path, fcntl.LOCK_SH):
             return False
-        # Nobody holds it, then. We may not either while we wait: two who want it would wait for each other.
+        # Only a check holds it. Release it while waiting: two acquirers would wait for each other.
         fcntl.flock(file, fcntl.LOCK_UN)
         if time.monotonic() > deadline:
             return False
@@ -191,7 +187,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _forget_all_in_child() -> None:
-    """Close a forked child's copies, or it would hold our locks for as long as it lives."""
+    """Close a forked child's copies, by which it would hold our locks."""
     for lock in list(_held):
         lock._forget_in_child()  # noqa: SLF001 - same module
     _held.clear()

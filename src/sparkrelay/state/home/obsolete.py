@@ -1,7 +1,7 @@
-"""Which directories nobody needs any more: of tasks that moved away, of stores that were set aside.
+"""Finding obsolete directories: of tasks that moved away, and of stores that were set aside.
 
-They are found by their last change, like Kafka Streams finds its own. A store's file changes with every batch, and its
-closing is noted beside it, so a task that left a moment ago is young however idle it was.
+They are found by their last change, as in Kafka Streams. A store's file changes with every batch, and closing it
+changes a file beside it, so a task that has just left is young, however idle it was.
 """
 
 from __future__ import annotations
@@ -12,42 +12,39 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state.home.application_home import ApplicationHome, remove_state
 from sparkrelay.state.home.file_lock import FileLock
-from sparkrelay.state.home.slot import LOCK
-from sparkrelay.types import TaskId
+from sparkrelay.state.home.slot import LOCK, task_named
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from sparkrelay.types import TaskId
+
 __all__ = ["ABANDONED_SECONDS", "clear_abandoned", "last_change", "obsolete"]
 
-#: State in a slot that nobody holds waits so long for its owner's return. Later it would be of no use: a changelog may
-#: have dropped deletions by then (``delete.retention.ms``, a day). So who returns later does not use it either.
+#: State in an unclaimed slot is kept this long for its owner's return. Older state is never used: its changelog may
+#: have dropped deletions by then (``delete.retention.ms``, a day).
 ABANDONED_SECONDS: Final = 24 * 3600.0
 
 
 def obsolete(slot: Path, kept: Collection[TaskId], before: float) -> list[Path]:
-    """Return what may be removed of a slot: neither of a task in ``kept`` nor changed since ``before``, epoch seconds.
+    """Return the removable state of a slot: not of a task in ``kept``, not changed since ``before`` (epoch seconds).
 
-    Stores that were set aside belong to nobody, so they are never kept.
+    Stores that were set aside are never kept, directories that are not a task's always.
     """
     found = []
     for path in ApplicationHome.state_of(slot):
         name, aside, _ = path.name.partition(".")
-        try:
-            task = TaskId.parse(name)
-        except ValueError:
-            continue  # somebody else's
-        if (aside or task not in kept) and last_change(path) < before:
+        task = task_named(name)
+        if task is not None and (aside or task not in kept) and last_change(path) < before:
             found.append(path)
     return found
 
 
 def clear_abandoned(slot: Path, before: float) -> list[Path]:
-    """Remove what is obsolete in the application's other slots, where nobody holds them; return what is gone.
+    """Remove obsolete state in the application's unclaimed other slots; return what was removed.
 
-    A slot is claimed for that only if there is something to remove: its owner, coming back just then, would take
-    another one.
+    A slot is claimed only if there is something to remove, as an owner that returns meanwhile would take another slot.
 
     Raises:
         StateStoreException: something cannot be removed.
@@ -69,7 +66,7 @@ def clear_abandoned(slot: Path, before: float) -> list[Path]:
 
 
 def last_change(path: Path) -> float:
-    """Return when a directory or a file in it was last written to; infinity if it is not there (any more).
+    """Return when a directory or a file in it was last written; infinity if it is missing.
 
     Raises:
         StateStoreException: it cannot be read.

@@ -1,4 +1,4 @@
-"""Removing a task's state, and setting one aside that cannot be used."""
+"""Removing a task's state, and setting aside one that cannot be used."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = ["set_aside", "wipe"]
 
-#: Unusable states of one task that are kept.
+#: States set aside that are kept per task.
 _ASIDE: Final = 2
 
 
 def wipe(path: Path) -> None:
-    """Remove a task's state, as before a rebuild. Processes that have it open are refused from now on.
+    """Remove a task's state, as before a rebuild. Processes that have it open can no longer use it.
 
     Raises:
         StateStoreException: it cannot be removed.
     """
-    # The data goes first: without it, whatever else is left counts as no state.
+    # The data goes first: without it, the rest does not count as state.
     try:
         (path / DATA_FILE).unlink(missing_ok=True)
     except OSError as error:
@@ -35,10 +35,10 @@ def wipe(path: Path) -> None:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a state that cannot be used, so that it can be looked at; return where to, None if there is none.
+    """Rename an unusable state, for inspection; return its new path, None if there is no state.
 
-    Of one task the newest few are kept: a failing disk must not be filled by what it broke. The directories of
-    tasks that moved away are cleaned up later, and these with them.
+    Only the newest few of a task are kept, lest a failing disk fill up; they are cleaned up later, as those of tasks
+    that moved away.
 
     Raises:
         StateStoreException: it cannot be renamed.
@@ -51,7 +51,7 @@ def set_aside(path: Path) -> Path | None:
         )
         number = int(known[-1].name.removeprefix(aside)) + 1 if known else 1
         target = path.with_name(f"{aside}{number}")
-        # Its age is that of its setting aside, which may be long after it was last written.
+        # Its age counts from now, which may be long after it was last written.
         os.utime(path)
         path.rename(target)
     except FileNotFoundError:

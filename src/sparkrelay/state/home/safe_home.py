@@ -1,7 +1,7 @@
-"""The directory of one application in ``state.dir``, looked at before anything in it is used.
+"""The directory of one application in ``state.dir``, checked before anything in it is used.
 
-Whoever may write to it can swap stores, or have this process overwrite any file of its user by a link. The home itself
-is closed to others, so what was looked at once stays as it is for as long as nobody but its owner and root changes it.
+Another user with write access could swap stores, or make this process overwrite its user's files by links. The home is
+closed to others, so after the check only its owner and root can change it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ __all__ = ["not_writable", "safe_home"]
 def safe_home(state_dir: Path | str | None, application_id: str, *, make: bool) -> Path:
     """Return ``<state.dir>/<application.id>``, which only this user and root can have written to.
 
-    Args:
-        state_dir: ``state.dir``; None for the state folder of the user that this process runs as.
-        application_id: whose home.
-        make: make what is missing; otherwise the home need not exist.
+    ``state_dir`` None is the state folder of this process's user. With ``make``, missing directories are created.
 
     Raises:
-        StateStoreException: it cannot be made, belongs to another user, or others may write to it or to what is in it.
+        StateStoreException: it cannot be created, belongs to another user, or it or its content is writable for others.
     """
     root = Path(state_dir) if state_dir is not None else None
     try:
@@ -56,7 +53,7 @@ def safe_home(state_dir: Path | str | None, application_id: str, *, make: bool) 
 
 
 def not_writable(state_dir: Path | str | None, error: OSError) -> StateStoreException:
-    """Return the error to raise where something in ``state.dir`` cannot be made."""
+    """Return the error for a ``state.dir`` in which something cannot be created."""
     return StateStoreException(
         f"state.dir={str(state_dir)!r} cannot be written to ({error.strerror}: {error.filename}); name a directory "
         "on a local disk that this user may write to"

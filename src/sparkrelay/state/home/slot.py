@@ -1,8 +1,8 @@
 """A slot: one process's directory and identity, ``<state.dir>/<application.id>/<number>/``.
 
-Whoever lives as long as the process claims it with an OS file lock. Two instances on one host, or on one shared
-volume, thereby take different slots; a dead owner's slot, with its state, is taken over by the next. The lowest free
-number is tried first, so that a restarted instance finds its state again.
+An OS file lock claims it for the life of the process. So two instances on one host or shared volume take different
+slots, and the next process takes over a dead owner's slot with its state. The lowest free number is taken, so that a
+restarted instance finds its state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparkrelay.types import ProcessId, TaskId
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["IDENTITY", "LOCK", "Slot"]
+__all__ = ["IDENTITY", "LOCK", "Slot", "task_named"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _MADE_FOR: Final = "lockInode"
 
 
 class Slot:
-    """A claimed slot. Made by :meth:`claim` only."""
+    """A slot claimed by :meth:`claim`."""
 
     def __init__(self, path: Path, number: int, process_id: ProcessId, lock: FileLock) -> None:
         self.path = path
@@ -43,13 +43,10 @@ class Slot:
     def claim(cls, state_dir: Path | str | None, application_id: str, *, max_slots: int = 256) -> Self:
         """Take the lowest slot that no living process holds.
 
-        Args:
-            state_dir: ``state.dir``; None for the state folder of the user that this process runs as.
-            application_id: whose slot.
-            max_slots: how many there may be.
+        ``state_dir`` is ``state.dir``, None for the state folder of this process's user.
 
         Raises:
-            StateStoreException: ``state.dir`` cannot be written to, or others may write to what would be used of it.
+            StateStoreException: ``state.dir`` is not writable, or is writable for others.
             LockException: all ``max_slots`` slots are held.
         """
         home = safe_home(state_dir, application_id, make=True)
@@ -80,10 +77,10 @@ class Slot:
         return self._lock.held
 
     def require_in_place(self) -> None:
-        """Make sure that the slot is still the directory that was claimed.
+        """Require that the slot is still the directory that was claimed.
 
         Raises:
-            StateStoreException: it was removed or replaced; another process could claim what stands there now.
+            StateStoreException: it was removed or replaced; another process could claim its replacement.
         """
         if self._lock.held and not self._lock.in_place:
             raise StateStoreException(
@@ -92,7 +89,7 @@ class Slot:
             )
 
     def task_dir(self, task: TaskId) -> Path:
-        """Return the directory of a task's state; opening its store makes it."""
+        """Return the directory of a task's state, which opening its store creates."""
         return self.path / str(task)
 
     def holds(self, task: TaskId) -> bool:
@@ -101,29 +98,30 @@ class Slot:
 
     def task_ids(self) -> list[TaskId]:
         """Return the tasks that have local state here, in order."""
-        found = []
-        for entry in os.scandir(self.path):
-            try:
-                task = TaskId.parse(entry.name)
-            except ValueError:
-                continue
-            if entry.is_dir() and any(os.scandir(entry.path)):
-                found.append(task)
-        return sorted(found)
+        entries = [(task_named(entry.name), entry) for entry in os.scandir(self.path)]
+        return sorted(task for task, entry in entries if task and entry.is_dir() and any(os.scandir(entry.path)))
 
     def release(self) -> None:
-        """Give the slot back; its state stays."""
+        """Release the slot, with its state."""
         self._lock.release()
 
     def __repr__(self) -> str:
         return f"Slot({str(self.path)!r}, process_id={self.process_id})"
 
 
-def _identity(path: Path, inode: int) -> ProcessId:
-    """Return the identity that the slot carries, or give it one. Fields that we do not know are left in place.
+def task_named(name: str) -> TaskId | None:
+    """Return the task whose directory has this name, if any."""
+    try:
+        return TaskId.parse(name)
+    except ValueError:
+        return None
 
-    A copied slot gets one of its own: two members of one identity would be taken for two threads of one process. A copy
-    is known by its lock file, which is another one than the identity was made for.
+
+def _identity(path: Path, inode: int) -> ProcessId:
+    """Return the slot's identity, or give it one. Unknown fields are kept.
+
+    A copied slot gets a new one: the group would take two members of one identity for threads of one process. A copy is
+    recognized by the inode of its lock file.
     """
     fields: dict[str, object] = {}
     try:

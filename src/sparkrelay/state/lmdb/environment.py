@@ -1,11 +1,11 @@
-"""One LMDB environment: opening, growing, and errors that say what to do.
+"""One LMDB environment: opening, growing, and errors with a remedy.
 
-LMDB maps its file at a fixed size. We begin small and double when it is full, up to a bound: mapping the bound at
-once would do on most systems, but not under an address-space limit. Each process maps for itself, so another's
-growth shows here as "resized" at the next transaction and is followed then.
+LMDB maps its file at a fixed size. The map begins small and doubles when it is full, up to a bound: mapping the bound
+at once would fail under an address-space limit. Each process has its own map; another's growth appears as "resized" at
+the next transaction, and is followed then.
 
-LMDB runs without fsync: what a process wrote survives its SIGKILL in the page cache, and power loss is dealt with by
-boot ids (see cleanliness.py). A transaction that fails for want of space leaves the file's newest root as it was.
+LMDB runs without fsync: writes survive a SIGKILL in the page cache, and boot ids detect a power loss (cleanliness.py).
+A transaction that runs out of space leaves the file's newest root unchanged.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["Begun", "Environment", "UnfinishedError"]
 
 T = TypeVar("T")
 
-#: A slice whose transaction finds the map full is applied again, so a restore should seldom meet that.
+#: Large enough that a restore seldom finds the map full, which repeats the slice.
 _FIRST_MAP: Final = 64 << 20
 _MAX_DATABASES: Final = 256
 _MAX_READERS: Final = 512
-# LMDB reports a write that stopped half way, which is how most disks fill up, as an input/output error.
+# LMDB reports an incomplete write, the usual symptom of a full disk, as an input/output error.
 _FULL_DISK: Final = ("No space left", "File too large", "Disk quota exceeded", "Input/output error")
-#: What LMDB says of pages that cannot be what it wrote.
+#: LMDB's errors for invalid pages.
 _DAMAGED: Final = (
     lmdb.BadDbiError,
     lmdb.BadTxnError,
@@ -52,21 +52,21 @@ _DAMAGED: Final = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
-#: What py-lmdb says of the version in a file's first pages, without an error class for it.
+#: py-lmdb's message for a file of another version, which has no error class.
 _OTHER_FORMAT: Final = "is not supported by this build"
 
 
 class UnfinishedError(Exception):
-    """LMDB cannot go on just now with a transaction that is open beside others, which is undone.
+    """A transaction open beside others failed in LMDB and is undone, as by a full map or a damaged page.
 
-    The map is full, say, or a page is damaged: :meth:`Environment.write` sees to that.
+    :meth:`Environment.write` handles these cases.
     """
 
 
 class Begun:
-    """A write transaction that is open beside others; all that is done in it is done ``with`` it.
+    """A write transaction open beside others; it is only used ``with`` this object.
 
-    So a fault of a damaged page is noted beside the state that the page is of (``faults``), and what LMDB refuses is an
+    Thus faults are recorded beside the state whose page is damaged (``faults``), and LMDB's errors become
     UnfinishedError.
     """
 
@@ -85,12 +85,12 @@ class Begun:
             raise UnfinishedError from error
 
     def commit(self) -> None:
-        """Commit what is done; within its ``with``, which then says whether it was undone."""
+        """Commit, within its ``with``, which raises if that failed."""
         self._open = False
         self.transaction.commit()
 
     def end(self) -> None:
-        """Undo what was not committed."""
+        """Undo the transaction unless it is committed."""
         if self._open:
             self._open = False
             with self._faults:
@@ -98,24 +98,24 @@ class Begun:
 
 
 class Environment:
-    """An open LMDB environment of this process. Threads take turns; a forked child must open its own."""
+    """An open LMDB environment of this process. Threads take turns; a forked child opens its own."""
 
     def __init__(self, path: Path, *, map_limit: int, readonly: bool = False, in_worker: bool = False) -> None:
-        """Open or make the environment; one that is only to be read must be there.
+        """Open the environment; create it unless it is opened read-only.
 
         Args:
             path: its directory.
             map_limit: bound on its size, bytes.
-            readonly: True to read only.
-            in_worker: True in a Python worker, which notes where it dies of a fault (``faults``).
+            readonly: True to only read.
+            in_worker: True in a Python worker, which records faults that kill it (``faults``).
 
         Raises:
-            StateStoreException: the directory cannot be used; StoreFullException, StoreCorruptedException likewise.
+            StateStoreException: the directory cannot be used; also StoreFullException, StoreCorruptedException.
         """
         self._path = path
         self._map_limit = map_limit
         self._pid = os.getpid()
-        #: Held by whoever works on the environment; a caller may hold it over several transactions.
+        #: Held by the thread that uses the environment, possibly over several transactions.
         self.turn = threading.RLock()
         self._databases: dict[str, Table] = {}
         self._faults: AbstractContextManager[None] = contextlib.nullcontext()
@@ -132,12 +132,12 @@ class Environment:
                     mode=0o600,
                     sync=False,
                     metasync=False,
-                    # Random reads of a few bytes: reading ahead would only fill the page cache.
+                    # Reads are random and small: readahead would only fill the page cache.
                     readahead=False,
                     readonly=readonly,
                     create=not readonly,
                 )
-                # Readers that were killed would keep freed pages from being used again.
+                # Killed readers would keep freed pages from being reused.
                 self._env.reader_check()
         except (lmdb.Error, OSError) as error:
             self._close_faults()
@@ -152,17 +152,15 @@ class Environment:
 
     @property
     def replaced(self) -> bool:
-        """True once the directory was wiped, or made anew: what is open here is gone from it."""
+        """Whether the directory was wiped or re-created since the environment was opened."""
         try:
-            # Before each transaction, so not by a Path, which takes as long again.
+            # Before each transaction, so not by a Path, which takes twice as long.
             return os.stat(self._data_file).st_ino != self._inode  # noqa: PTH116
         except FileNotFoundError:
             return True
 
     def write(self, action: Callable[[Any], T]) -> T:
-        """Run ``action`` in one write transaction: all of it happens or nothing.
-
-        When the map turns out to be full, it is grown and the action runs again from the start.
+        """Run ``action`` atomically in one write transaction, again from the start if the map had to grow.
 
         Raises:
             StoreFullException: the disk, or the map at its bound, is full; nothing changed.
@@ -171,15 +169,15 @@ class Environment:
         return self._run(action, write=True)
 
     def read(self, action: Callable[[Any], T]) -> T:
-        """Run ``action`` in one read transaction; it must not keep cursors."""
+        """Run ``action``, which must not keep cursors, in one read transaction."""
         return self._run(action, write=False)
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[Begun]:
-        """Begin a write transaction beside those of other environments; it is undone unless it is committed.
+        """Begin a write transaction beside those of other environments; undo it unless it is committed.
 
         Raises:
-            UnfinishedError: it takes more than to begin: the map must follow another process, say.
+            UnfinishedError: it cannot simply begin, as when another process has grown the map.
         """
         with self.turn:
             self._check()
@@ -194,12 +192,12 @@ class Environment:
                 begun.end()
 
     def database(self, name: str) -> Table:
-        """Return a named table, made if it is missing. Not to be called inside a transaction."""
+        """Return a named table, created if it is missing. Not to be called within a transaction."""
         table = self._databases.get(name)
         return self._open(name, create=True) if table is None else table
 
     def existing(self, name: str) -> Table | None:
-        """Return a named table, None if there is none yet; as :meth:`database`, for who only reads."""
+        """Return a named table, or None; :meth:`database` for readers."""
         table = self._databases.get(name)
         if table is None:
             try:
@@ -218,7 +216,7 @@ class Environment:
         return self._databases[name]
 
     def opened(self, name: str) -> Table:
-        """Return a table that :meth:`database` was asked for before; fit for use in a transaction."""
+        """Return a table that :meth:`database` has opened before; for use within a transaction."""
         try:
             return self._databases[name]
         except KeyError:
@@ -227,7 +225,7 @@ class Environment:
             ) from None
 
     def sync(self) -> None:
-        """Write everything to the disk, and wait for it."""
+        """Write everything to the disk synchronously."""
         try:
             self._env.sync(True)
         except lmdb.Error as error:
@@ -265,7 +263,7 @@ class Environment:
                 raise self._explained(error) from error
 
     def _follow_growth(self, resized: lmdb.Error) -> None:
-        """Map what another process has made of the file, or find that none has."""
+        """Map the file as another process has resized it; if none has, the error means damage."""
         size = self.map_size
         try:
             self._env.set_mapsize(0)
@@ -275,7 +273,7 @@ class Environment:
             raise self._damaged(str(resized)) from resized
 
     def _grow(self) -> None:
-        # Growth by another process may have been enough; a killed reader may have held pages back.
+        # A killed reader may have kept pages from being reused.
         self._env.reader_check()
         size = self.map_size
         if size >= self._map_limit:
@@ -294,7 +292,7 @@ class Environment:
             )
 
     def _fits_first_map(self) -> bool:
-        """Return whether the file is small, so that nothing but a damaged page can ask for a large map."""
+        """Return whether the file is small, so that only a damaged page can demand a large map."""
         try:
             return (self._path / DATA_FILE).stat().st_size <= _FIRST_MAP
         except OSError:
@@ -309,8 +307,8 @@ class Environment:
         text = str(error)
         if any(reason in text for reason in _FULL_DISK) or isinstance(error, lmdb.DiskError):
             return full_disk(self._path, text)
-        asks_for_much = isinstance(error, lmdb.MemoryError) and self._fits_first_map()
-        if isinstance(error, _DAMAGED) or asks_for_much or _OTHER_FORMAT in text:
+        too_large = isinstance(error, lmdb.MemoryError) and self._fits_first_map()
+        if isinstance(error, _DAMAGED) or too_large or _OTHER_FORMAT in text:
             return self._damaged(text)
         if "already open in this process" in text:
             return StateStoreException(
@@ -319,6 +317,6 @@ class Environment:
                 "spark.stop(), and start a new one"
             )
         return StateStoreException(
-            f"the state in {self._path} cannot be used: {text}. Look whether this user may write there; if the files "
+            f"the state in {self._path} cannot be used: {text}. Check that this user may write there; if the files "
             "are damaged, remove the directory: stores with a changelog are rebuilt from it"
         )

@@ -1,11 +1,12 @@
 """Reading and writing many keys of one table, in LMDB's order where that pays, some thousands at a time.
 
-A key and its value are Python objects only while LMDB takes or gives them: those of a whole batch would be made, passed
-by and freed one after the other, each time through memory that no cache holds any more.
+Keys and values are Python objects only while LMDB takes or returns them: creating those of a whole batch, using them
+and freeing them would each miss the processor's caches.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from sparkrelay.state.lmdb.long_keys import SPELT_BYTES, read_spelt, spell, spel
 from sparkrelay.state.lmdb.running_sum import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,15 +37,16 @@ __all__ = [
     "opened",
     "put",
     "stored",
+    "take",
     "write",
 ]
 
 _AT_A_TIME: Final = 8192
 #: Of values, which are in memory three times while they are written.
 _BYTES_AT_A_TIME: Final = 16 << 20
-#: Of keys whose values may be large, to begin with.
+#: The first step of reads whose values may be large.
 _FEW: Final = 64
-#: So many keys that it takes less time to put them in LMDB's order first.
+#: From this number of keys on, sorting them first saves time.
 _WORTH_SORTING: Final = 1024
 
 
@@ -56,7 +58,7 @@ def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def ascending(keys: pa.Array) -> bool:
-    """Return whether keys come in LMDB's order, which is that of bytes, each of them once, and none is null."""
+    """Return whether keys are distinct, not null, and in LMDB's order, which is that of bytes."""
     return not keys.null_count and (len(keys) < 2 or bool(pc.all(pc.greater(keys[1:], keys[:-1])).as_py()))
 
 
@@ -64,7 +66,7 @@ def latest(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the distinct keys in LMDB's order, and the last value of each."""
     if ascending(keys):
         return keys, values
-    # A stable sort: equal keys stay in the order in which they were written.
+    # A stable sort keeps equal keys in the order in which they were written.
     order = pc.array_sort_indices(keys)
     ordered = keys.take(order)
     last = pa.concat_arrays([pc.not_equal(ordered[1:], ordered[:-1]), pa.array([True])])
@@ -75,7 +77,7 @@ def latest(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 @dataclass(frozen=True, slots=True)
 class SortedKeys:
-    """A batch's distinct keys in LMDB's order, and the way there and back; both None if they came in that order."""
+    """Distinct keys in LMDB's order, and the permutations there and back; both None if they came in that order."""
 
     keys: pa.Array
     order: pa.Array | None = None
@@ -86,10 +88,10 @@ class SortedKeys:
         """Sort ``keys``.
 
         Raises:
-            StateStoreException: a key is null, or comes twice.
+            StateStoreException: a key is null or repeated.
         """
         if keys.null_count:
-            raise StateStoreException(f"{keys.null_count} keys of a batch are null; a store has no such key")
+            raise StateStoreException(f"{keys.null_count} keys of a batch are null; keys of a store cannot be")
         if ascending(keys):
             return cls(keys)
         order = pc.array_sort_indices(keys)
@@ -97,20 +99,20 @@ class SortedKeys:
         twice = pc.equal(ordered[1:], ordered[:-1])
         if pc.any(twice).as_py():
             key = ordered[pc.index(twice, value=True).as_py()].as_py()
-            raise StateStoreException(f"key {key!r} comes twice in one batch; group the batch before it is merged")
+            raise StateStoreException(f"duplicate key {key!r} in one batch: aggregate the batch before merging it")
         return cls(ordered, order, _way_back(order))
 
     def as_stored(self, values: pa.Array) -> pa.Array:
-        """Return what came with the keys in their order."""
+        """Return values in the order of the sorted keys."""
         return values if self.order is None else values.take(self.order)
 
     def as_given(self, values: pa.Array) -> pa.Array:
-        """Return what belongs to the sorted keys in the order in which the keys came."""
+        """Return the values of the sorted keys in the order of the given ones."""
         return values if self.back is None else values.take(self.back)
 
 
 def _way_back(order: pa.Array) -> pa.Array:
-    """Return where each row stands once rows are in this order."""
+    """Return the inverse of a permutation."""
     back = np.empty(len(order), dtype=np.int64)
     back[order.to_numpy(zero_copy_only=False)] = np.arange(len(order))
     return pa.array(back)
@@ -120,19 +122,15 @@ def get(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
     """Return the value of each key, null where there is none."""
     if len(keys) < _WORTH_SORTING or ascending(keys):
         return _in_order(transaction, table, keys)
-    # The next key mostly lies on the page of the one before: half the time, be it one key of ten that is asked for.
+    # The next key is mostly on the same page: that halves the time, even if only every tenth key is read.
     order = pc.array_sort_indices(keys)
     return _in_order(transaction, table, keys.take(order)).take(_way_back(order))
 
 
 def get_some(transaction: Any, table: Table, keys: pa.Array, most_bytes: int) -> pa.Array:
-    """Return the value of each of the first keys, null where there is none: of so many that they come to some bytes.
+    """Return the values of the first keys, null where there is none, until they reach ``most_bytes``.
 
-    Args:
-        transaction: of the environment.
-        table: which.
-        keys: fastest in the order of bytes.
-        most_bytes: from which on there are enough, once there is one.
+    Keys in the order of bytes are fastest.
     """
     parts, size, start, count = [], 0, 0, _FEW
     with transaction.cursor(db=table.handle) as cursor:
@@ -140,7 +138,7 @@ def get_some(transaction: Any, table: Table, keys: pa.Array, most_bytes: int) ->
             parts.append(_values(transaction, table, cursor, keys[start : start + count]))
             size += parts[-1].nbytes
             start += count
-            # No more than come to that by what they were so far.
+            # As many as should reach the bound, by the average so far.
             count = max(1, min(_AT_A_TIME, 4 * count, (most_bytes - size) * start // size))
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
@@ -174,11 +172,7 @@ def _values(transaction: Any, table: Table, cursor: Any, keys: pa.Array) -> pa.A
 
 
 def opened(table: Table, keys: Sequence[bytes], stored: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
-    """Return keys and values of rows as they are stored.
-
-    Raises:
-        StoreCorruptedException: one is not what was written.
-    """
+    """Return the keys and values of stored rows."""
     names = pa.array(keys, pa.binary())
     values = table.unseal_all(names, pa.array(stored, pa.binary()))
     if max(map(len, keys), default=0) < SPELT_BYTES:
@@ -198,14 +192,14 @@ def put(  # noqa: PLR0917 - a write has these
     old: pa.Array | None = None,
     passed: bytes = b"",
 ) -> Change:
-    """Write each value under its key; null deletes. Return what that does to the table.
+    """Write each value under its key; null deletes.
 
     Args:
         transaction: of the environment.
-        table: which.
-        keys: distinct ones, fastest in the order of bytes.
-        values: what is to be there.
-        old: what is there, null where nothing is; None to have it read.
+        table: to write to.
+        keys: distinct, fastest in the order of bytes.
+        values: the new values.
+        old: the present values, null where there is none; None to read them.
         passed: the last key that a scrub has passed.
     """
     count = total = below = 0
@@ -234,7 +228,7 @@ def put(  # noqa: PLR0917 - a write has these
 
 
 def _as_stored(keys: pa.Array, *columns: pa.Array | None) -> Iterable[Any]:
-    """Return keys and their values as LMDB has them, but for checksums."""
+    """Return keys and their values as LMDB stores them, without checksums."""
     if not may_be_spelt(keys):
         return keys, *columns
     names = keys.to_pylist()
@@ -253,7 +247,7 @@ def _as_stored(keys: pa.Array, *columns: pa.Array | None) -> Iterable[Any]:
 def _replace(
     transaction: Any, table: Table, cursor: Any, names: pa.Array, sealed: pa.Array
 ) -> tuple[int, NDArray[np.int64]]:
-    """Write stored values under stored keys, null to delete; return how many were there, and their checksums, or 0."""
+    """Write or (null) delete stored values; return the number of old values, and their checksums, 0 where none."""
     found = np.zeros(len(names), np.int64)
     if _nothing_between(cursor, names):
         write(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
@@ -262,7 +256,7 @@ def _replace(
         before = pa.array(stored(cursor, names.to_pylist()), pa.binary())
         write(transaction, table, cursor, names.to_pylist(), sealed.to_pylist())
     else:
-        # Little more than to put them, and half of what it takes to read them first.
+        # Costs little more than a put, and half of reading them first.
         before = pa.array(list(map(cursor.replace, names.to_pylist(), sealed.to_pylist())), pa.binary())
     if before.null_count < len(before):
         found[before.is_valid().to_numpy(zero_copy_only=False)] = table.checksums_behind(before.drop_null())
@@ -270,18 +264,32 @@ def _replace(
 
 
 def _nothing_between(cursor: Any, names: pa.Array) -> bool:
-    """Return whether the keys come in order and the table has none from the first to the last of them."""
+    """Return whether the keys are in order and the table has none between the first and the last of them."""
     return ascending(names) and not (cursor.set_range(names[0].as_py()) and cursor.key() <= names[-1].as_py())
 
 
 def may_be_spelt(keys: pa.Array) -> bool:
-    """Return whether LMDB may have another name for a key (``long_keys``)."""
+    """Return whether a key may be stored under another name (``long_keys``)."""
     lengths = pc.min_max(pc.binary_length(keys))
     return len(keys) > 0 and (lengths["min"].as_py() == 0 or lengths["max"].as_py() >= SPELT_BYTES)
 
 
+def take(items: Iterator[tuple[bytes, bytes]], most_rows: int, most_bytes: int) -> tuple[list[bytes], list[bytes]]:
+    """Return the next keys and values, until they reach a number of rows or of bytes."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size = 0
+    for key, value in itertools.islice(items, most_rows):
+        keys.append(key)
+        values.append(value)
+        size += len(key) + len(value)
+        if size >= most_bytes:
+            break
+    return keys, values
+
+
 def stored(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
-    """Return what LMDB has under keys, with its checksum; None where it has none."""
+    """Return the stored values, with their checksums; None where there is none."""
     pairs = cursor.getmulti(keys)
     if len(pairs) == len(keys):
         return [value for _, value in pairs]
@@ -290,14 +298,13 @@ def stored(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
 
 
 def write(transaction: Any, table: Table, cursor: Any, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-    """Put values with their checksums under LMDB's keys; None deletes."""
-    items: Iterable[tuple[bytes, bytes | None]]
+    """Put stored values under stored keys; None deletes."""
+    # Not a list: zip reuses its pair, and the garbage collector has nothing to examine.
+    items: Iterable[tuple[bytes, bytes | None]] = zip(keys, values, strict=True)
     if None in values:
-        gone = [key for key, value in zip(keys, values, strict=True) if value is None]
-        for key in gone:
-            transaction.delete(key, db=table.handle)
-        items = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-    else:
-        # Not made into a list: zip uses its pair again and again, and the garbage collector has nothing to look at.
-        items = zip(keys, values, strict=True)
+        pairs = list(items)
+        for key, value in pairs:
+            if value is None:
+                transaction.delete(key, db=table.handle)
+        items = [pair for pair in pairs if pair[1] is not None]
     cursor.putmulti(items)

@@ -1,10 +1,9 @@
-"""What a table's rows add up to, which each transaction keeps: by it rows that are missing are found.
+"""The running sum of a table's rows, updated in each transaction, which detects missing rows.
 
-A checksum shows that a row is not what was written. It cannot show that a row is gone, or that one from before is back,
-as when a page of LMDB's tree leads to another page. So the header has the count of each table's rows and the sum of
-their checksums. A *scrub* reads the table some rows at a time, each time within a transaction that changes it anyway,
-and compares what it has found with the sum once it is through. Changes to rows that it has passed are added to its part
-as they are to the sum, so it needs no moment at which nothing changes, and goes on after a restart.
+A row's checksum cannot show that a row is missing or has reverted, as when a page of LMDB's tree points to a wrong
+page. So the header has each table's row count and the sum of its checksums. A *scrub* reads the table some rows at a
+time, within transactions that change it anyway, and compares its own sum at the end. Changes to rows that it has passed
+are added to both sums, so it runs alongside changes, and continues after a restart.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ _64_BITS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a write has done to a table, by what it has put and what it has replaced.
-
-    Attributes:
-        rows: how many rows came, less those that went.
-        total: what was added to the sum of all rows.
-        passed: what was added to that of the keys which a scrub has passed.
-    """
+    """The effect of a write: on the row count, on the sum of all rows, and on that of rows that a scrub has passed."""
 
     rows: int = 0
     total: int = 0
@@ -33,14 +26,13 @@ class Change:
 
 
 class RunningSum(NamedTuple):
-    """A table's rows in numbers.
+    """A table's sums.
 
     Attributes:
-        rows: how many there are by the writes, which LMDB's own count is compared with: taken from that, rows that were
-            lost would be believed at the next write.
-        total: sum of their checksums, 64 bits.
-        scrubbed_to: last key that the scrub has passed; empty: it begins.
-        scrubbed: sum of the checksums of the keys up to there.
+        rows: the row count by the writes, to be compared with LMDB's own count.
+        total: sum of the checksums, 64 bits.
+        scrubbed_to: last key that the scrub has passed; empty at its start.
+        scrubbed: sum of the checksums up to there.
     """
 
     rows: int = 0
@@ -57,9 +49,9 @@ class RunningSum(NamedTuple):
         )
 
     def passed(self, last: bytes, sum_: int) -> RunningSum:
-        """Return the sum once a scrub has read some rows more, up to a key."""
+        """Return the sum after a scrub has read more rows, up to a key."""
         return self._replace(scrubbed_to=last, scrubbed=(self.scrubbed + sum_) & _64_BITS)
 
     def from_the_first(self) -> RunningSum:
-        """Return the sum with a scrub that begins."""
+        """Return the sum with a new scrub."""
         return self._replace(scrubbed_to=b"", scrubbed=0)

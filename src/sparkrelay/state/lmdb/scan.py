@@ -1,4 +1,4 @@
-"""Reading a table in order, batch by batch, without holding a transaction open in between."""
+"""Reading a table in order, batch by batch, without keeping a transaction open in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["scan"]
 
 _BATCH_ROWS: Final = 50_000
-#: Of keys and values, from which on a batch is full.
 _BATCH_BYTES: Final = 32 << 20
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
@@ -32,31 +31,32 @@ def scan(
     stop: bytes | None,
     limit: int | None = None,
     *,
-    check: Callable[[Any], object] | None = None,
+    check: Callable[[Any], object] = lambda _: None,
     kind: bytes = b"",
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the keys in ``[start, stop)`` with their values; see :meth:`TaskStore.scan`.
+    """Yield ``key, value`` of the keys in ``[start, stop)``; see :meth:`TaskStore.scan`.
 
     Args:
-        environment: where the table is.
-        table: which.
+        environment: of the table.
+        table: to read.
         start: None for the first key.
-        stop: None for all the others.
+        stop: None for no bound.
         limit: on the number of keys.
-        check: called with each transaction that is read in; what it raises ends the scan.
-        kind: a byte; of keys that begin with an end (``watermarks``), only those that go on with it or a higher one.
+        check: called with each transaction; its error ends the scan.
+        kind: a byte; of keys that begin with an end (``watermarks``), only those whose next byte is this or higher.
     """
+    start = start or b""
     left = limit if limit is not None else -1
     empty = spell(b"")
     if not start and stop != b"" and left != 0:
-        # The empty key comes first among keys, but is spelt as something that does not.
+        # The empty key is the first one, but its spelling is not.
         stored = environment.read(lambda t: t.get(empty, db=table.handle))
         if stored is not None:
             yield pa.record_batch([[b""], [read_spelt(table.unseal(empty, stored))[1]]], schema=_SCHEMA)
             left -= 1
-    # Bounds in terms of stored keys, of which a long one keeps its first bytes only: of keys that begin as a long bound
-    # does all are read, and sifted below.
-    at, inclusive = (start or b"")[:PREFIX_BYTES], True
+    # Bounds of stored keys, which only keep a prefix of a long key: keys with the prefix of a long bound are all read,
+    # and filtered below.
+    at, inclusive = start[:PREFIX_BYTES], True
     beyond = stop
     if stop is not None and len(stop) > PREFIX_BYTES:
         beyond = stop[:PREFIX_BYTES].ljust(SPELT_BYTES + 1, b"\xff")
@@ -64,16 +64,17 @@ def scan(
 
         def page(
             transaction: Any, at: bytes = at, inclusive: bool = inclusive
-        ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-            if check is not None:
-                check(transaction)
-            return _page(transaction, table, at, inclusive, beyond, kind)
+        ) -> tuple[list[bytes], list[bytes], bool]:
+            check(transaction)
+            with transaction.cursor(db=table.handle) as cursor:
+                items = _items(cursor, at, inclusive, beyond, kind)
+                names, values = rows.take(items, _BATCH_ROWS, _BATCH_BYTES)
+                return names, values, next(items, None) is not None
 
-        pairs, following = environment.read(page)
+        names, sealed, unfinished = environment.read(page)
         keys, values = [], []
-        found = rows.opened(table, [key for key, _ in pairs], [stored for _, stored in pairs])
-        for key, value in zip(*(column.to_pylist() for column in found), strict=True):
-            if key and key >= (start or b"") and (stop is None or key < stop):
+        for key, value in zip(*(column.to_pylist() for column in rows.opened(table, names, sealed)), strict=True):
+            if key and key >= start and (stop is None or key < stop):
                 keys.append(key)
                 values.append(value)
         if left > 0:
@@ -81,32 +82,22 @@ def scan(
             left -= len(keys)
         if keys:
             yield pa.record_batch([keys, values], schema=_SCHEMA)
-        if following is None:
+        if not unfinished:
             return
-        at, inclusive = following, False
+        at, inclusive = names[-1], False
 
 
-def _page(  # noqa: PLR0917 - as of scan
-    transaction: Any, table: Table, at: bytes, inclusive: bool, beyond: bytes | None, kind: bytes
-) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-    """Return the next rows, and the key after which to go on, or None at the end."""
-    pairs: list[tuple[bytes, bytes]] = []
-    size = 0
-    with transaction.cursor(db=table.handle) as cursor:
-        found = cursor.set_range(at) if at else cursor.first()
-        if found and not inclusive and cursor.key() == at:
-            found = cursor.next()
-        while found:
-            key = cursor.key()
-            if beyond is not None and key >= beyond:
-                break
-            if kind and key[END_BYTES : END_BYTES + 1] < kind:
-                found = cursor.set_range(key[:END_BYTES] + kind)
-                continue
-            value = cursor.value()
-            pairs.append((key, value))
-            size += len(key) + len(value)
-            if len(pairs) == _BATCH_ROWS or size >= _BATCH_BYTES:
-                return pairs, key
-            found = cursor.next()
-    return pairs, None
+def _items(cursor: Any, at: bytes, inclusive: bool, beyond: bytes | None, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield stored keys and values from ``at`` on, below ``beyond``."""
+    found = cursor.set_range(at) if at else cursor.first()
+    if found and not inclusive and cursor.key() == at:
+        found = cursor.next()
+    while found:
+        key, value = cursor.item()
+        if beyond is not None and key >= beyond:
+            return
+        if kind and key[END_BYTES : END_BYTES + 1] < kind:
+            found = cursor.set_range(key[:END_BYTES] + kind)
+            continue
+        yield key, value
+        found = cursor.next()

@@ -1,4 +1,4 @@
-"""One LMDB environment with a header: how a task's state is opened, changed and closed, whatever a change is."""
+"""One LMDB environment with a header: how a task's state is opened, changed and closed, whatever the change."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from sparkrelay import host
-from sparkrelay.errors import (
-    StateStoreException,
-)
+from sparkrelay.errors import StateStoreException
 from sparkrelay.own_files import make_directory
 from sparkrelay.state import cleanliness, journal
 from sparkrelay.state.header_record import HeaderRecord
@@ -20,7 +18,7 @@ from sparkrelay.state.space import DATA_FILE, FULL_DISK, full_disk
 from sparkrelay.state.watermarks import NO_TIME, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -30,9 +28,10 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.table import Table
     from sparkrelay.types import TopicPartition
 
-__all__ = ["JOURNAL", "META", "STORE_PREFIX", "StoreFile"]
+__all__ = ["JOURNAL", "META", "STORE_PREFIX", "StoreFile", "without"]
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 META: Final = "#meta"
 JOURNAL: Final = "#journal"
@@ -40,7 +39,7 @@ STORE_PREFIX: Final = "s:"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
-#: Windows that have expired are removed so many at a time, and twice as many as a batch has keys.
+#: Expired windows removed at a time, beside twice as many as a batch has keys.
 _DROPPED: Final = 10_000
 
 
@@ -56,17 +55,17 @@ class StoreFile:
 
     @classmethod
     def open(cls, path: Path, *, map_limit: int = _DEFAULT_LIMIT, create: bool = True, in_worker: bool = False) -> Self:
-        """Open a task's state, made if it is missing.
+        """Open a task's state; create it if it is missing.
 
         Args:
             path: the task's directory.
             map_limit: bound on its size, bytes (``store.max.bytes``).
-            create: False to refuse a task without state.
-            in_worker: True in a Python worker, which notes where it dies of a fault.
+            create: False to reject a task without state.
+            in_worker: True in a Python worker, which records faults that kill it.
 
         Raises:
             StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: move
-                it away with :func:`~sparkrelay.state.home.removal.set_aside` and restore it.
+                it with :func:`~sparkrelay.state.home.removal.set_aside` and restore it.
             StateStoreException: the directory cannot be used, or the state is already open in this process.
         """
         try:
@@ -76,8 +75,7 @@ class StoreFile:
                 raise StateStoreException(f"there is no state in {path}")
             else:
                 make_directory(path)
-                # A removal that was cut short may have left a word that the state is clean: a power loss must not bring
-                # that back.
+                # An interrupted removal may have left a file that says "clean", which a power loss must not restore.
                 cleanliness.mark(path, clean=False, durable=(path / cleanliness.BOOT_FILE).exists())
         except OSError as error:
             if error.errno in FULL_DISK:
@@ -89,7 +87,7 @@ class StoreFile:
         return cls(path, Environment(path, map_limit=map_limit, in_worker=in_worker))
 
     def close(self, *, clean: bool) -> None:
-        """Close; ``clean`` syncs to the disk and marks the state as good for after a reboot."""
+        """Close; ``clean`` syncs to the disk and marks the state as valid after a reboot."""
         try:
             if clean:
                 self._mark_clean()
@@ -98,12 +96,12 @@ class StoreFile:
 
     @property
     def environment(self) -> Environment:
-        """The LMDB environment, of which a process has one."""
+        """The LMDB environment, one per process."""
         return self._environment
 
     @property
     def header(self) -> TaskHeader:
-        """Where the store stands, as of now."""
+        """The current header."""
         return self._environment.read(self._load)
 
     # -- steps of a change ----------------------------------------------------------------------------------------
@@ -142,12 +140,12 @@ class StoreFile:
         values: pa.Array,
         old: pa.Array | None = None,
     ) -> TaskHeader:
-        """Write values under a store's keys, null to delete; ``old`` are those that are there, if they are known."""
+        """Write values under a store's keys, null to delete; ``old`` are the present values if known."""
         table, sums = self._opened(store), header.sums.get(store, RunningSum())
         return self._counted(header, store, rows.put(transaction, table, keys, values, old, sums.scrubbed_to))
 
     def _drop_expired(self, transaction: Any, header: TaskHeader, store: str, expired: int, keys: int) -> TaskHeader:
-        """Remove windows that have expired by what is committed: more than come, and not too many at a time."""
+        """Remove some of the windows that have expired by what is committed: more than a batch adds."""
         if expired == NO_TIME:
             return header
         most, passed = _DROPPED + 2 * keys, header.sums.get(store, RunningSum()).scrubbed_to
@@ -162,17 +160,16 @@ class StoreFile:
     def _empty(self, transaction: Any, header: TaskHeader, store: str) -> TaskHeader:
         """Remove all rows of a store."""
         transaction.drop(self._opened(store).handle, delete=False)
-        sums = {name: sums for name, sums in header.sums.items() if name != store}
-        return header._replace(sums=sums, suspect=header.suspect - {store})
+        return header._replace(sums=without(header.sums, {store}), suspect=header.suspect - {store})
 
     def _scrub(self, transaction: Any, header: TaskHeader, store: str, most: int) -> TaskHeader:
-        """Compare some of a store's rows with what was written."""
+        """Verify some of a store's rows."""
         sums = ranges.scrub(transaction, self._opened(store), header.sums.get(store, RunningSum()), most)
         header = _summed(header, store, sums)
         return header if sums.scrubbed_to else header._replace(suspect=header.suspect - {store})
 
     def _require_rows(self, transaction: Any, header: TaskHeader, store: str) -> None:
-        """Refuse a store that does not have as many rows as it was left with.
+        """Require that a store has as many rows as it was left with.
 
         Raises:
             StoreCorruptedException: LMDB's tree of tables was damaged.
@@ -188,13 +185,13 @@ class StoreFile:
     def _drop_journals(
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
     ) -> TaskHeader:
-        """Drop the journals up to ``committed`` and move the committed position over them."""
+        """Drop the journals up to ``committed``, and advance the committed positions past them."""
         done = [entry for entry in header.journals if entry.batch <= committed]
         positions, contents, sources = dict(header.positions), header.contents, header.sources
         watermarks, expired = header.watermarks, header.expired
         for entry in done:
             positions.update(entry.positions_after)
-            # What stays as it is stays the same object, which the header's record goes by.
+            # An unchanged mapping remains the same object, which is how the header's record reuses its encoding.
             if contents.get(entry.store) != entry.contents:
                 contents = {**contents, entry.store: entry.contents}
             if entry.watermark != NO_TIME:
@@ -218,8 +215,8 @@ class StoreFile:
         )
 
     def _take_back(self, transaction: Any, header: TaskHeader) -> TaskHeader:
-        """Put the old values back of whatever is journalled."""
-        # Backwards, so that a key which two legs changed ends with its oldest value.
+        """Restore the old values of all journals."""
+        # Backwards, so that a key that two legs changed ends with its oldest value.
         for entry in reversed(header.journals):
             for changes in journal.read_changes(transaction, self._journal, entry):
                 header = self._put(transaction, header, entry.store, changes.column(0), changes.column(1))
@@ -227,7 +224,7 @@ class StoreFile:
         return header._replace(journals=())
 
     def _open_tables_of_journals(self) -> None:
-        """Do what cannot be done within a transaction, for what is to be taken back."""
+        """Open the tables that undoing needs, which cannot be done within a transaction."""
         self._open_tables([entry.store for entry in self.header.journals])
 
     def _open_tables(self, stores: Iterable[str]) -> None:
@@ -247,11 +244,11 @@ class StoreFile:
             )
 
     def _mark_clean(self) -> None:
-        """Sync, and say so. A writer that comes meanwhile waits for the lock and then says dirty again."""
+        """Sync, and mark the state clean. A concurrent writer waits for the lock, then marks it dirty again."""
         with self._environment.turn:
             self._hold_clean_lock()
             try:
-                # All data must be on the disk before anything that calls it clean.
+                # All data must be on the disk before the state is marked clean.
                 self._environment.sync()
                 if not self.header.clean:
                     self._environment.write(lambda t: self._save(t, self._load(t)._replace(clean=True)))
@@ -259,6 +256,11 @@ class StoreFile:
                 cleanliness.mark(self.path, clean=True)
             finally:
                 self._clean_lock.release()
+
+
+def without(values: Mapping[K, T], keys: Container[K]) -> dict[K, T]:
+    """Return a mapping without some keys."""
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _summed(header: TaskHeader, store: str, sums: RunningSum) -> TaskHeader:

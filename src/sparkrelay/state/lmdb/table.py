@@ -1,8 +1,7 @@
-"""One LMDB table, whose rows each end with a checksum over table, key and value.
+"""One LMDB table, in which each row ends with a checksum of table, key and value.
 
-LMDB believes what it reads from the disk. So what is read here is what was written, or an error: RocksDB, which Kafka
-Streams keeps its state in, has a checksum for each block. Rows that are missing no checksum of a row can show; for
-these there is a running sum (``running_sum``).
+LMDB does not verify what it reads from the disk; RocksDB, the store of Kafka Streams, has block checksums. Missing rows
+are detected by a running sum (``running_sum``).
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of an environment.
+    """A table of an environment. Its keys and values are stored ones (``long_keys``).
 
-    Keys are those that LMDB has, and values what it keeps under them (``long_keys``).
+    Methods raise StoreCorruptedException for rows that are not what was written.
 
     Attributes:
         handle: LMDB's.
         name: the table's.
         path: the directory of the environment.
-        seed: what checksums begin with.
+        seed: of its checksums.
     """
 
     handle: Any
@@ -56,11 +55,7 @@ class Table:
         return value + checksum(self.seed, key, value).to_bytes(CHECKSUM_BYTES, "little")
 
     def unseal(self, key: bytes, stored: bytes) -> bytes:
-        """Return a value without its checksum.
-
-        Raises:
-            StoreCorruptedException: it is not what was written under that key.
-        """
+        """Return a value without its checksum."""
         value, end = stored[:-CHECKSUM_BYTES], stored[-CHECKSUM_BYTES:]
         if len(stored) < CHECKSUM_BYTES or checksum(self.seed, key, value) != int.from_bytes(end, "little"):
             raise self._row_damaged(key)
@@ -71,7 +66,7 @@ class Table:
         return checksums(self.seed, keys, values)
 
     def seal_all(self, keys: pa.Array, values: pa.Array) -> tuple[pa.Array, NDArray[np.uint32]]:
-        """Return values with their checksums, and these; null values stay null, with 0."""
+        """Return values with their checksums, and the checksums; nulls stay null, with checksum 0."""
         found = self.checksums(keys, values)
         behind = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(CHECKSUM_BYTES), len(found), [None, pa.py_buffer(found.astype("<u4", copy=False))]
@@ -79,40 +74,32 @@ class Table:
         return pc.binary_join_element_wise(values, behind.cast(pa.binary()), _NOTHING), found
 
     def unseal_all(self, keys: pa.Array, stored: pa.Array) -> pa.Array:
-        """Return values without their checksums; null ones stay null.
-
-        Raises:
-            StoreCorruptedException: one is not what was written under its key.
-        """
+        """Return values without their checksums; nulls stay null."""
         row = first_damaged(self.seed, keys, stored)
         if row is not None:
             raise self._row_damaged(keys[row].as_py())
         return pc.binary_slice(stored, 0, -CHECKSUM_BYTES)
 
     def checksums_behind(self, stored: pa.Array) -> NDArray[np.uint32]:
-        """Return the checksums that values end with; none may be null.
-
-        Raises:
-            StoreCorruptedException: one is too short to have one.
-        """
+        """Return the checksums of stored values, which are not null."""
         if len(stored) and pc.min(pc.binary_length(stored)).as_py() < CHECKSUM_BYTES:
             raise self.damaged(f"a row of table {self.name!r} has no checksum")
         ends = pc.binary_slice(stored, -CHECKSUM_BYTES).cast(pa.binary(CHECKSUM_BYTES))
         return np.frombuffer(ends.buffers()[1], "<u4", count=len(stored), offset=ends.offset * CHECKSUM_BYTES)
 
     def damaged(self, what: str) -> StoreCorruptedException:
-        """Return the error of a table that does not hold what was written."""
+        """Return the error for a damaged table."""
         return StoreCorruptedException(
             f"the state in {self.path} is damaged: {what}. The disk, its file system or the machine's memory may be "
             "failing. The state must be rebuilt from its changelog"
         )
 
     def was_misread(self, what: str) -> StoreCorruptedException:
-        """Return the error of a table in which rows were not found, perhaps for some time before this was noticed."""
+        """Return the error for a table whose rows were not found, perhaps long before it was noticed."""
         return StoreCorruptedException(
-            f"{self.damaged(what)}. Results may be wrong that were written since the damage: batches that asked for "
-            "such rows began with none, and the changelog has what they wrote. To have correct ones, stop all "
-            "instances and start the application over: sparkrelay reset"
+            f"{self.damaged(what)}. Results may be wrong that were written since the damage: batches did not find such "
+            "rows, and the changelog has their results. To correct them, stop all instances and start the application "
+            "over: sparkrelay reset"
         )
 
     def _row_damaged(self, key: bytes) -> StoreCorruptedException:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.lmdb import ranges, rows
+from sparkrelay.state.lmdb import rows
+from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.table import Table
 
 #: Few and short, so that they repeat, and with the bytes that a comparison of text would get wrong.
@@ -66,10 +67,10 @@ def test_ranges_that_overlap_each_have_their_keys(tmp_path):
         rows.put(transaction, table, pa.array(keys, pa.binary()), pa.array(keys, pa.binary()))
         for order in (cuts, sorted(cuts), cuts[::-1]):
             bounds = [bytes([start]) for start, _ in order], [bytes([stop]) for _, stop in order]
-            numbers, found, _ = ranges.ranges(transaction, table, *bounds)
+            numbers, found, _ = TableView(transaction, table).ranges(*bounds)
             expected = [(at, key) for at, (start, stop) in enumerate(order) for key in keys if start <= key[0] < stop]
             assert list(zip(numbers.tolist(), found.to_pylist(), strict=True)) == expected
-            there = ranges.any_in(transaction, table, *bounds)
+            there = TableView(transaction, table).any_in(*bounds)
             assert there.tolist() == [at in {at for at, _ in expected} for at in range(len(order))]
     environment.close()
 
@@ -97,6 +98,6 @@ def test_values_are_read_until_they_come_to_some_bytes(tmp_path_factory, held, a
         assert everything.to_pylist() == values
         starts = sorted(asked)
         bounds = [b"k%02d" % key for key in starts], [b"k%02d" % (key + 1) for key in starts]
-        *_, lengths, kept = ranges.found_in(transaction, table, *bounds, most)
+        *_, lengths, kept = TableView(transaction, table).found_in(*bounds, most)
         assert kept is None if lengths.sum() > most else kept.to_pylist() == [b"v" * size for size in lengths]
     environment.close()
