@@ -1,7 +1,7 @@
 """A Kafka consumer for Python: callbacks inside ``poll``, records as Arrow columns, client-side assignors.
 
-``Consumer`` is for programs and for group members, ``AsyncConsumer`` for programs that await. ``consumer.bounded``
-reads exact ranges inside Spark tasks.
+``Consumer`` blocks and ``AsyncConsumer`` awaits; both can join a group. ``BoundedFetcher`` reads exact ranges in Spark
+tasks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The decoder's compiled loops come with it: 100 MB and half a second that a driver's consumers do without.
+    # Lazy: it loads the decoder's compiled loops, 100 MB and half a second that a driver's consumers save.
     if name == "BoundedFetcher":
         from sparkrelay.consumer.fetch.bounded import BoundedFetcher  # noqa: PLC0415
 

@@ -154,5 +154,5 @@ def test_kip_944s_own_methods_let_a_thread_in(consumer):
     consumer.poll(0)
     assert seen == [7]
     assert consumer.get_thread_access_key() is None
-    with pytest.raises(AccessKeyError, match="is no key"):
+    with pytest.raises(AccessKeyError, match="is not a key"):
         consumer.set_thread_access_key("a key")

@@ -1,4 +1,4 @@
-"""An offset as it is committed: with a text of the application's, and the leader epoch of the record before it."""
+"""Offsets as they are committed: with the application's metadata and the leader epoch of the record before."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["OffsetAndMetadata", "OffsetsToCommit", "wire_offsets"]
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What is committed for a partition.
+    """A committed offset.
 
     Attributes:
         offset: of the next record to be read.
         metadata: any text; the group's members see it with ``committed(..., with_metadata=True)``.
-        leader_epoch: of the record in front of it, -1 if unknown (KIP-320).
+        leader_epoch: of the record before it, -1 if unknown (KIP-320).
     """
 
     offset: int
@@ -34,10 +34,10 @@ OffsetsToCommit: TypeAlias = "Mapping[TopicPartition, int | OffsetAndMetadata]"
 
 
 def wire_offsets(offsets: OffsetsToCommit) -> dict[TopicPartition, tuple[int, int, str]]:
-    """Return offset, leader epoch and text by partition.
+    """Return (offset, leader epoch, metadata) by partition.
 
     Raises:
-        ConfigException: a partition or an offset is none.
+        ConfigException: a partition or an offset is invalid.
     """
     if not isinstance(offsets, Mapping):
         raise ConfigException(
@@ -51,6 +51,6 @@ def wire_offsets(offsets: OffsetsToCommit) -> dict[TopicPartition, tuple[int, in
         found[partition] = (
             offset_of("commit", partition, value.offset),
             epoch_of("commit", partition, value.leader_epoch),
-            text_of("commit", partition, value.metadata),
+            text_of("commit: metadata", value.metadata, f" of {partition}"),
         )
     return found

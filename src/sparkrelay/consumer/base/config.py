@@ -1,8 +1,7 @@
-"""The settings of a consumer: Kafka's dotted keys and defaults, checked once, before any thread or connection exists.
+"""The settings of a consumer: Kafka's dotted keys and defaults, checked before any thread or connection exists.
 
-Keys of the connection underneath (``bootstrap.servers``, security, ...) are ``client.ClientConfig``'s; this value
-holds one. We differ from Kafka in one default: ``max.poll.records`` is 100,000, because ``poll`` gives a table of
-columns, for which Kafka's 500 rows would be waste.
+Connection keys (``bootstrap.servers``, security, ...) belong to ``client.ClientConfig``. One default differs from
+Kafka's: ``max.poll.records`` is 100,000, because ``poll`` returns a table of columns, for which 500 rows are too few.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ __all__ = ["ConsumerConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Field names are the dotted keys with underscores; times are in milliseconds, sizes in bytes.
+    """Settings by dotted key with underscores; times are in milliseconds, sizes in bytes.
 
     Attributes:
-        client: how to reach the cluster.
+        client: the connection settings.
     """
 
     client: ClientConfig
     group_id: str | None = setting(None, "the group to join or to commit to")
     group_instance_id: str | None = setting(
-        None, "makes the member static (KIP-345): it keeps its place while it is away shortly"
+        None, "makes the member static (KIP-345): it keeps its partitions during a short absence"
     )
     group_protocol: str = setting(
         "classic",
@@ -84,16 +83,16 @@ class ConsumerConfig:
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions stay hidden."""
+        """Whether records of open and aborted transactions are hidden."""
         return self.isolation_level == "read_committed"
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """Names in ``partition.assignment.strategy``."""
+        """The assignor names in ``partition.assignment.strategy``."""
         return tuple(name.strip() for name in self.partition_assignment_strategy.split(",") if name.strip())
 
     def reset_timestamp(self) -> int | None:
-        """Return ``auto.offset.reset`` as ListOffsets takes it: -2 start, -1 end, or ms of now; None for ``none``."""
+        """Return ``auto.offset.reset`` for ListOffsets: -2 start, -1 end, or a timestamp in ms; None for ``none``."""
         return timestamp_of(self.auto_offset_reset)
 
     def require_group(self, what: str) -> None:
@@ -106,11 +105,11 @@ class ConsumerConfig:
         """Read dotted keys.
 
         Args:
-            config: what the user gave.
-            defaults: dotted keys to use where the user gave nothing, instead of Kafka's defaults.
+            config: the user's settings.
+            defaults: dotted keys that replace Kafka's defaults.
 
         Raises:
-            ConfigException: a key is unknown (the nearest is named) or refused, malformed or out of range.
+            ConfigException: a key is unknown (the nearest is named) or rejected, malformed or out of range.
         """
         values, client = read(
             cls,
@@ -129,23 +128,23 @@ class ConsumerConfig:
         given: Sequence[PartitionAssignor | str],
         offered: Callable[[Sequence[PartitionAssignor | str], tuple[str, ...]], tuple[PartitionAssignor, ...]],
     ) -> tuple[PartitionAssignor, ...]:
-        """Return the client-side assignors to offer: those given, else those of the strategy; none with KIP-848.
+        """Return the client-side assignors to offer: those given, else the strategy's; none under KIP-848.
 
         Raises:
-            ConfigException: there are some, but the broker assigns.
+            ConfigException: assignors were given, but the broker assigns.
         """
         if self.group_protocol == "classic":
             return offered(given, self.strategies)
         if given:
             names = ", ".join(item if isinstance(item, str) else item.name for item in given)
             raise ConfigException(
-                f"assignors={names} with group.protocol='consumer': there the broker assigns; leave them out and set "
+                f"assignors={names} with group.protocol='consumer': the broker assigns; leave them out and set "
                 "group.remote.assignor, or set group.protocol='classic'"
             )
         return ()
 
     def _check_protocol(self, given: Mapping[str, object]) -> None:
-        """Refuse settings that the group protocol has no use for, as Kafka does: they would seem to work."""
+        """Reject settings that the group protocol ignores, as Kafka does."""
         if self.group_protocol == "classic":
             if self.group_remote_assignor is not None:
                 raise ConfigException(
@@ -178,7 +177,7 @@ class ConsumerConfig:
             )
 
 
-#: What the broker decides under KIP-848, and where.
+#: Settings that the broker decides under KIP-848, with the reason.
 _CLASSIC_ONLY: Final = {
     "session.timeout.ms": "the broker decides, by group.consumer.session.timeout.ms or for one group by the group "
     "configuration consumer.session.timeout.ms",

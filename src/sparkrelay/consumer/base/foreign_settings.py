@@ -1,4 +1,4 @@
-"""Settings of consumers that the Java client or librdkafka has and we do not: why, and what to do instead.
+"""Consumer settings of the Java client or librdkafka that we lack: why, and the replacement.
 
 See ``sparkrelay.settings``; those of connections are in ``client.foreign_settings``.
 """
@@ -36,7 +36,7 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
     {
         "key.deserializer": _DESERIALIZER,
         "value.deserializer": _DESERIALIZER,
-        "interceptor.classes": Foreign("there are no interceptors: work on the table that poll() returns", ("", "[]")),
+        "interceptor.classes": Foreign("there are no interceptors: process the table that poll() returns", ("", "[]")),
         "exclude.internal.topics": Foreign(
             "internal topics are read only by their names, never by a pattern", ("true",)
         ),

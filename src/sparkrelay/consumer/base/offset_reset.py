@@ -13,15 +13,9 @@ from sparkrelay.errors import ConfigException
 __all__ = ["timestamp_of"]
 
 _POLICIES: Final = MappingProxyType({"earliest": -2, "latest": -1, "none": None})
-#: What librdkafka calls them, and what old clients did.
+#: Names in librdkafka and in old clients.
 _ELSEWHERE: Final = MappingProxyType(
-    {
-        "smallest": "earliest",
-        "beginning": "earliest",
-        "largest": "latest",
-        "end": "latest",
-        "error": "none",
-    }
+    {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest", "error": "none"}
 )
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
@@ -31,18 +25,19 @@ _DURATION: Final = re.compile(
 
 
 def timestamp_of(policy: str) -> int | None:
-    """Return a policy as ListOffsets takes it: -2 start, -1 end, or milliseconds since 1970; None for ``none``.
+    """Return a policy for ListOffsets: -2 start, -1 end, or milliseconds since 1970; None for ``none``.
 
     Raises:
-        ConfigException: it is no policy.
+        ConfigException: the policy is invalid.
     """
     if policy.startswith(_BY_DURATION):
         return max(0, int((time.time() - _seconds(policy)) * 1000))
     if policy not in _POLICIES:
-        meant = _ELSEWHERE.get(policy.lower()) or next((word for word in _POLICIES if word == policy.lower()), None)
+        lower = policy.lower()
+        meant = lower if lower in _POLICIES else _ELSEWHERE.get(lower)
         hint = f"; did you mean {meant!r}?" if meant else ""
         raise ConfigException(
-            f"auto.offset.reset={policy!r} is none of {', '.join(_POLICIES)}, {_BY_DURATION}<ISO 8601 duration>{hint}"
+            f"auto.offset.reset={policy!r} must be {', '.join(_POLICIES)} or {_BY_DURATION}<ISO 8601 duration>{hint}"
         )
     return _POLICIES[policy]
 

@@ -1,12 +1,13 @@
-"""Stops records of partitions that others may have by now.
+"""Holds back records of partitions that others may own.
 
-A member that was expelled, or that left because nobody polled, still has its partitions and what was fetched of them,
-until the application takes the step that drops them. It must not get any of these records before that (KAFKA-20321).
-Polled right after the membership: in the turn in which that leaves, before its request to leave is on the wire.
+A member that was expelled, or that left because nobody polled, keeps its partitions and their fetched records until the
+application takes the step that drops them. ``poll`` must not return these records before (KAFKA-20321). Polled right
+after the membership: in the turn in which that leaves, before its request to leave is sent.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.consumer.base.requests import NOTHING
@@ -21,22 +22,21 @@ if TYPE_CHECKING:
 __all__ = ["LostPartitions"]
 
 
+@dataclass(eq=False)
 class LostPartitions:
-    """Holds back what a member that has no generation any more still has. Pure, see ``requests``.
+    """Holds back the partitions of a member that has lost its generation. Pure, see ``requests``.
 
     Args:
-        place: the member's place in its group; None for partitions assigned by hand.
-        subscription: what the consumer holds.
+        place: returns the member's identity in its group; None for partitions assigned by hand.
     """
 
-    def __init__(self, place: Callable[[], GroupMetadata | None], subscription: SubscriptionState) -> None:
-        self._place = place
-        self._subscription = subscription
+    place: Callable[[], GroupMetadata | None]
+    subscription: SubscriptionState
 
     def poll(self, now: float) -> PollResult:
         """Hold back; there is never anything to send."""
         del now
-        place = self._place()
+        place = self.place()
         if place is not None and place.generation < 0:
-            self._subscription.lose()
+            self.subscription.lose()
         return NOTHING
