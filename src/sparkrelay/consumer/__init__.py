@@ -12,6 +12,7 @@ from sparkrelay.consumer.api.access import AccessKey
 from sparkrelay.consumer.api.async_consumer import AsyncConsumer
 from sparkrelay.consumer.api.consumer import Consumer
 from sparkrelay.consumer.api.record import Record
+from sparkrelay.consumer.base.arguments import OffsetAndMetadata
 from sparkrelay.consumer.base.assignor import (
     ClusterView,
     GroupMetadata,
@@ -19,7 +20,6 @@ from sparkrelay.consumer.base.assignor import (
     MemberSubscription,
     PartitionAssignor,
 )
-from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.network.network_thread import NetworkThread
 from sparkrelay.types import TopicPartition
 

@@ -153,11 +153,7 @@ class AccessControl:
         return len(self._stack) > 1
 
     def require_key(self) -> AccessKey:
-        """Return the caller's key.
-
-        Raises:
-            AccessKeyError: the caller is not inside a callback of this consumer.
-        """
+        """Return the caller's key; raise AccessKeyError outside of this consumer's callbacks."""
         key = self.key
         if key is None:
             raise AccessKeyError(f"{_name(self._me())} has no key: access_key() is for callbacks of this consumer")
@@ -182,11 +178,7 @@ class AccessControl:
         return key
 
     def release(self, key: AccessKey) -> None:
-        """End the call that ``acquire`` began.
-
-        Raises:
-            AccessKeyError: a guest of a callback is still using the consumer.
-        """
+        """End the call that ``acquire`` began; raise AccessKeyError if a callback's guest still uses the consumer."""
         stack = self._stack
         with self._lock:
             # The caller may be another: a coroutine that is never resumed ends where it is collected.
@@ -204,11 +196,7 @@ class AccessControl:
             raise early
 
     def check(self) -> None:
-        """Check, after a callback, that the caller has exclusive use again.
-
-        Raises:
-            AccessKeyError: a guest of the callback is still using the consumer.
-        """
+        """Raise AccessKeyError if, after a callback, a guest of it still uses the consumer."""
         me = self._me()
         with self._lock:
             if self._stack:
@@ -227,20 +215,12 @@ class AccessControl:
             self._inside.clear()
 
     def lend(self, key: AccessKey) -> Lent:
-        """Return a ``with`` block in which the caller carries ``key``.
-
-        Raises:
-            AccessKeyError: it is not a key, or that of another consumer.
-        """
+        """Return a block in which the caller carries ``key``; raise AccessKeyError unless it is this consumer's."""
         self._require_mine("access()", key)
         return Lent(self, key)
 
     def enter(self, block: Lent) -> None:
-        """Admit the caller, until ``leave``.
-
-        Raises:
-            AccessKeyError: the key has expired, or somebody is in this block already.
-        """
+        """Admit the caller until ``leave``; raise AccessKeyError if the key has expired or the block is in use."""
         me = self._me()
         before = self._get(me)
         with self._lock:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
+    from sparkrelay.consumer.base.arguments import OffsetAndMetadata, OffsetsToCommit
     from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
-    from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata, OffsetsToCommit
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 
@@ -269,11 +269,11 @@ class AsyncConsumer(Face):
 
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
-        self._call(lambda: self._session.pause(partitions))
+        self._call(lambda: self._session.set_paused("pause()", partitions, True))
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again."""
-        self._call(lambda: self._session.resume(partitions))
+        self._call(lambda: self._session.set_paused("resume()", partitions, False))
 
     async def paused(self) -> frozenset[TopicPartition]:
         """Return the paused partitions."""

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.consumer.api.commit_future import CommitFuture
-from sparkrelay.consumer.api.exchanges import attempt, first_failure, outcome
-from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata, wire_offsets
+from sparkrelay.consumer.api.exchanges import attempt, outcome, raise_first
+from sparkrelay.consumer.base.arguments import OffsetAndMetadata, wire_offsets
 from sparkrelay.consumer.base.events import Commit
 from sparkrelay.consumer.base.mailbox import Call, Wait
 from sparkrelay.errors import SparkRelayError, TimeoutException, UnknownTopicException
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from sparkrelay.consumer.api.exchanges import Exchange
-    from sparkrelay.consumer.base.committed_offsets import OffsetsToCommit
+    from sparkrelay.consumer.base.arguments import OffsetsToCommit
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.consumer.base.mailbox import Mailbox
     from sparkrelay.consumer.base.subscription import SubscriptionState
@@ -58,17 +58,14 @@ class AsyncCommits:
     (KAFKA-18641).
 
     Args:
-        network: sends commits.
-        mailbox: where the application waits.
-        enabled: whether to commit automatically.
         after_callback: called after each callback; raises if a guest of the callback still uses the consumer.
     """
 
     network: ConsumerHandle
     config: ConsumerConfig
-    mailbox: Mailbox
+    mailbox: Mailbox  # where the application waits
     subscription: SubscriptionState
-    enabled: bool
+    enabled: bool  # whether to commit automatically
     after_callback: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -104,11 +101,7 @@ class AsyncCommits:
         return bool(self._pending) and self._pending[0].call.done
 
     def run_callbacks(self) -> Exchange[None]:
-        """Run the callbacks of finished commits, in order.
-
-        Raises:
-            BaseException: the first error of a callback; later callbacks wait for the next call.
-        """
+        """Run the callbacks of finished commits, in order, up to the first error, which is raised."""
         while self.have_news:
             pending = self._pending.popleft()
             if pending.callback is None:
@@ -117,8 +110,7 @@ class AsyncCommits:
             action = functools.partial(pending.callback, pending.offsets, _error_of(pending.call))
             yield from attempt(failures, action)
             yield from attempt(failures, self.after_callback)
-            if (failure := first_failure(failures)) is not None:
-                raise failure
+            raise_first(failures)
 
     def decided(self, deadline: float) -> Exchange[None]:
         """Wait for all asynchronous commits, without callbacks or wakeups.
@@ -134,11 +126,7 @@ class AsyncCommits:
                 one.call.fail(TimeoutException(f"committing {what} was not done before they had to be given up"))
 
     def finish(self, deadline: float) -> Exchange[None]:
-        """Wait for all asynchronous commits and run their callbacks, without wakeups.
-
-        Raises:
-            BaseException: the first error of a callback, after all have run.
-        """
+        """Wait, without wakeups, for all asynchronous commits, and run their callbacks; then raise the first error."""
         failures: list[BaseException] = []
         while self._pending:
             if not self.have_news:
@@ -146,8 +134,7 @@ class AsyncCommits:
             if not self.have_news:
                 break  # time is up
             yield from attempt(failures, self.run_callbacks)
-        if (failure := first_failure(failures)) is not None:
-            raise failure
+        raise_first(failures)
 
     def when_due(self) -> None:
         """Commit all positions if it is time; at most one such commit is under way."""

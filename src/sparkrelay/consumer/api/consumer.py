@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
+    from sparkrelay.consumer.base.arguments import OffsetAndMetadata, OffsetsToCommit
     from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
-    from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata, OffsetsToCommit
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 
@@ -274,11 +274,11 @@ class Consumer(Face):
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
-        self._call(lambda: self._session.pause(partitions))
+        self._call(lambda: self._session.set_paused("pause()", partitions, True))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again."""
-        self._call(lambda: self._session.resume(partitions))
+        self._call(lambda: self._session.set_paused("resume()", partitions, False))
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return the paused partitions."""

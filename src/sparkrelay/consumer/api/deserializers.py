@@ -55,11 +55,7 @@ class Deserializers:
     def of(
         cls, config: Mapping[str, object], key: object | None, value: object | None
     ) -> tuple[Deserializers, dict[str, object]]:
-        """Make them from the arguments, or else from the settings; return the other settings too.
-
-        Raises:
-            ConfigException: one of them is invalid.
-        """
+        """Make them from the arguments, or else from the settings; return the other settings too."""
         rest, readers = dict(config), []
         for column, argument in zip(_COLUMNS, (key, value), strict=True):
             setting = rest.pop(f"{column}.deserializer", None)

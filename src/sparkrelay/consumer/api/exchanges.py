@@ -36,6 +36,7 @@ __all__ = [
     "blocking",
     "first_failure",
     "outcome",
+    "raise_first",
 ]
 
 T = TypeVar("T")
@@ -95,11 +96,9 @@ async def awaiting(exchange: Exchange[T], mailbox: Mailbox) -> T:
 
 
 def attempt(failures: list[BaseException], action: Callable[[], object]) -> Exchange[None]:
-    """Run an action of the application and collect its error: the rest of a step must happen all the same.
+    """Run an action of the application, which may return an exchange or an awaitable, and collect its error.
 
-    Args:
-        failures: takes the error, also an interrupt or a cancellation, to be raised later.
-        action: may return an exchange or an awaitable.
+    The rest of a step must happen all the same. Interrupts and cancellations are collected, too, to be raised later.
     """
     try:
         result = action()
@@ -114,16 +113,9 @@ def attempt(failures: list[BaseException], action: Callable[[], object]) -> Exch
 
 
 def outcome(call: Call, mailbox: Mailbox, *, interruptible: bool) -> Exchange[Any]:
-    """Wait for a call's outcome, and return its result.
+    """Wait for a call's outcome and return its result, or raise its error.
 
-    Args:
-        call: it continues in the background if a wakeup ends the wait.
-        mailbox: where to wait.
-        interruptible: whether ``wakeup`` ends the wait.
-
-    Raises:
-        WakeupException: ``wakeup`` was called.
-        Exception: the call's error.
+    If ``interruptible``, ``wakeup`` ends the wait with WakeupException; the call continues in the background.
     """
     call.when_done(mailbox.notify)
     limit = call.deadline + _GRACE_SECONDS
@@ -152,20 +144,22 @@ def first_failure(failures: Sequence[BaseException]) -> BaseException | None:
     return min(failures, key=lambda failure: isinstance(failure, Exception), default=None)
 
 
+def raise_first(failures: Sequence[BaseException]) -> None:
+    """Raise the ``first_failure``, if any."""
+    if (failure := first_failure(failures)) is not None:
+        raise failure
+
+
 @dataclass(eq=False)
 class ClosingDeadline:
     """The deadline of an operation with several steps, shortened once the caller is interrupted.
 
     After a Ctrl-C or a cancelled task while a consumer closes, the remaining steps (leaving the group) get a little
     time.
-
-    Args:
-        deadline: monotonic time.
-        failures: of the steps so far; the list grows.
     """
 
-    deadline: float
-    failures: Sequence[BaseException]
+    deadline: float  # monotonic
+    failures: Sequence[BaseException]  # of the steps so far; the list grows
 
     def __post_init__(self) -> None:
         self._hurried = False

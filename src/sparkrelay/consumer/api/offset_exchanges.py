@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.consumer.api.exchanges import outcome
 from sparkrelay.consumer.base.arguments import (
+    OffsetAndMetadata,
     function_of,
     offset_of,
     partition_of,
@@ -15,7 +16,6 @@ from sparkrelay.consumer.base.arguments import (
     timestamps_of,
     topic_of,
 )
-from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.base.errors import copy_of
 from sparkrelay.consumer.base.events import FetchCommitted, ListOffsets, PartitionsChanged, TopicsAsked
 from sparkrelay.consumer.base.mailbox import Call, Wait
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.api.auto_commit import AsyncCommits, CommitCallback
     from sparkrelay.consumer.api.exchanges import Exchange
-    from sparkrelay.consumer.base.committed_offsets import OffsetsToCommit
+    from sparkrelay.consumer.base.arguments import OffsetsToCommit
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.consumer.base.events import ApplicationEvent
     from sparkrelay.consumer.base.mailbox import Mailbox
@@ -56,8 +56,6 @@ class OffsetExchanges:
         """Return the monotonic time in ``timeout`` seconds; None is ``default.api.timeout.ms``."""
         default = self.config.default_api_timeout_ms / 1000
         return time.monotonic() + (default if timeout is None else seconds_of("waiting for an answer", timeout))
-
-    # -- committing ---------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: OffsetsToCommit | None, timeout: float | None) -> Exchange[None]:
         """Commit and wait, also for earlier asynchronous commits and their callbacks."""
@@ -101,8 +99,6 @@ class OffsetExchanges:
             self.metrics.committed_seconds += time.monotonic() - began
         offsets = {p: OffsetAndMetadata(offset, text, epoch) for p, (offset, epoch, text) in found.items()}
         return {p: offsets.get(p) for p in sorted(wanted)}
-
-    # -- positions ----------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition, timeout: float | None) -> Exchange[int]:
         """Return a position; look it up if necessary."""
@@ -161,17 +157,10 @@ class OffsetExchanges:
         self.subscription.seek_to(wanted or sorted(self.subscription.assigned), timestamp)
         self.network.submit(PartitionsChanged())
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of partitions; their waiting data makes room for others."""
-        self.subscription.set_paused(partitions_of("pause()", partitions), True)
+    def set_paused(self, what: str, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        """Pause or resume partitions; the waiting data of paused ones makes room for others."""
+        self.subscription.set_paused(partitions_of(what, partitions), paused)
         self.network.wake()
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return records of paused partitions again."""
-        self.subscription.set_paused(partitions_of("resume()", partitions), False)
-        self.network.wake()
-
-    # -- asking -------------------------------------------------------------------------------------------------------
 
     def edges(
         self, what: str, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None

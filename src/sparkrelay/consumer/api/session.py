@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.consumer.api.auto_commit import AsyncCommits
 from sparkrelay.consumer.api.deserializers import Deserializers, first_offsets
-from sparkrelay.consumer.api.exchanges import HURRIED_SECONDS, ClosingDeadline, attempt, first_failure, outcome
+from sparkrelay.consumer.api.exchanges import HURRIED_SECONDS, ClosingDeadline, attempt, outcome, raise_first
 from sparkrelay.consumer.api.face import close_if_forgotten, not_holding
 from sparkrelay.consumer.api.offset_exchanges import OffsetExchanges
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
@@ -308,11 +308,7 @@ class Session(OffsetExchanges):
             self.network.wake()
 
     def _serve(self) -> Exchange[bool]:
-        """Handle the network thread's events; return whether a callback may have run.
-
-        Raises:
-            BaseException: the first error among them; later events wait for the next call.
-        """
+        """Handle events, up to the first error, which is raised; return whether a callback may have run."""
         ran, nested = False, self._access.nested
         if self._commits.have_news:
             yield from self._commits.run_callbacks()
@@ -390,8 +386,7 @@ class Session(OffsetExchanges):
         yield from attempt(failures, lambda: self._stopped(closing.until()))
         self.network.stop(1.0)
         self._not_forgotten()
-        if (failure := first_failure(failures)) is not None:
-            raise failure
+        raise_first(failures)
 
     def _stopped(self, deadline: float) -> Exchange[None]:
         limit = max(deadline, time.monotonic() + 1.0)
@@ -432,8 +427,7 @@ class Session(OffsetExchanges):
             # Errors of the partitions given up no longer matter (KAFKA-17581, KAFKA-17648).
             self.mailbox.clear()
             self._group_failure = None
-        if (failure := first_failure(failures)) is not None:
-            raise failure
+        raise_first(failures)
 
     def _leave_group(self, reason: str, deadline: float, *, for_good: bool) -> Exchange[None]:
         call = Call("leaving the group", max(deadline, time.monotonic() + _LEAVE_SECONDS))

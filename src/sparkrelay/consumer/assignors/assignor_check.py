@@ -21,11 +21,7 @@ __all__ = ["checked_assignment", "checked_user_data"]
 
 
 def checked_user_data(assignor: PartitionAssignor, data: object) -> bytes:
-    """Return an assignor's user data.
-
-    Raises:
-        KafkaException: it is not bytes.
-    """
+    """Return an assignor's user data; raise KafkaException unless it is bytes."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise KafkaException(f"assignor {assignor.name!r}: subscription_user_data() returned {data!r}; return bytes")
     return bytes(data)
@@ -34,12 +30,9 @@ def checked_user_data(assignor: PartitionAssignor, data: object) -> bytes:
 def checked_assignment(
     assignor: PartitionAssignor, answer: object, cluster: ClusterView, members: Mapping[str, MemberSubscription]
 ) -> Mapping[str, MemberAssignment]:
-    """Return a valid assignment with an entry for every member.
+    """Return a valid assignment with an entry for every member, or raise KafkaException.
 
     Members that the assignor left out get an empty one: Java's consumer fails without any.
-
-    Raises:
-        KafkaException: the assignment is invalid; the message names the assignor and the problem.
     """
     try:
         return _checked(answer, cluster, members, cooperative=assignor.supports_cooperative)

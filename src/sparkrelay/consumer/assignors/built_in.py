@@ -26,12 +26,8 @@ _JAVA_NAMES: Final = {f"org.apache.kafka.clients.consumer.{kind.__name__}": name
 def offered(assignors: Sequence[PartitionAssignor | str], strategies: Sequence[str]) -> tuple[PartitionAssignor, ...]:
     """Return the assignors that a member offers to its group, in order of preference.
 
-    Args:
-        assignors: the program's own, and names of built-in ones.
-        strategies: the names in ``partition.assignment.strategy``, used without ``assignors``.
-
-    Raises:
-        ConfigException: a name is unknown, two are equal, or there are none.
+    ``strategies``, the names in ``partition.assignment.strategy``, are used without ``assignors``. Raises
+    ConfigException if a name is unknown, two are equal, or there are none.
     """
     found = [_made(item) for item in (assignors or strategies)]
     if not found:

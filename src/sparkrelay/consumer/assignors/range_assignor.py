@@ -84,9 +84,8 @@ class RoundRobinAssignor(_Forgetful):
 def rack_aware(racks: Iterable[str | None], partitions: Sequence[frozenset[str]]) -> bool:
     """Return whether racks matter: some member's rack has replicas, but not of every partition.
 
-    Args:
-        racks: the members'; None or empty if unknown.
-        partitions: racks that hold a copy, by partition.
+    ``racks`` are the members', None or empty if unknown; ``partitions`` are the racks that hold a copy of each
+    partition.
     """
     members = {rack for rack in racks if rack}
     everywhere = frozenset[str]().union(*partitions)

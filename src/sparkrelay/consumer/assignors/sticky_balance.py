@@ -58,10 +58,7 @@ def balanced(
 ) -> dict[str, set[TopicPartition]]:
     """Return the partitions of each member.
 
-    Args:
-        cluster: the existing partitions, and their racks.
-        holders: the present holders; each may take what it holds.
-        members: who may take what.
+    ``holders`` are the present holders of partitions, each of which may take what it holds.
     """
     names = sorted(members)
     flow = _Flow(cluster, holders, members, names)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from sparkrelay.errors import ConfigException
 from sparkrelay.settings import shortly, string_problem
 from sparkrelay.types import TopicPartition
 
 __all__ = [
+    "OffsetAndMetadata",
+    "OffsetsToCommit",
     "at_least_one",
-    "epoch_of",
     "function_of",
     "mapping_of",
     "offset_of",
@@ -27,6 +29,7 @@ __all__ = [
     "timestamps_of",
     "topic_of",
     "topics_of",
+    "wire_offsets",
 ]
 
 _MOST_INT32: Final = 2**31 - 1
@@ -102,7 +105,7 @@ def offset_of(what: str, partition: TopicPartition, given: object) -> int:
     return offset
 
 
-def epoch_of(what: str, partition: TopicPartition, given: object) -> int:
+def _epoch_of(what: str, partition: TopicPartition, given: object) -> int:
     """Return a leader epoch, -1 if unknown."""
     epoch = _integer(given, -1, _MOST_INT32)
     if epoch is None:
@@ -159,3 +162,40 @@ def _integer(given: Any, least: int, most: int | None = None) -> int | None:
         except TypeError:
             return None
     return given if given is not None and least <= given and (most is None or given <= most) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset.
+
+    Attributes:
+        offset: of the next record to be read.
+        metadata: any text; the group's members see it with ``committed(..., with_metadata=True)``.
+        leader_epoch: of the record before it, -1 if unknown (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+def wire_offsets(offsets: OffsetsToCommit) -> dict[TopicPartition, tuple[int, int, str]]:
+    """Return (offset, leader epoch, metadata) by partition."""
+    if not isinstance(offsets, Mapping):
+        raise ConfigException(
+            f"commit of {offsets!r}: give a mapping of TopicPartition to the offset of the next record to be read, or "
+            "to OffsetAndMetadata(offset, text)"
+        )
+    found = {}
+    for key, given in offsets.items():
+        partition = partition_of("commit", key)
+        value = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        found[partition] = (
+            offset_of("commit", partition, value.offset),
+            _epoch_of("commit", partition, value.leader_epoch),
+            text_of("commit: metadata", value.metadata, f" of {partition}"),
+        )
+    return found

@@ -31,14 +31,10 @@ def copy_of(error: E) -> E:
 
 
 def forked_error(what: str, process: int) -> DisconnectException:
-    """Return the error for using an object of another process.
+    """Return the error for using an object of class ``what`` outside of the process that made it.
 
     A fork copies no threads: the copy has no network thread, and its sockets are the other process's. So it cannot be
     used, and closing it does nothing.
-
-    Args:
-        what: ``Consumer`` or another class.
-        process: the process that made it.
     """
     return DisconnectException(
         f"this {what} belongs to process {process}, which made it, and was used in process {os.getpid()}: a fork has "

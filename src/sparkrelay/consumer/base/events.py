@@ -104,17 +104,13 @@ class Commit(ApplicationEvent):
     """Commit offsets.
 
     Attributes:
-        call: resolved once the broker has them.
-        offsets: (offset, leader epoch, metadata) by partition.
-        retry: whether to repeat retriable failures until the call's deadline.
-        automatic: whether it is an automatic commit, which is not repeated for missing topics.
         found_in: ids of the topics in which positions were found; other partitions are missing.
     """
 
-    call: Call
-    offsets: Mapping[TopicPartition, tuple[int, int, str]]
-    retry: bool
-    automatic: bool = False
+    call: Call  # resolved once the broker has them
+    offsets: Mapping[TopicPartition, tuple[int, int, str]]  # (offset, leader epoch, metadata) by partition
+    retry: bool  # whether to repeat retriable failures until the call's deadline
+    automatic: bool = False  # whether it is an automatic commit, which is not repeated for missing topics
     found_in: Mapping[TopicPartition, uuid.UUID] = field(default_factory=dict)
 
 
@@ -176,17 +172,11 @@ class Adopted(ApplicationEvent):
 
 @dataclass(frozen=True, slots=True)
 class ErrorRaised:
-    """An error that the next ``poll`` must raise.
-
-    Attributes:
-        error: the error.
-        fatal: whether the member has given up because of it, so that every ``poll`` raises it.
-        topic: its topic, None if it concerns no single one.
-    """
+    """An error that the next ``poll`` must raise."""
 
     error: Exception
-    fatal: bool = False
-    topic: str | None = None
+    fatal: bool = False  # whether the member has given up because of it, so that every ``poll`` raises it
+    topic: str | None = None  # its topic, None if it concerns no single one
 
 
 class Hold(enum.Enum):

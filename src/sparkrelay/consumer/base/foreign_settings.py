@@ -36,7 +36,7 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
     {
         "key.deserializer": _DESERIALIZER,
         "value.deserializer": _DESERIALIZER,
-        "interceptor.classes": Foreign("there are no interceptors: process the table that poll() returns", ("", "[]")),
+        "interceptor.classes": Foreign("there are no interceptors: work on the table that poll() returns", ("", "[]")),
         "exclude.internal.topics": Foreign(
             "internal topics are read only by their names, never by a pattern", ("true",)
         ),

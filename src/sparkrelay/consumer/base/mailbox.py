@@ -34,20 +34,14 @@ _LONGEST_TIMER_SECONDS: Final = 86_400.0
 
 
 class Call:
-    """An operation that somebody waits for. It ends once: by its result, an error, or its deadline.
-
-    Attributes:
-        what: the operation, for messages.
-        deadline: monotonic time after which it fails with a TimeoutException.
-        last_error: why it has not succeeded so far; the TimeoutException names it.
-    """
+    """An operation that somebody waits for. It ends once: by its result, an error, or its deadline."""
 
     __slots__ = ("_listeners", "_outcomes", "deadline", "last_error", "what")
 
     def __init__(self, what: str, deadline: float) -> None:
-        self.what = what
-        self.deadline = deadline
-        self.last_error: Exception | None = None
+        self.what = what  # the operation, for messages
+        self.deadline = deadline  # monotonic time after which it fails with a TimeoutException
+        self.last_error: Exception | None = None  # why it has not succeeded so far; the TimeoutException names it
         #: Result and error; the first one counts.
         self._outcomes: list[tuple[Any, BaseException | None]] = []
         self._listeners: deque[Callable[[Call], object]] = deque()
@@ -86,20 +80,13 @@ class Call:
         return bool(self._outcomes)
 
     def when_done(self, listener: Callable[[Call], object]) -> None:
-        """Call ``listener(call)`` once, usually in the network thread, or now if the outcome is known.
-
-        Errors of the listener are logged.
-        """
+        """Call ``listener(call)`` once, in the thread that decides, or now if it is done; errors are logged."""
         self._listeners.append(listener)
         if self._outcomes:
             self._notify()
 
     def wait(self, timeout: float | None) -> bool:
-        """Block until the outcome is known, or for ``timeout`` seconds; return whether it is known.
-
-        Raises:
-            ConfigException: the caller is a network thread.
-        """
+        """Block until the outcome is known, at most ``timeout`` seconds; return whether it is."""
         if not self._outcomes:
             _may_wait()
             notified = threading.Lock()
@@ -134,21 +121,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait of the application thread.
+    """A wait of the application thread."""
 
-    Attributes:
-        ready: ends the wait when true.
-        deadline: monotonic time at which the wait ends in any case.
-        for_events: whether a background event ends it.
-        for_steps: whether rebalance steps count as such events.
-        for_wakeup: whether ``wakeup`` ends it.
-    """
-
-    ready: Callable[[], object]
-    deadline: float
-    for_events: bool = True
-    for_steps: bool = True
-    for_wakeup: bool = True
+    ready: Callable[[], object]  # ends the wait when true
+    deadline: float  # monotonic time at which the wait ends in any case
+    for_events: bool = True  # whether a background event ends it
+    for_steps: bool = True  # whether rebalance steps count as such events
+    for_wakeup: bool = True  # whether ``wakeup`` ends it
 
     def is_over(self) -> bool:
         """Whether the deadline has passed."""
@@ -185,20 +164,14 @@ class Mailbox:
         self._deaf = False
 
     def put(self, event: BackgroundEvent) -> None:
-        """Add an event and end the wait for it. An error equal to a waiting one is dropped.
-
-        So an application that does not poll for an hour gets a refused topic reported once.
-        """
+        """Add an event and end the wait for it. An error equal to a waiting one is dropped: it is reported once."""
         if isinstance(event, ErrorRaised) and any(_alike(event, waiting) for waiting in self._events.copy()):
             return
         self._events.append(event)
         self.notify()
 
     def take(self, *, steps: bool = True) -> BackgroundEvent | None:
-        """Return the oldest event, or None; cancelled steps are dropped.
-
-        Without ``steps`` it returns None if the oldest is a step.
-        """
+        """Return the oldest event, but a step only with ``steps``; None without any. Cancelled steps are dropped."""
         while self.has_events(steps=steps):
             # Before it is removed: a Ctrl-C may come between any two instructions.
             event = self.taken = self._events[0]
@@ -264,11 +237,7 @@ class Mailbox:
             raise WakeupException("wakeup() was called")
 
     def wait_for(self, wait: Wait) -> None:
-        """Block this thread until a wait ends.
-
-        Raises:
-            ConfigException: the caller is a network thread.
-        """
+        """Block this thread until a wait ends. A network thread gets a ConfigException."""
         _may_wait()
         notified = threading.Lock()
         notified.acquire()

@@ -7,6 +7,7 @@ thread) and read by any thread: no locks, and a reading may be one event late. A
 
 from __future__ import annotations
 
+import functools
 import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -110,9 +111,9 @@ class ConsumerMetrics:
             "FetchRequest": self._fetched,
             "HeartbeatRequest": self._beaten,
             "ConsumerGroupHeartbeatRequest": self._beaten,
-            "OffsetCommitRequest": self._committed,
-            "JoinGroupRequest": self._joined,
-            "SyncGroupRequest": self._synced,
+            "OffsetCommitRequest": lambda _, took, now: self._commits.add(took, now),
+            "JoinGroupRequest": functools.partial(self._granted, self._joins),
+            "SyncGroupRequest": functools.partial(self._granted, self._syncs),
         }
 
     def poll_began(self, now: float) -> None:
@@ -157,16 +158,10 @@ class ConsumerMetrics:
             self._heartbeats.add(took, now)
             self._beat_at = now
 
-    def _committed(self, _: Any, took: float, now: float) -> None:
-        self._commits.add(took, now)
-
-    def _joined(self, message: Any, took: float, now: float) -> None:
+    @staticmethod
+    def _granted(window: Window, message: Any, took: float, now: float) -> None:
         if not message.error_code:
-            self._joins.add(took, now)
-
-    def _synced(self, message: Any, took: float, now: float) -> None:
-        if not message.error_code:
-            self._syncs.add(took, now)
+            window.add(took, now)
 
     def snapshot(self, subscription: SubscriptionState, now: float) -> Mapping[str, float]:
         """Return all values by Kafka's names; times in milliseconds unless the name says otherwise."""

@@ -28,18 +28,14 @@ class Unsent:
     """A request to send.
 
     Attributes:
-        request: the message.
         handle: called with (message, error, now): exactly one of message and error is not None.
-        node: broker id; None for any.
-        lane: name of the connection, see ``KafkaClient``.
-        timeout: seconds until it fails; None for ``request.timeout.ms``.
     """
 
     request: Any
     handle: Callable[[Any, KafkaException | None, float], None]
-    node: int | None = None
-    lane: str = ""
-    timeout: float | None = None
+    node: int | None = None  # broker id; None for any
+    lane: str = ""  # name of the connection, see ``KafkaClient``
+    timeout: float | None = None  # seconds until it fails; None for ``request.timeout.ms``
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +43,11 @@ class PollResult:
     """What a manager wants now.
 
     Attributes:
-        requests: to be sent.
-        wait: seconds after which to poll it again at the latest.
         dropped: connections to close first, as (broker id, lane); their requests will not be answered.
     """
 
     requests: tuple[Unsent, ...] = ()
-    wait: float = math.inf
+    wait: float = math.inf  # seconds after which to poll it again at the latest
     dropped: tuple[tuple[int, str], ...] = ()
 
 
@@ -63,12 +57,9 @@ NOTHING: Final = PollResult()
 def aligned_wait_ms(longest_ms: int, now: float) -> int:
     """Return how long a broker may hold a request back so that all consumers of the process are answered together.
 
-    An idle process then wakes once instead of once per consumer. Waking is expensive because the caches are cold: 500
-    microseconds of CPU for an exchange every 4 ms, 100 in a row (measured).
-
-    Args:
-        longest_ms: the longest wait allowed; waits end at multiples of it.
-        now: monotonic time, seconds.
+    Waits end at multiples of ``longest_ms``, the longest wait allowed; ``now`` is monotonic. An idle process then wakes
+    once instead of once per consumer. Waking is expensive because the caches are cold: 500 microseconds of CPU for an
+    exchange every 4 ms, 100 in a row (measured).
     """
     if longest_ms <= 0:
         return longest_ms
@@ -91,10 +82,7 @@ class RequestManager(Protocol):
 class RequestState:
     """Whether a request may be sent: at most one in flight, growing pauses after failures (KIP-580).
 
-    Args:
-        first: pause after the first failure, in seconds.
-        longest: bound on pauses.
-        jitter: relative variation of pauses; 0 in tests.
+    Pauses grow from ``first`` to ``longest`` seconds, and vary by the share ``jitter``, which is 0 in tests.
     """
 
     __slots__ = ("_backoff", "in_flight", "until")

@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata
+from sparkrelay.consumer.base.arguments import OffsetAndMetadata
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -40,45 +40,25 @@ class LeaderView(NamedTuple):
 
 @dataclass(slots=True)
 class Standing:
-    """The state of one assigned partition.
+    """The state of one assigned partition."""
 
-    Attributes:
-        position: offset of the next record that ``poll`` returns; None while unknown.
-        leader_epoch: epoch of the record before it, -1 if unknown.
-        checked_epoch: epoch of the leader whose log is known to have the position, -1 for none.
-        validating: a newer leader is being asked whether its log has the position.
-        topic_id: id of the topic that the position belongs to, None while unknown.
-        recreated: the topic has another id now.
-        reset: timestamp to look the position up by (-1 end, -2 start); None for the committed offset.
-        looking_up: number of the look-up under way, 0 for none; answers to earlier ones are ignored.
-        paused: the application wants no records now.
-        held_back: not to be fetched: it is being revoked, or ``on_assigned`` has not returned.
-        going: ``on_revoked`` or ``on_lost`` has it; it is dropped when the callback returns.
-        unwanted: its topic is no longer subscribed to; the group will take it away.
-        lost: others may have it; it is not read again before it was dropped and assigned anew.
-        end: last known end of the readable log, -1 if unknown.
-        end_asked: the end is being asked for.
-        asked: the call that looks the position up; its ``last_error`` explains delays.
-        lacking: why there is no position until somebody seeks; None otherwise.
-    """
-
-    position: int | None = None
-    leader_epoch: int = -1
-    checked_epoch: int = -1
-    validating: bool = False
-    topic_id: uuid.UUID | None = None
-    recreated: bool = False
-    reset: int | None = None
-    looking_up: int = 0
-    paused: bool = False
-    held_back: bool = False
-    going: bool = False
-    unwanted: bool = False
-    lost: bool = False
-    end: int = -1
-    end_asked: bool = False
-    asked: Call | None = None
-    lacking: Exception | None = None
+    position: int | None = None  # offset of the next record that ``poll`` returns; None while unknown
+    leader_epoch: int = -1  # epoch of the record before it, -1 if unknown
+    checked_epoch: int = -1  # epoch of the leader whose log is known to have the position, -1 for none
+    validating: bool = False  # a newer leader is being asked whether its log has the position
+    topic_id: uuid.UUID | None = None  # id of the topic that the position belongs to, None while unknown
+    recreated: bool = False  # the topic has another id now
+    reset: int | None = None  # timestamp to look the position up by (-1 end, -2 start); None for the committed offset
+    looking_up: int = 0  # number of the look-up under way, 0 for none; answers to earlier ones are ignored
+    paused: bool = False  # the application wants no records now
+    held_back: bool = False  # not to be fetched: it is being revoked, or ``on_assigned`` has not returned
+    going: bool = False  # ``on_revoked`` or ``on_lost`` has it; it is dropped when the callback returns
+    unwanted: bool = False  # its topic is no longer subscribed to; the group will take it away
+    lost: bool = False  # others may have it; it is not read again before it was dropped and assigned anew
+    end: int = -1  # last known end of the readable log, -1 if unknown
+    end_asked: bool = False  # the end is being asked for
+    asked: Call | None = None  # the call that looks the position up; its ``last_error`` explains delays
+    lacking: Exception | None = None  # why there is no position until somebody seeks; None otherwise
 
     @property
     def readable(self) -> bool:
@@ -301,10 +281,7 @@ class SubscriptionState:
             return True
 
     def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return all positions as offsets to commit, with their leader epochs.
-
-        Positions in recreated topics are left out: they would be taken for offsets of the new topic.
-        """
+        """Return all positions as offsets to commit, except in recreated topics, where they would be wrong."""
         with self._lock:
             return {
                 p: OffsetAndMetadata(s.position, leader_epoch=s.leader_epoch)

@@ -46,31 +46,22 @@ class _Ask:
     failed: Callable[[KafkaException], None] | None
 
 
+@dataclass(eq=False)
 class TopicMetadataManager:
     """Keeps metadata of topics up to date.
 
     Args:
-        metadata: what is known; the client fills it.
-        max_age: seconds after which metadata is refreshed.
-        state: pauses between attempts.
-        fail: called with errors that repeating does not change.
         refused: called with a wanted topic that the broker refuses, and its error; defaults to ``fail``.
     """
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        *,
-        max_age: float,
-        state: RequestState,
-        fail: Callable[[KafkaException], None],
-        refused: Callable[[str, KafkaException], None] | None = None,
-    ) -> None:
-        self._metadata = metadata
-        self._max_age = max_age
-        self._state = state
-        self._fail = fail
-        self._report_refused = refused if refused is not None else lambda _, error: fail(error)
+    metadata: Metadata  # what is known; the client fills it
+    max_age: float  # seconds after which metadata is refreshed
+    state: RequestState  # pauses between attempts
+    fail: Callable[[KafkaException], None]  # called with errors that repeating does not change
+    refused: Callable[[str, KafkaException], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._report_refused = self.refused if self.refused is not None else lambda _, error: self.fail(error)
         self._wanted: frozenset[str] = frozenset()
         self._all = False
         self._stale: set[str] = set()
@@ -86,7 +77,7 @@ class TopicMetadataManager:
         wanted = frozenset(topics)
         for topic in wanted - self._wanted:
             self._lacking.pop(topic, None)
-            if self._metadata.topic(topic) is None:
+            if self.metadata.topic(topic) is None:
                 self._stale.add(topic)
         self._wanted = wanted
 
@@ -122,7 +113,7 @@ class TopicMetadataManager:
 
     def _first_refused(self, topics: Iterable[str]) -> tuple[str, KafkaException] | None:
         for topic in sorted(topics):
-            if (code := self._metadata.topic_error(topic)) in _REFUSED:
+            if (code := self.metadata.topic_error(topic)) in _REFUSED:
                 return topic, broker_error(code, f"topic {topic!r}")
         return None
 
@@ -131,11 +122,11 @@ class TopicMetadataManager:
         absent = {
             topic
             for topic in self._wanted
-            if self._metadata.topic(topic) is None and self._metadata.topic_error(topic) not in _REFUSED
+            if self.metadata.topic(topic) is None and self.metadata.topic_error(topic) not in _REFUSED
         }
         due = math.inf
         if self._wanted or self._all:
-            due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age)
+            due = self._asked_at + (_ABSENT_SECONDS if absent else self.max_age)
         if self._refresh:
             due = now
         for topic in self._stale:
@@ -144,7 +135,7 @@ class TopicMetadataManager:
         due = now if self._asks else max(due, self._not_before)
         if due == math.inf:
             return NOTHING
-        wait = max(due - now, self._state.wait(now))
+        wait = max(due - now, self.state.wait(now))
         return PollResult(wait=wait) if wait > 0 else PollResult((self._unsent(now),))
 
     def _unsent(self, now: float) -> Unsent:
@@ -154,7 +145,7 @@ class TopicMetadataManager:
         topics: frozenset[str] | None = None if self._all else self._wanted | stale
         for ask in asks:
             topics = None if topics is None or ask.topics is None else topics | ask.topics
-        self._state.sent()
+        self.state.sent()
         self._asked_at = now
         named = self._wanted | stale
 
@@ -168,13 +159,13 @@ class TopicMetadataManager:
     def _note_lacking(self, named: frozenset[str], now: float) -> None:
         for topic in named:
             backoff, _ = self._lacking.pop(topic, (Backoff(_PAUSE_SECONDS, _ABSENT_SECONDS, jitter=0), now))
-            if self._metadata.topic(topic) is None:
+            if self.metadata.topic(topic) is None:
                 self._lacking[topic] = backoff, now + backoff.next()
         self._lacking = {topic: one for topic, one in self._lacking.items() if topic in named or one[1] > now}
 
     def _answered(self, asks: list[_Ask], stale: frozenset[str], error: KafkaException | None, now: float) -> None:
         if error is not None:
-            self._state.failed(now)
+            self.state.failed(now)
             self._stale |= stale
             self._refresh = self._refresh or error.retriable
             if error.retriable:
@@ -182,7 +173,7 @@ class TopicMetadataManager:
             else:
                 self._refused(asks, error)
             return
-        self._state.succeeded()
+        self.state.succeeded()
         self._not_before = now + _PAUSE_SECONDS
         for ask in asks:
             ask.done()
@@ -193,7 +184,7 @@ class TopicMetadataManager:
         lasting = [ask for ask in asks if ask.failed is None]
         self._asks = lasting + self._asks
         if self._wanted or self._all or self._stale or len(lasting) == len(asks):
-            self._fail(error)
+            self.fail(error)
         for ask in asks:
             if ask.failed is not None:
                 ask.failed(error)

@@ -220,11 +220,7 @@ class _Run:
         return bool(self._next or self.ready or self._errors)
 
     def turn(self, deadline: float, limit: float) -> None:
-        """Send requests; wait for a response if none is ready.
-
-        Raises:
-            KafkaException: see ``BoundedFetcher.fetch``.
-        """
+        """Send requests; wait for a response if none is ready. Raises the errors of ``BoundedFetcher.fetch``."""
         while True:
             now = time.monotonic()
             wait = min(self._send(now), self._refresh_metadata(now))

@@ -71,7 +71,6 @@ class _Part:
 
     Attributes:
         rows: the decoded records, of which those from ``row`` on are not returned yet; None if there are none.
-        sizes: see ``_cumulated_sizes``; None while unknown.
     """
 
     data: Fetched
@@ -82,7 +81,7 @@ class _Part:
     gone: bool = False
     rows: pa.RecordBatch | None = None
     row: int = 0
-    sizes: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    sizes: np.ndarray[Any, np.dtype[np.int64]] | None = None  # see ``_cumulated_sizes``; None while unknown
     epochs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -100,20 +99,14 @@ class _Part:
 
 @dataclass(eq=False)
 class FetchBuffer:
-    """The ``FetchSource`` of the consumer's fetch manager.
-
-    Args:
-        mailbox: notified when data arrives.
-        max_decompressed: most bytes of one record batch.
-        out_of_range: called with a partition whose position the log does not have.
-    """
+    """The ``FetchSource`` of the consumer's fetch manager."""
 
     subscription: SubscriptionState
-    mailbox: Mailbox
+    mailbox: Mailbox  # notified when data arrives
     read_committed: bool
     check_crcs: bool
-    max_decompressed: int
-    out_of_range: Callable[[TopicPartition, int], None]
+    max_decompressed: int  # most bytes of one record batch
+    out_of_range: Callable[[TopicPartition, int], None]  # called with a partition whose position the log does not have
 
     def __post_init__(self) -> None:
         self._columns = ConstantColumns()
@@ -228,10 +221,7 @@ class FetchBuffer:
                 self._drop(partition)
 
     def reset(self) -> None:
-        """Start anew, with everything to be fetched again from the positions on.
-
-        For an interrupt inside ``collect``, perhaps between two steps of the bookkeeping.
-        """
+        """Start anew, fetching from the positions, after an interrupt inside ``collect``."""
         with self._lock:
             for part in (*self._parts, *(part for chain in self._chains.values() for part in chain)):
                 part.gone, part.response = True, None

@@ -50,28 +50,20 @@ class Fetched:
     """A broker's answer for one partition.
 
     Attributes:
-        offset: the requested offset.
-        records: record batches, a view of the receive buffer; may be empty.
-        aborted: aborted transactions among them.
-        high_watermark: end of the replicated log, -1 if unknown.
-        last_stable_offset: end for read_committed readers, -1 if unknown.
-        log_start_offset: first available offset, -1 if unknown.
-        error_code: Kafka's code, 0 for none; only codes that repeating does not change.
         first: whether the partition came first in the request, so that ``fetch.max.bytes`` cannot be why it is empty.
             False within a session, where the broker chooses the order.
-        leader_epoch: the leader epoch in the request, -1 if unknown.
     """
 
     partition: TopicPartition
-    offset: int
-    records: memoryview
-    aborted: tuple[AbortedTransaction, ...] = ()
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    error_code: int = 0
+    offset: int  # the requested offset
+    records: memoryview  # record batches, a view of the receive buffer; may be empty
+    aborted: tuple[AbortedTransaction, ...] = ()  # aborted transactions among them
+    high_watermark: int = -1  # end of the replicated log, -1 if unknown
+    last_stable_offset: int = -1  # end for read_committed readers, -1 if unknown
+    log_start_offset: int = -1  # first available offset, -1 if unknown
+    error_code: int = 0  # Kafka's code, 0 for none; only codes that repeating does not change
     first: bool = False
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # the leader epoch in the request, -1 if unknown
 
     def copied(self) -> Fetched:
         """Return a copy with its own bytes, which does not keep the response in memory."""
@@ -117,21 +109,14 @@ class _Replica:
 
 @dataclass(eq=False)
 class FetchManager:
-    """Sends Fetch requests: one in flight for each broker, and never two for a partition.
-
-    Args:
-        source: decides what to fetch, and takes the answers.
-        stale: called with a topic whose leaders must be requested again.
-        sessions: whether brokers remember the wanted partitions (KIP-227).
-        rack: where to read from the nearest replica; empty for leaders only.
-    """
+    """Sends Fetch requests: one in flight for each broker, and never two for a partition."""
 
     metadata: Metadata
     config: ConsumerConfig
-    source: FetchSource
-    stale: Callable[[str], None]
-    sessions: bool = False
-    rack: str = ""
+    source: FetchSource  # decides what to fetch, and takes the answers
+    stale: Callable[[str], None]  # called with a topic whose leaders must be requested again
+    sessions: bool = False  # whether brokers remember the wanted partitions (KIP-227)
+    rack: str = ""  # where to read from the nearest replica; empty for leaders only
 
     def __post_init__(self) -> None:
         self._retry_seconds = self.config.client.retry_backoff_ms / 1000

@@ -64,13 +64,12 @@ class ClassicMembership(Membership):
 
     Args:
         matched: takes the topics that match the subscribed pattern, whenever they change.
-        retry: pauses after failures.
     """
 
     FOLLOWING = FOLLOWING
 
     matched: Callable[[frozenset[str]], None]
-    retry: RequestState
+    retry: RequestState  # pauses after failures
 
     def __post_init__(self) -> None:
         super().__post_init__()

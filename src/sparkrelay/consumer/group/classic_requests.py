@@ -39,20 +39,17 @@ class MemberSettings:
 
     Attributes:
         assignors: (name, supports cooperative) of each client-side assignor; classic protocol only.
-        remote_assignor: name of the broker's assignor, None for the broker's choice; KIP-848 only.
-        group_instance_id: makes the member static.
         session_timeout: the group waits this long for a silent member; classic protocol only, else the broker decides.
-        heartbeat_interval: pause between heartbeats; likewise.
         max_poll_interval: a member that does not poll for this long leaves; also bounds its part of a rebalance.
     """
 
     group_id: str
     assignors: tuple[tuple[str, bool], ...] = ()
-    remote_assignor: str | None = None
-    group_instance_id: str | None = None
+    remote_assignor: str | None = None  # name of the broker's assignor, None for the broker's choice; KIP-848 only
+    group_instance_id: str | None = None  # makes the member static
     rack: str | None = None
     session_timeout: float = 45.0
-    heartbeat_interval: float = 3.0
+    heartbeat_interval: float = 3.0  # pause between heartbeats; likewise
     max_poll_interval: float = 300.0
 
     @property
@@ -152,20 +149,14 @@ class ClassicLeave:
     Static members do not send LeaveGroup, and keep their partitions for ``session.timeout.ms``, unless they leave for
     good. Such a member without an id gives up the place that a former run may have left: the broker accepts its
     ``group.instance.id`` instead of a member id (KIP-345). Pure, see ``requests``.
-
-    Args:
-        place: returns the member's identity in its group.
-
-    Attributes:
-        awaits_name: whether a JoinGroup is under way whose answer gives the member its id.
     """
 
     settings: MemberSettings
     coordinator: CoordinatorManager
-    place: Callable[[], GroupMetadata]
+    place: Callable[[], GroupMetadata]  # returns the member's identity in its group
 
     def __post_init__(self) -> None:
-        self.awaits_name = False
+        self.awaits_name = False  # whether a JoinGroup is under way whose answer gives the member its id
         self._call: Call | None = None
         self._reason = ""
         self._sent = False

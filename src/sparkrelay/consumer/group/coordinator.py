@@ -34,30 +34,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class CoordinatorManager:
-    """Finds the coordinator, and drops it when it has moved or is silent.
-
-    Args:
-        metadata: the cluster; the coordinator must be in it.
-        topics: refreshes metadata.
-        fail: called with errors that repeating does not change.
-        state: pauses between attempts.
-
-    Attributes:
-        node: broker id of the coordinator; None if unknown.
-        last_error: why the last search failed.
-    """
+    """Finds the coordinator, and drops it when it has moved or is silent."""
 
     group_id: str
-    metadata: Metadata
-    topics: TopicMetadataManager
-    fail: Callable[[KafkaException], None]
-    state: RequestState
+    metadata: Metadata  # the cluster; the coordinator must be in it
+    topics: TopicMetadataManager  # refreshes metadata
+    fail: Callable[[KafkaException], None]  # called with errors that repeating does not change
+    state: RequestState  # pauses between attempts
 
     def __post_init__(self) -> None:
-        self.node: int | None = None
+        self.node: int | None = None  # broker id of the coordinator; None if unknown
         self._needed = False
         self._dropped: tuple[tuple[int, str], ...] = ()
-        self.last_error: KafkaException | None = None
+        self.last_error: KafkaException | None = None  # why the last search failed
 
     def need(self) -> int | None:
         """Return the coordinator; search for it if it is unknown."""

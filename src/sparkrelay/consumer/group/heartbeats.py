@@ -35,13 +35,12 @@ class HeartbeatManager:
         session_timeout: seconds after which an unanswered heartbeat's connection is dropped and the coordinator
             searched
             again; infinity if only the broker knows it.
-        state: pauses after failures.
     """
 
     membership: Membership
     coordinator: CoordinatorManager
     session_timeout: float
-    state: RequestState
+    state: RequestState  # pauses after failures
 
     def __post_init__(self) -> None:
         self._due = -math.inf

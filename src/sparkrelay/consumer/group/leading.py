@@ -27,13 +27,11 @@ class TopicWatch:
     """The topics of one group, as its leader sees them. Pure, see ``requests``.
 
     Args:
-        metadata: what is known of the cluster.
-        topics: requests metadata.
         by_rack: whether replicas that move to other racks are a change: if the leader has a rack, as in Java.
     """
 
-    metadata: Metadata
-    topics: TopicMetadataManager
+    metadata: Metadata  # what is known of the cluster
+    topics: TopicMetadataManager  # requests metadata
     by_rack: bool = False
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec
 
 from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.consumer.base.requests import NOTHING
 from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, JoinNeeded, Prepared
     from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.base.requests import PollResult, Unsent
+    from sparkrelay.consumer.base.subscription import SubscriptionState
     from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
     from sparkrelay.consumer.group.classic_requests import MemberSettings
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["MemberState", "Membership"]
+__all__ = ["LostPartitions", "MemberState", "Membership"]
 
 P = ParamSpec("P")
 
@@ -66,40 +68,30 @@ class Membership(abc.ABC):
     thread is a numbered step (``events.Step``), one at a time. An overtaken step is cancelled, and answers to any other
     than the present step are ignored (KAFKA-16375).
 
-    Args:
-        coordinator: finds the broker to talk to.
-        topics: requests metadata.
-        cluster: what is known of the cluster.
-        on_step: takes steps for the application.
-        fail: takes errors that the next ``poll`` raises.
-
     Attributes:
         FOLLOWING: the states that may follow each state of the protocol.
         metadata: the member's identity in the group; generation (or member epoch) -1 while it has none.
-        reason: why the present or last rebalance began, for the log.
-        heartbeat_interval: seconds between heartbeats.
         life: changes when answers to heartbeats under way become meaningless. Not the generation: a static member that
             joins again may get its old one.
-        step: the unanswered step, None if there is none.
     """
 
     FOLLOWING: ClassVar[Mapping[MemberState, frozenset[MemberState]]]
 
     settings: MemberSettings
-    coordinator: CoordinatorManager
-    topics: TopicMetadataManager
-    cluster: Metadata
-    on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None]
-    fail: Callable[[Exception], None]
+    coordinator: CoordinatorManager  # finds the broker to talk to
+    topics: TopicMetadataManager  # requests metadata
+    cluster: Metadata  # what is known of the cluster
+    on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None]  # takes steps for the application
+    fail: Callable[[Exception], None]  # takes errors that the next ``poll`` raises
 
     def __post_init__(self) -> None:
         self._machine = StateMachine(
             f"member of group {self.settings.group_id}", MemberState.UNSUBSCRIBED, self.FOLLOWING
         )
-        self.step: JoinNeeded | AssignNeeded | AdoptNeeded | None = None
+        self.step: JoinNeeded | AssignNeeded | AdoptNeeded | None = None  # the unanswered step, None if there is none
         self._steps = 0
-        self.reason = ""
-        self.heartbeat_interval = self.settings.heartbeat_interval
+        self.reason = ""  # why the present or last rebalance began, for the log
+        self.heartbeat_interval = self.settings.heartbeat_interval  # seconds between heartbeats
         self._polled_at = -math.inf
         self.life = 0
         #: Requests to leave that wait for nothing.
@@ -130,8 +122,6 @@ class Membership(abc.ABC):
     def given_up(self) -> bool:
         """Whether we will not join again."""
         return self.state is MemberState.FATAL
-
-    # -- events of the application ------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
@@ -165,8 +155,6 @@ class Membership(abc.ABC):
         A static member keeps its place for the session timeout, unless it leaves ``for_good``.
         """
 
-    # -- news from the coordinator ------------------------------------------------------------------------------------
-
     @abc.abstractmethod
     def fenced(self, code: int) -> bool:
         """Handle expulsion: all partitions are lost. Return False if the member is only between two generations."""
@@ -174,8 +162,6 @@ class Membership(abc.ABC):
     @abc.abstractmethod
     def refused(self, error: Exception) -> None:
         """Give up: joining again would not help."""
-
-    # -- heartbeats: ``HeartbeatManager`` sends them ------------------------------------------------------------------
 
     @property
     @abc.abstractmethod
@@ -204,13 +190,9 @@ class Membership(abc.ABC):
     def heartbeat_failed(self, error: KafkaException) -> None:
         """Handle a heartbeat of the present life without an answer; another follows if that may help."""
 
-    # -- driving ------------------------------------------------------------------------------------------------------
-
     @abc.abstractmethod
     def poll(self, now: float) -> PollResult:
         """Return the request that the present state needs; see ``requests.RequestManager``."""
-
-    # -- for the protocols --------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def _join_again(self) -> None: ...
@@ -238,3 +220,24 @@ class Membership(abc.ABC):
 
     def _place(self, generation: int, member_id: str) -> None:
         self.metadata = GroupMetadata(self.settings.group_id, generation, member_id, self.settings.group_instance_id)
+
+
+@dataclass(eq=False)
+class LostPartitions:
+    """Holds back the partitions of a member that has lost its generation, whose records others may read. Pure.
+
+    A member that was expelled, or that left because nobody polled, keeps its partitions and their fetched records until
+    the application takes the step that drops them. ``poll`` must not return these records before (KAFKA-20321). Polled
+    right after the membership: in the turn in which that leaves, before its request to leave is sent.
+    """
+
+    place: Callable[[], GroupMetadata | None]
+    subscription: SubscriptionState
+
+    def poll(self, now: float) -> PollResult:
+        """Hold back; there is never anything to send."""
+        del now
+        place = self.place()
+        if place is not None and place.generation < 0:
+            self.subscription.lose()
+        return NOTHING

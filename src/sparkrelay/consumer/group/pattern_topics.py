@@ -73,12 +73,7 @@ class PatternTopics:
 
 
 def topics_or_pattern(topics: Iterable[str] | str | re.Pattern[str]) -> tuple[frozenset[str], re.Pattern[str] | None]:
-    """Separate names from patterns in the argument of ``subscribe``.
-
-    Raises:
-        ConfigException: a name is invalid, a text that begins with ^ is not a regular expression, or a pattern is for
-            bytes.
-    """
+    """Separate names from patterns in the argument of ``subscribe``; raise ConfigException if one is invalid."""
     if isinstance(topics, re.Pattern):
         if not isinstance(topics.pattern, str):
             raise ConfigException(f"subscribe({topics!r}): topic names are text, not bytes; write the pattern as text")
@@ -105,11 +100,7 @@ def topics_or_pattern(topics: Iterable[str] | str | re.Pattern[str]) -> tuple[fr
 
 
 def pattern_for_broker(pattern: re.Pattern[str]) -> str:
-    """Return a pattern in RE2's syntax, with its flags.
-
-    Raises:
-        ConfigException: RE2 lacks one of its flags.
-    """
+    """Return a pattern in RE2's syntax, with its flags; raise ConfigException if RE2 lacks one of them."""
     if pattern.flags & re.VERBOSE:
         raise ConfigException(
             f"subscribe({pattern.pattern!r}) with re.VERBOSE: with group.protocol='consumer' the broker matches, and "

@@ -32,17 +32,11 @@ _NAMED: Final = 10
 
 @dataclass(eq=False)
 class RebalanceLog:
-    """Logs the rebalances of one member.
+    """Logs the rebalances of one member."""
 
-    Args:
-        place: returns the member's identity in its group.
-        held: returns the partitions that it holds.
-        metrics: counts rebalances.
-    """
-
-    place: Callable[[], GroupMetadata]
-    held: Callable[[], frozenset[TopicPartition]]
-    metrics: ConsumerMetrics
+    place: Callable[[], GroupMetadata]  # returns the member's identity in its group
+    held: Callable[[], frozenset[TopicPartition]]  # returns the partitions that it holds
+    metrics: ConsumerMetrics  # counts rebalances
 
     def __post_init__(self) -> None:
         #: When the present rebalance began; None outside of one.

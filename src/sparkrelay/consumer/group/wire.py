@@ -36,11 +36,7 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
 
 
 def decode_subscription(data: bytes, *, group_instance_id: str | None = None) -> MemberSubscription:
-    """Decode a member's subscription.
-
-    Raises:
-        SerializationException: the bytes are not a subscription.
-    """
+    """Decode a member's subscription, or raise SerializationException."""
     with _named("subscription", data):
         message, version = _decode(ConsumerProtocolSubscription, data)
         owned = message.owned_partitions if version >= 1 else ()
@@ -62,11 +58,7 @@ def encode_assignment(assignment: MemberAssignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> MemberAssignment:
-    """Decode an assignment; no bytes mean no partitions.
-
-    Raises:
-        SerializationException: the bytes are not an assignment.
-    """
+    """Decode an assignment, or raise SerializationException; no bytes mean no partitions."""
     if not data:
         return MemberAssignment()
     with _named("assignment", data):

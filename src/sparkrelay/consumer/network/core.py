@@ -35,7 +35,7 @@ from sparkrelay.consumer.group.classic_requests import MemberSettings
 from sparkrelay.consumer.group.consumer_membership import ConsumerMembership
 from sparkrelay.consumer.group.coordinator import CoordinatorManager
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
-from sparkrelay.consumer.group.lost_partitions import LostPartitions
+from sparkrelay.consumer.group.membership import LostPartitions
 from sparkrelay.consumer.group.rebalance_log import RebalanceLog
 from sparkrelay.consumer.offsets.commits import CommitManager
 from sparkrelay.consumer.offsets.offsets import OffsetsManager
@@ -64,27 +64,19 @@ class ConsumerCore:
     """The managers, in polling order.
 
     Managers that find something missing are polled before those that fetch it: coordinator and metadata come last.
-
-    Args:
-        subscription: what both threads know of partitions.
-        assignors: what the member offers to its group.
-        buffer: takes fetched data; None for a consumer that does not fetch.
-
-    Attributes:
-        now: monotonic time of the present turn or answer, for observers.
     """
 
     config: ConsumerConfig
     metadata: Metadata
     mailbox: Mailbox
-    subscription: SubscriptionState
-    assignors: Sequence[PartitionAssignor]
-    buffer: FetchBuffer | None
+    subscription: SubscriptionState  # what both threads know of partitions
+    assignors: Sequence[PartitionAssignor]  # what the member offers to its group
+    buffer: FetchBuffer | None  # takes fetched data; None for a consumer that does not fetch
     metrics: ConsumerMetrics = field(default_factory=ConsumerMetrics)
 
     def __post_init__(self) -> None:
         config, metadata = self.config, self.metadata
-        self.now = 0.0
+        self.now = 0.0  # monotonic time of the present turn or answer, for observers
         self._topics = TopicMetadataManager(
             metadata,
             max_age=config.metadata_max_age_ms / 1000,

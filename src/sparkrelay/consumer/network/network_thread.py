@@ -90,12 +90,7 @@ class NetworkThread:
     def attach(
         self, config: ConsumerConfig, mailbox: Mailbox, make_core: Callable[[KafkaClient], ConsumerCore]
     ) -> ConsumerHandle:
-        """Add a consumer; return once its managers exist.
-
-        Args:
-            config: the consumer's settings.
-            mailbox: notified when it ends.
-            make_core: makes the managers around the client's metadata; called in the thread.
+        """Add a consumer; return once ``make_core``, called in the thread with its client, has made its managers.
 
         Raises:
             SparkRelayError: that failed, and nothing of it is left.
@@ -245,16 +240,11 @@ class ConsumerHandle:
     """One consumer in a network thread, as its application thread sees it.
 
     Attributes:
-        core: the consumer's managers.
-        trouble: the network error of the latest request, if any.
         polled_at: when the application last polled, monotonic: set by its thread, read at each turn. Not an event, so
             that an idle ``poll`` does not wake the thread.
         polls_missed: how often it polled after more than ``max.poll.interval.ms``; counted before ``polled_at`` is set.
-        owns_thread: whether the thread ends with it.
-        listed: whether it is in the thread's queue.
         due: monotonic time of its next turn if nothing happens before; for the thread only.
         entry: time of its entry in the thread's heap, infinity for none; for the thread only.
-        failure: the error of its managers.
     """
 
     thread: NetworkThread
@@ -263,24 +253,24 @@ class ConsumerHandle:
     make_core: Callable[[KafkaClient], ConsumerCore]
 
     def __post_init__(self) -> None:
-        self.core: ConsumerCore
+        self.core: ConsumerCore  # the consumer's managers
         self._events: deque[ApplicationEvent] = deque()
         self._calls: list[Call] = []
         self._new_calls: deque[Call] = deque()
         self._client: KafkaClient | None = None
-        self.trouble: KafkaException | None = None
+        self.trouble: KafkaException | None = None  # the network error of the latest request, if any
         self._problem: Exception | None = None
         self._closed_error: DisconnectException | None = None
         self._gone = False
         self.polled_at = -math.inf
         self._polled_announced = -math.inf
         self.polls_missed = self._misses_announced = 0
-        self.owns_thread = False
-        self.listed = False
+        self.owns_thread = False  # whether the thread ends with it
+        self.listed = False  # whether it is in the thread's queue
         self.started = False
         self.stopping = False
         self.due = self.entry = math.inf
-        self.failure: BaseException | None = None
+        self.failure: BaseException | None = None  # the error of its managers
 
     # -- for the application thread -----------------------------------------------------------------------------------
 
@@ -290,22 +280,14 @@ class ConsumerHandle:
         return self._closed_error is not None
 
     def await_start(self) -> None:
-        """Wait until client and managers exist.
-
-        Raises:
-            Exception: making them failed.
-        """
+        """Wait until client and managers exist, or raise the error of making them."""
         self._wait(lambda: self.started or self._gone, math.inf)
         if self.failure is not None:
             raise self.failure
         self.check()
 
     def submit(self, event: ApplicationEvent, call: Call | None = None) -> None:
-        """Send an event to the network thread.
-
-        Raises:
-            DisconnectException: the thread has died; the message names the cause.
-        """
+        """Send an event to the network thread; see ``check`` for errors."""
         if call is not None:
             self._new_calls.append(call)
         self._events.append(event)
@@ -324,11 +306,7 @@ class ConsumerHandle:
                 raise
 
     def check(self) -> None:
-        """Raise if the consumer has ended.
-
-        Raises:
-            DisconnectException: nothing will be answered any more; the message names the cause.
-        """
+        """Raise DisconnectException with the cause if the consumer has ended."""
         if self._closed_error is not None:
             raise _again(self._closed_error)
 
@@ -359,11 +337,7 @@ class ConsumerHandle:
         self.mailbox.notify()
 
     def turn(self, now: float) -> float:
-        """Handle events, send the managers' requests; return seconds until they are due.
-
-        Raises:
-            Exception: a manager failed, now or while it handled an answer.
-        """
+        """Handle events, send the managers' requests; return seconds until they are due. Raises a manager's error."""
         if self._problem is not None:
             raise self._problem
         core = self.core

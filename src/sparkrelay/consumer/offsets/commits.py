@@ -50,21 +50,19 @@ class CommitManager:
     """Talks to the coordinator about offsets.
 
     Args:
-        stale: called with a topic that may have been recreated.
         place: returns the member's identity in the group, None for a consumer that assigns by hand.
         fenced: called with the code by which the group refuses a member; returns False if the member is only between
             two generations.
         member_reads: whether committed offsets are fetched as a member, so that none is of an older epoch (KIP-848).
-        make_state: returns the pauses of one conversation.
     """
 
     group_id: str
     coordinator: CoordinatorManager
     metadata: Metadata
-    stale: Callable[[str], None]
+    stale: Callable[[str], None]  # called with a topic that may have been recreated
     place: Callable[[], GroupMetadata | None]
     fenced: Callable[[int], bool]
-    make_state: Callable[[], RequestState]
+    make_state: Callable[[], RequestState]  # returns the pauses of one conversation
     member_reads: bool = False
 
     def __post_init__(self) -> None:
@@ -295,10 +293,7 @@ def sort_out(
 ) -> tuple[dict[TopicPartition, uuid.UUID], frozenset[TopicPartition]]:
     """Return the known topic ids by partition, and the partitions whose topic has vanished since.
 
-    Args:
-        partitions: what is to be committed.
-        found_in: ids of the topics in which positions were found. Of other partitions only the name is known.
-        metadata: the present topics, as far as known.
+    ``found_in`` are the ids of the topics in which positions were found. Of other partitions only the name is known.
     """
     ids: dict[TopicPartition, uuid.UUID] = {}
     gone = set()

@@ -40,18 +40,12 @@ class _Question:
 
 @dataclass(eq=False)
 class OffsetsManager:
-    """Sends ListOffsets.
-
-    Args:
-        stale: called with a topic whose leaders must be requested again.
-        make_state: returns the pauses of one question.
-        timeout_ms: how long the broker may take (KIP-1075).
-    """
+    """Sends ListOffsets."""
 
     metadata: Metadata
-    stale: Callable[[str], None]
-    make_state: Callable[[], RequestState]
-    timeout_ms: int
+    stale: Callable[[str], None]  # called with a topic whose leaders must be requested again
+    make_state: Callable[[], RequestState]  # returns the pauses of one question
+    timeout_ms: int  # how long the broker may take (KIP-1075)
 
     def __post_init__(self) -> None:
         self._questions: list[_Question] = []

@@ -33,21 +33,16 @@ class PositionsManager:
     """Looks up unknown positions.
 
     Args:
-        commits: fetches committed offsets; None for a consumer without a group.
-        offsets: lists starts and ends.
         reset_timestamp: returns where to start without a committed offset; None if that is an error.
-        read_committed: whether the end is the last stable offset.
-        fail: takes errors that the next ``poll`` raises.
-        notify: called when positions became known.
     """
 
     subscription: SubscriptionState
-    commits: CommitManager | None
-    offsets: OffsetsManager
+    commits: CommitManager | None  # fetches committed offsets; None for a consumer without a group
+    offsets: OffsetsManager  # lists starts and ends
     reset_timestamp: Callable[[], int | None]
-    read_committed: bool
-    fail: Callable[[Exception], None]
-    notify: Callable[[], None]
+    read_committed: bool  # whether the end is the last stable offset
+    fail: Callable[[Exception], None]  # takes errors that the next ``poll`` raises
+    notify: Callable[[], None]  # called when positions became known
 
     def __post_init__(self) -> None:
         self._failed = False

@@ -45,20 +45,16 @@ class ValidationManager:
 
     Args:
         reset: called with a partition whose epoch the leader does not know at all: look the position up anew.
-        drop: called with partitions whose fetched records may be of another log.
-        stale: called with a topic whose leaders must be requested again.
-        make_state: returns the pauses of one leader.
-        fail: takes errors that the next ``poll`` raises.
     """
 
     metadata: Metadata
     subscription: SubscriptionState
     has_reset: bool
     reset: Callable[[TopicPartition], None]
-    drop: Callable[[TopicPartition], None]
-    stale: Callable[[str], None]
-    make_state: Callable[[], RequestState]
-    fail: Callable[[Exception], None]
+    drop: Callable[[TopicPartition], None]  # called with partitions whose fetched records may be of another log
+    stale: Callable[[str], None]  # called with a topic whose leaders must be requested again
+    make_state: Callable[[], RequestState]  # returns the pauses of one leader
+    fail: Callable[[Exception], None]  # takes errors that the next ``poll`` raises
 
     def __post_init__(self) -> None:
         self._seen: tuple[int, int] | None = None
