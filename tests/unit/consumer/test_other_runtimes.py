@@ -59,7 +59,7 @@ def test_without_an_event_loop_an_awaiting_consumer_says_what_to_use():
 def test_under_trio_an_awaiting_consumer_says_what_to_use(run):
     async def main():
         consumer = AsyncConsumer(SETTINGS)
-        for use in (consumer.poll, consumer.close, consumer.__aenter__):
+        for use in (lambda: consumer.poll(0), consumer.close, consumer.__aenter__):
             with pytest.raises(ConfigException, match="use Consumer"):
                 await use()
         consumer._session.network.stop(30)
