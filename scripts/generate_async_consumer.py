@@ -18,16 +18,13 @@ SOURCE, TARGET = API / "consumer.py", API / "async_consumer.py"
 FIRST, LAST = "    # -- subscription ", "    # -- closing "
 RULES = (
     (r"^    def ", "    async def "),
-    (r"\bself\._(run|committed)\(", r"await self._\1("),
+    (r"\bself\._run\(", "await self._run("),
     # Callbacks may be coroutine functions here.
     (r"        self\._require_plain\(.*\)\n", ""),
-    (r"no ``group\.id``, a callback is a coroutine function, or", "no ``group.id``, or"),
-    (
-        r"Callbacks are called with ``\(consumer, partitions\)``\.",
-        "Callbacks are called with ``(consumer, partitions)``, and may be coroutine functions.",
-    ),
+    # Only the first lines of docstrings, which IDEs show; the class refers to Consumer for the rest.
+    (r'("""[^"\n]+)\n\n(?:(?!""").|\n)*"""', r'\1"""'),
     (r"-> Future\[None\]:", "-> asyncio.Future[None]:"),
-    (r"return (self\._session\.offsets\.commit_async\(.*\))", r"return _awaitable(\1)"),
+    (r"return (self\._call\(lambda: self\._session\.commit_async\(.*\)\))", r"return _awaitable(\1)"),
 )
 
 

@@ -1,7 +1,7 @@
 """A Kafka consumer for Python: callbacks inside ``poll``, records as Arrow columns, client-side assignors.
 
-``Consumer`` is for programs and for group members, ``AsyncConsumer`` for programs that await. ``consumer.bounded``
-reads exact ranges inside Spark tasks.
+``Consumer`` blocks and ``AsyncConsumer`` awaits; both can join a group. ``BoundedFetcher`` reads exact ranges in Spark
+tasks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from sparkrelay.consumer.api.access import AccessKey
 from sparkrelay.consumer.api.async_consumer import AsyncConsumer
 from sparkrelay.consumer.api.consumer import Consumer
 from sparkrelay.consumer.api.record import Record
+from sparkrelay.consumer.base.arguments import OffsetAndMetadata
 from sparkrelay.consumer.base.assignor import (
     ClusterView,
     GroupMetadata,
@@ -19,7 +20,6 @@ from sparkrelay.consumer.base.assignor import (
     MemberSubscription,
     PartitionAssignor,
 )
-from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.network.network_thread import NetworkThread
 from sparkrelay.types import TopicPartition
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The decoder's compiled loops come with it: 100 MB and half a second that a driver's consumers do without.
+    # Lazy: it loads the decoder's compiled loops, 100 MB and half a second that a driver's consumers save.
     if name == "BoundedFetcher":
         from sparkrelay.consumer.fetch.bounded import BoundedFetcher  # noqa: PLC0415
 

@@ -176,5 +176,5 @@ def test_two_of_a_name_are_refused(make_consumer):
         )
     with pytest.raises(ConfigException, match="two assignors are named 'backwards'"):
         make_consumer(group_id="g", assignors=[Backwards(), Backwards()])
-    with pytest.raises(ConfigException, match="which is no assignor"):
+    with pytest.raises(ConfigException, match="which is not an assignor"):
         make_consumer(group_id="g", assignors=[Backwards])

@@ -30,7 +30,7 @@ def test_a_forgotten_member_ends_and_others_go_on(kafka, make_topic, produce, me
     consumer.subscribe([topic], on_revoked=lambda *_: None)
     while not consumer.poll(5, max_records=1).num_rows:
         pass
-    thread = consumer._session.network._thread._thread
+    thread = consumer._session.network.thread._thread
     with warnings.catch_warnings(record=True, action="always") as caught:
         del consumer
         gc.collect()

@@ -67,7 +67,7 @@ def test_the_nearer_replica_is_read_and_the_leader_when_it_dies(two_brokers):
         read_all(consumer, range(100))
         fetches = consumer._session.network.core._fetches
         wait_until(lambda: fetches._under_way == {T: 2}, "the nearer replica is not read")
-        assert fetches._metadata.leader(T) == 1
+        assert fetches.metadata.leader(T) == 1
         second.kill()
         for number in range(100, 200):
             producer.produce("t", str(number))

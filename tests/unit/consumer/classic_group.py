@@ -29,8 +29,8 @@ class Group(Member):
         assignors = settings.pop("assignors", (("x", True),))
         self.membership = ClassicMembership(
             MemberSettings(group_id="g", assignors=assignors, **settings),
-            coordinator=self.coordinator, topics=self.topics, metadata=self.cluster, on_step=self.steps.append,
-            fail=self.errors.append, matched=self.matched.append, state=RequestState(0.1, 1.0, jitter=0.0),
+            coordinator=self.coordinator, topics=self.topics, cluster=self.cluster, on_step=self.steps.append,
+            fail=self.errors.append, matched=self.matched.append, retry=RequestState(0.1, 1.0, jitter=0.0),
         )  # fmt: skip
         self.driver = driver(self.membership)
 

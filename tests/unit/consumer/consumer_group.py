@@ -31,7 +31,7 @@ class Group(Member):
         self.cluster.topic_name = self.names.get
         self.membership = ConsumerMembership(
             MemberSettings(group_id="g", **settings), coordinator=self.coordinator, topics=self.topics,
-            metadata=self.cluster, on_step=self.steps.append, fail=self.errors.append,
+            cluster=self.cluster, on_step=self.steps.append, fail=self.errors.append,
         )  # fmt: skip
         heartbeats = HeartbeatManager(
             self.membership, self.coordinator, session_timeout=float("inf"), state=RequestState(0.1, 1.0, jitter=0.0)

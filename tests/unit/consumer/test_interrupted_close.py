@@ -9,8 +9,7 @@ import time
 import pytest
 from tests.unit.consumer.silent_group import SilentCore, sessions
 
-from sparkrelay.consumer.api.exchanges import blocking
-from sparkrelay.consumer.base.deadline import HURRIED_SECONDS, ClosingDeadline
+from sparkrelay.consumer.api.exchanges import HURRIED_SECONDS, ClosingDeadline, blocking
 from sparkrelay.consumer.base.events import Hold, JoinNeeded, Leave
 from sparkrelay.types import TopicPartition
 
@@ -63,7 +62,7 @@ GRACE = 5.0
 @pytest.mark.parametrize("interrupted", range(2))
 def test_after_an_interrupt_little_is_waited_for_and_the_member_leaves(make_member, interrupted, interrupt):
     session = make_member()
-    session.offsets.commit_async({T0: 7}, None)
+    session.commit_async({T0: 7}, None)
     waits = Waits(session, interrupted, interrupt)
     if interrupted:  # the automatic commit takes half of the time otherwise
         waits.left, session._commits.enabled = 0, False
@@ -94,7 +93,7 @@ def test_a_callback_that_is_interrupted_hurries_too(make_member):
 
     session = make_member(on_revoked=interrupted, enable_auto_commit=False)
     waits = Waits(session, -1)
-    session.offsets.commit_async({T0: 7}, None)
+    session.commit_async({T0: 7}, None)
     with pytest.raises(KeyboardInterrupt):
         blocking(session.close(1000), session.mailbox)
     assert len(waits.after) >= 3
@@ -128,7 +127,7 @@ def test_a_commit_that_is_undecided_when_partitions_go_is_not_sent_later(make_me
     """It would go out with the next generation, and take the next owner back."""
     received = []
     session = make_member(
-        on_revoked=lambda *_: session.offsets.commit_async({T0: 7}, lambda *said: received.append(said)),
+        on_revoked=lambda *_: session.commit_async({T0: 7}, lambda *said: received.append(said)),
         enable_auto_commit=False,
         max_poll_interval_ms=400,
         session_timeout_ms=300,

@@ -14,7 +14,8 @@ from tests.waiting import LONG, wait_until
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.session import Session
-from sparkrelay.consumer.base.events import Call, Commit, Leave, ListOffsets
+from sparkrelay.consumer.base.events import Commit, Leave, ListOffsets
+from sparkrelay.consumer.base.mailbox import Call
 from sparkrelay.consumer.base.requests import NOTHING
 from sparkrelay.consumer.network.network_thread import NetworkThread
 from sparkrelay.types import TopicPartition
@@ -108,18 +109,18 @@ def run(session, exchange):
 
 
 def commit_without_waiting(session):
-    session.offsets.commit_async({T0: 1}, lambda *_: None)
+    session.commit_async({T0: 1}, lambda *_: None)
 
 
 def commit_and_look_at_the_future(session):
-    future = session.offsets.commit_async({T0: 1}, None)
+    future = session.commit_async({T0: 1}, None)
     future.add_done_callback(lambda _: None)
     future.done()
     future.result(LONG)
 
 
 def commit_and_wait(session):
-    run(session, session.offsets.commit({T0: 1}, LONG))
+    run(session, session.commit({T0: 1}, LONG))
 
 
 def poll_with_automatic_commits(session):
@@ -129,7 +130,7 @@ def poll_with_automatic_commits(session):
 
 
 def ask_for_the_lag(session):
-    session.offsets.lag(T0)
+    session.lag(T0)
 
 
 @pytest.mark.parametrize(
@@ -160,12 +161,12 @@ def test_an_interrupt_anywhere_leaves_the_network_thread_alive(action):
             assert call.wait(LONG), f"the network thread hangs after an interrupt at {after}"
             after += 1
         assert after > 10
-        run(session, session.offsets.commit({T0: 1}, LONG))
+        run(session, session.commit({T0: 1}, LONG))
         run(session, session.poll(0, None, None))
     finally:
         run(session, session.close(LONG))
     assert session.network.dead
-    wait_until(lambda: not session.network._thread._thread.is_alive(), "its thread goes on")
+    wait_until(lambda: not session.network.thread._thread.is_alive(), "its thread goes on")
 
 
 def test_an_interrupt_while_a_consumer_is_made_leaves_a_shared_thread_alive():

@@ -12,8 +12,7 @@ from sparkrelay.client.messages import MetadataResponse, OffsetCommitResponse, O
 from sparkrelay.consumer.base.assignor import GroupMetadata
 from sparkrelay.consumer.base.events import Commit
 from sparkrelay.consumer.base.subscription import LeaderView, SubscriptionState
-from sparkrelay.consumer.offsets.commits import CommitManager
-from sparkrelay.consumer.offsets.offset_topics import sort_out
+from sparkrelay.consumer.offsets.commits import CommitManager, sort_out
 from sparkrelay.errors import DisconnectException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 

@@ -7,9 +7,10 @@ import pytest
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
 from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
-from sparkrelay.consumer.base.events import AdoptNeeded, Mailbox
+from sparkrelay.consumer.base.events import AdoptNeeded
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState
-from sparkrelay.consumer.group.lost_partitions import LostPartitions
+from sparkrelay.consumer.group.membership import LostPartitions
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from sparkrelay.consumer.base.events import Mailbox
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.fetch.fetching import Fetched

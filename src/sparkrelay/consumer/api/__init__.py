@@ -1,4 +1,1 @@
-"""The application's side: ``Consumer`` and ``AsyncConsumer``, access keys, callbacks, records.
-
-May use every other room; none of them may use this one.
-"""
+"""The application's side: ``Consumer`` and ``AsyncConsumer``, access keys, callbacks, records. Nothing else uses it."""

@@ -1,4 +1,4 @@
-"""Commits that nobody waits for: the automatic ones, and those of ``commit_async`` with their callbacks.
+"""Commits without a waiting caller: automatic ones, and those of ``commit_async`` with their callbacks.
 
 Callbacks run in the thread or task that polls, in the order of the commits, and before ``commit`` and ``close`` return
 (KAFKA-16103).
@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.consumer.api.commit_future import CommitFuture
-from sparkrelay.consumer.api.exchanges import attempt, first_failure, outcome
-from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata
-from sparkrelay.consumer.base.events import Wait
+from sparkrelay.consumer.api.exchanges import attempt, outcome, raise_first
+from sparkrelay.consumer.base.arguments import OffsetAndMetadata, wire_offsets
+from sparkrelay.consumer.base.events import Commit
+from sparkrelay.consumer.base.mailbox import Call, Wait
 from sparkrelay.errors import SparkRelayError, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 
@@ -26,18 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from sparkrelay.consumer.api.calls import Calls
     from sparkrelay.consumer.api.exchanges import Exchange
-    from sparkrelay.consumer.base.committed_offsets import OffsetsToCommit
-    from sparkrelay.consumer.base.events import Call, Mailbox
+    from sparkrelay.consumer.base.arguments import OffsetsToCommit
+    from sparkrelay.consumer.base.config import ConsumerConfig
+    from sparkrelay.consumer.base.mailbox import Mailbox
     from sparkrelay.consumer.base.subscription import SubscriptionState
+    from sparkrelay.consumer.network.network_thread import ConsumerHandle
 
     CommitCallback: TypeAlias = Callable[[OffsetsToCommit, BaseException | None], object]
 
 __all__ = ["AsyncCommits"]
 
 _log = logging.getLogger(__name__)
-#: Partitions named in one line.
+#: Most partitions named in one line.
 _NAMED: Final = 10
 
 
@@ -48,52 +50,49 @@ class _Pending:
     callback: CommitCallback | None
 
 
+@dataclass(eq=False)
 class AsyncCommits:
-    """Commits positions now and then, and keeps track of what was committed without waiting.
+    """Commits positions periodically, and tracks commits without a waiting caller.
 
-    Automatic commits are made at the start of ``poll``, so they cover what earlier calls returned and nothing else
+    Automatic commits are made at the start of ``poll``, so they cover exactly what earlier calls returned
     (KAFKA-18641).
 
     Args:
-        calls: submits commits.
-        mailbox: where the application waits.
-        subscription: where the positions are.
-        enabled: whether anything is committed automatically.
-        interval: seconds between automatic commits.
-        after_callback: called after each callback; raises if somebody whom it let in is still using the consumer.
+        after_callback: called after each callback; raises if a guest of the callback still uses the consumer.
     """
 
-    def __init__(
-        self,
-        calls: Calls,
-        mailbox: Mailbox,
-        subscription: SubscriptionState,
-        *,
-        enabled: bool,
-        interval: float,
-        after_callback: Callable[[], None],
-    ) -> None:
-        self._calls = calls
-        self._mailbox = mailbox
-        self._subscription = subscription
-        self.enabled = enabled
-        self._interval = interval
-        self._after_callback = after_callback
-        self._due = time.monotonic() + interval
+    network: ConsumerHandle
+    config: ConsumerConfig
+    mailbox: Mailbox  # where the application waits
+    subscription: SubscriptionState
+    enabled: bool  # whether to commit automatically
+    after_callback: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._interval = self.config.auto_commit_interval_ms / 1000
+        self._due = time.monotonic() + self._interval
         self._automatic: Call | None = None
         self._pending: deque[_Pending] = deque()
 
-    # -- of the application ------------------------------------------------------------------------------------------
+    def request(self, offsets: OffsetsToCommit, deadline: float, *, retry: bool, automatic: bool = False) -> Call:
+        """Submit a commit; see ``events.Commit``."""
+        call = Call("committing offsets", deadline)
+        wanted = wire_offsets(offsets)
+        # Now: the application may seek, or give partitions up, before the commit is sent.
+        found_in = self.subscription.topic_ids(wanted)
+        self.network.submit(Commit(call, wanted, retry, automatic, found_in), call)
+        return call
 
     def submit(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
-        """Commit offsets, or all positions as they are now, without waiting."""
+        """Commit offsets, or all present positions, without waiting."""
         return CommitFuture(self._submit(offsets, callback))
 
     def _submit(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Call:
-        given = self._subscription.committable() if offsets is None else offsets
-        call = self._calls.commit(given, self._calls.deadline(), retry=False)  # refuses what is none
+        given = self.subscription.committable() if offsets is None else offsets
+        deadline = time.monotonic() + self.config.default_api_timeout_ms / 1000
+        call = self.request(given, deadline, retry=False)  # raises for invalid offsets
         self._pending.append(_Pending(call, MappingProxyType(dict(given)), callback))
-        call.when_done(self._mailbox.notify)
+        call.when_done(self.mailbox.notify)
         return call
 
     @property
@@ -102,11 +101,7 @@ class AsyncCommits:
         return bool(self._pending) and self._pending[0].call.done
 
     def run_callbacks(self) -> Exchange[None]:
-        """Run the callbacks of commits that are decided, in order.
-
-        Raises:
-            BaseException: what a callback raised; those behind it wait for the next time.
-        """
+        """Run the callbacks of finished commits, in order, up to the first error, which is raised."""
         while self.have_news:
             pending = self._pending.popleft()
             if pending.callback is None:
@@ -114,31 +109,24 @@ class AsyncCommits:
             failures: list[BaseException] = []
             action = functools.partial(pending.callback, pending.offsets, _error_of(pending.call))
             yield from attempt(failures, action)
-            yield from attempt(failures, self._after_callback)
-            if (failure := first_failure(failures)) is not None:
-                raise failure
+            yield from attempt(failures, self.after_callback)
+            raise_first(failures)
 
     def decided(self, deadline: float) -> Exchange[None]:
-        """Wait until all that was committed without waiting is decided; callbacks and wakeups wait.
+        """Wait for all asynchronous commits, without callbacks or wakeups.
 
-        What is undecided when time is up fails: it must not be sent when others have the partitions.
+        Unfinished ones fail at the deadline: they must not be sent when others own the partitions.
         """
         waiting = list(self._pending)
         if waiting:
             yield Wait(lambda: all(one.call.done for one in waiting), deadline, for_events=False, for_wakeup=False)
         for one in waiting:
             if not one.call.done:
-                error = TimeoutException(
-                    f"committing {_named(one.offsets)} was not done before they had to be given up"
-                )
-                one.call.fail(error)
+                what = _named(one.offsets)
+                one.call.fail(TimeoutException(f"committing {what} was not done before they had to be given up"))
 
     def finish(self, deadline: float) -> Exchange[None]:
-        """Wait until all that was committed without waiting is decided, and run the callbacks; wakeups wait.
-
-        Raises:
-            BaseException: the first error of a callback, after all have run.
-        """
+        """Wait, without wakeups, for all asynchronous commits, and run their callbacks; then raise the first error."""
         failures: list[BaseException] = []
         while self._pending:
             if not self.have_news:
@@ -146,10 +134,7 @@ class AsyncCommits:
             if not self.have_news:
                 break  # time is up
             yield from attempt(failures, self.run_callbacks)
-        if (failure := first_failure(failures)) is not None:
-            raise failure
-
-    # -- automatic ---------------------------------------------------------------------------------------------------
+        raise_first(failures)
 
     def when_due(self) -> None:
         """Commit all positions if it is time; at most one such commit is under way."""
@@ -167,13 +152,13 @@ class AsyncCommits:
             self._automatic.when_done(_log_failure)
 
     def now(self, deadline: float) -> Exchange[None]:
-        """Commit all positions automatically and wait; a failure is only logged: others will read the records again."""
+        """Commit all positions automatically and wait; a failure is only logged, since the records are read again."""
         if not self.enabled:
             return
-        offsets = self._subscription.committable()
+        offsets = self.subscription.committable()
         try:
-            call = self._calls.commit(offsets, deadline, retry=True, automatic=True)
-            yield from outcome(call, self._mailbox, interruptible=False)
+            call = self.request(offsets, deadline, retry=True, automatic=True)
+            yield from outcome(call, self.mailbox, interruptible=False)
         except UnknownTopicException as error:
             _log.warning("automatic commit: %s", error)  # it names them; the others are committed
         except SparkRelayError as error:

@@ -1,8 +1,8 @@
-"""The future that ``commit_async`` returns: a ``concurrent.futures.Future`` without a lock.
+"""The future of ``commit_async``: a ``concurrent.futures.Future`` without a lock.
 
-The network thread decides it, and must never hang because a signal handler raised while the application thread had the
-lock of a future (see ``events.Call``). So all that a future offers is answered from the call. What looks into other
-futures' locks, ``concurrent.futures.wait`` and ``as_completed``, is refused.
+The network thread resolves it, and must never hang because a signal handler raised while the application thread held a
+future's lock (see ``base.mailbox``). So the call answers everything. ``concurrent.futures.wait`` and ``as_completed``,
+which use the locks of futures, are refused.
 """
 
 from __future__ import annotations
@@ -16,20 +16,16 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from sparkrelay.consumer.base.events import Call
+    from sparkrelay.consumer.base.mailbox import Call
 
 __all__ = ["CommitFuture"]
 
 
 class CommitFuture(Future[None]):
-    """See the module.
-
-    Args:
-        call: the commit.
-    """
+    """The future of one commit."""
 
     def __init__(self, call: Call) -> None:
-        # Without that of the base class: it would make the lock.
+        # Not the base class's __init__, which makes the lock.
         self._call = call
 
     def __repr__(self) -> str:
@@ -46,32 +42,32 @@ class CommitFuture(Future[None]):
         return self._call.done
 
     def running(self) -> bool:
-        """Return False: it is done or may be cancelled."""
+        """Return False: it is either done or can be cancelled."""
         return False
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled before the outcome was known."""
+        """Whether it was cancelled before its outcome was known."""
         return self._call.done and isinstance(self._call.error, CancelledError)
 
     def cancel(self) -> bool:
-        """Commit no more, if the request has not left yet; return False if the outcome is known."""
+        """Cancel the commit unless its request was sent; return False if the outcome is known."""
         self._call.fail(CancelledError())
         return self.cancelled()
 
     def result(self, timeout: float | None = None) -> None:
-        """Wait for the outcome; raise the error if there is one."""
+        """Wait for the outcome; raise its error."""
         self._await(timeout)
         self._call.result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the outcome; return the error if there is one."""
+        """Wait for the outcome; return its error, if any."""
         self._await(timeout)
         if self.cancelled():
             raise CancelledError
         return self._call.error
 
     def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
-        """Have ``fn(future)`` called in the network thread when the outcome is known, or now if it is."""
+        """Call ``fn(future)`` in the network thread when the outcome is known, or now if it is."""
         self._call.when_done(lambda _: fn(self))
 
     def _await(self, timeout: float | None) -> None:

@@ -1,28 +1,27 @@
-"""The consumer of programs that block: each method runs an exchange of ``session`` on the calling thread.
+"""The blocking consumer: each method runs an exchange of ``session`` on the calling thread.
 
 Every call submits an event to the network thread and waits for its answer; nothing here touches a socket. Rebalance
 callbacks and assignors run in the calling thread, inside ``poll``. See the consumer threading refactor; for access keys
-KIP-944. ``async_consumer`` is the same for programs that await, and generated from this module, but for a few methods.
+KIP-944. ``async_consumer`` is generated from this module, except for a few methods.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
-from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
 
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.face import Face
 from sparkrelay.consumer.api.session import Session
-from sparkrelay.consumer.base.arguments import partitions_of, seconds_of
+from sparkrelay.consumer.base.arguments import seconds_of
 from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
@@ -31,50 +30,33 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
+    from sparkrelay.consumer.base.arguments import OffsetAndMetadata, OffsetsToCommit
     from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
-    from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata, OffsetsToCommit
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 
 __all__ = ["Consumer"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def _guarded(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenate[Consumer, P], R]:
-    """Let one thread at a time in, see ``access``."""
-
-    @functools.wraps(method)
-    def guarded(self: Consumer, *args: P.args, **kwargs: P.kwargs) -> R:
-        self._check_process()
-        key = self._access.acquire()
-        try:
-            self._session.check_open()
-            return method(self, *args, **kwargs)
-        finally:
-            self._access.release(key)
-
-    return cast("Callable[Concatenate[Consumer, P], R]", guarded)
 
 
 class Consumer(Face):
     """Reads topics, alone or as a member of a group.
 
-    Used by one thread at a time; ``wakeup`` may be called from any, and from signal handlers. Callbacks run inside
-    ``poll`` (or ``unsubscribe`` and ``close``) and may call the consumer.
+    Used by one thread at a time; ``wakeup`` may be called from any thread, and from signal handlers. Callbacks run
+    inside ``poll`` (or ``unsubscribe`` and ``close``) and may call the consumer.
 
     Args:
         config: Kafka's consumer settings by their dotted keys, see ``ConsumerConfig``.
-        assignors: client-side assignors to offer to the group instead of ``partition.assignment.strategy``, the most
-            wanted first; names stand for built-in ones.
-        key_deserializer: makes the column ``key`` of its bytes: ``"string"``, ``"long"``, ``"integer"``, ``"short"``,
+        assignors: client-side assignors to offer to the group instead of ``partition.assignment.strategy``, in order of
+            preference; names refer to built-in ones.
+        key_deserializer: converts the bytes of column ``key``: ``"string"``, ``"long"``, ``"integer"``, ``"short"``,
             ``"double"``, ``"float"``, ``"boolean"``, ``"uuid"`` (as Kafka's own), ``Json(pyarrow.schema([...]))``, or a
             function that maps a binary pyarrow column to another. Also the setting ``key.deserializer``.
         value_deserializer: the same for ``value``.
         fetching: False for a consumer that is only a member of its group: ``poll`` then serves rebalances and returns
             an empty table as soon as a callback ran; ``wakeup`` ends a waiting ``poll`` without an error.
-        network: a thread to share with other consumers; None for one of its own.
+        network: a thread shared with other consumers; None for its own.
 
     Raises:
         ConfigException: a setting is unknown, malformed or out of range.
@@ -105,7 +87,7 @@ class Consumer(Face):
         self._network = self._session.network
 
     def _run(self, exchange: Exchange[R]) -> R:
-        return blocking(exchange, self._session.mailbox)
+        return self._call(lambda: blocking(exchange, self._session.mailbox))
 
     @staticmethod
     def _require_plain(*callbacks: Callback | None) -> None:
@@ -122,9 +104,8 @@ class Consumer(Face):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- subscription ------------------------------------------------------------------------------------------------
+    # -- subscription -------------------------------------------------------------------------------------------------
 
-    @_guarded
     def subscribe(
         self,
         topics: Iterable[str] | str | re.Pattern[str],
@@ -133,65 +114,59 @@ class Consumer(Face):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Be a member of the group for these topics, instead of those before; ``poll`` joins.
+        """Be a member of the group for these topics, instead of earlier ones; ``poll`` joins.
 
         Callbacks are called with ``(consumer, partitions)``.
 
         Args:
-            topics: names, or a pattern: a ``re.Pattern``, or names that begin with ``^``. Topics that do not exist are
-                waited for. None at all is ``unsubscribe``.
-            on_assigned: called with new partitions; positions may be sought in it.
-            on_revoked: called with partitions that are about to go to others; commit in it. It may block, heartbeats
-                go on.
-            on_lost: called with partitions that others have already; without it ``on_revoked`` is called.
+            topics: names, or a pattern: a ``re.Pattern``, or names that begin with ``^``. Topics that do not exist yet
+                may
+                appear later. An empty collection is ``unsubscribe``.
+            on_assigned: called with new partitions; may call ``seek``.
+            on_revoked: called with partitions that are about to be given to others; may commit. It may block:
+                heartbeats
+                continue.
+            on_lost: called with partitions that others own already; defaults to ``on_revoked``.
 
         Raises:
-            ConfigException: no ``group.id``, a callback is a coroutine function, or partitions were assigned by hand.
+            ConfigException: no ``group.id``, a callback is a coroutine function, or ``assign`` was called.
         """
         self._require_plain(on_assigned, on_revoked, on_lost)
         self._run(self._session.subscribe(topics, on_assigned, on_revoked, on_lost))
 
-    @_guarded
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, outside of any group's rebalances; an empty collection is ``unsubscribe``."""
         self._run(self._session.assign(partitions))
 
-    @_guarded
     def unsubscribe(self) -> None:
-        """Give up everything, and leave the group."""
+        """Give up all partitions, and leave the group."""
         self._run(self._session.unsubscribe())
 
-    @_guarded
     def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to."""
-        return self._session.subscription.topics
+        """Return the subscribed topics."""
+        return self._call(lambda: self._session.subscription.topics)
 
-    @_guarded
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions held."""
-        return self._session.subscription.assigned
+        """Return the assigned partitions."""
+        return self._call(lambda: self._session.subscription.assigned)
 
-    @_guarded
     def enforce_rebalance(self, reason: str = "the application asked") -> None:
-        """Ask for a rebalance; it happens in one of the next ``poll`` calls."""
-        self._session.enforce_rebalance(reason)
+        """Request a rebalance; it happens in one of the next ``poll`` calls."""
+        self._call(lambda: self._session.enforce_rebalance(reason))
 
-    @_guarded
     def expect_rebalance(self) -> None:
-        """Send heartbeats quickly for three seconds: a rebalance is about to begin, which only an answer announces.
+        """Send heartbeats quickly for three seconds, to learn of an imminent rebalance at once.
 
-        For who knows that another member is gone before the group does. Nothing is asked for.
+        For callers that know of another member's end before the group does. It does not request a rebalance.
         """
-        self._session.expect_rebalance()
+        self._call(self._session.expect_rebalance)
 
-    @_guarded
     def group_metadata(self) -> GroupMetadata:
-        """Return the member's place in its group, as a transactional commit must name it."""
-        return self._session.group_metadata()
+        """Return the member's identity in its group, as transactional commits need it."""
+        return self._call(self._session.group_metadata)
 
-    # -- polling -----------------------------------------------------------------------------------------------------
+    # -- polling ------------------------------------------------------------------------------------------------------
 
-    @_guarded
     def poll(self, timeout: float, *, max_records: int | None = None, max_bytes: int | None = None) -> pa.Table:
         """Serve the group, and return records.
 
@@ -206,44 +181,41 @@ class Consumer(Face):
 
         Raises:
             WakeupException: ``wakeup`` was called.
-            RecordDeserializationException: a record cannot be read; the position stays in front of it.
+            RecordDeserializationException: a record cannot be read; the position stays at it.
             KafkaException: the group or a partition failed for good.
-            Exception: whatever a callback or an assignor raised; the group goes on.
+            Exception: the error of a callback or an assignor; the group continues.
         """
         return self._run(self._session.poll(timeout, max_records, max_bytes))
 
-    @_guarded
     def records(self, timeout: float, *, max_records: int | None = None, max_bytes: int | None = None) -> list[Record]:
         """Do what ``poll`` does, and return the rows one by one. Tables are much faster."""
         return self._run(self._session.records(timeout, max_records, max_bytes))
 
-    # -- committing --------------------------------------------------------------------------------------------------
+    # -- committing ---------------------------------------------------------------------------------------------------
 
-    @_guarded
     def commit(self, offsets: OffsetsToCommit | None = None, *, timeout: float | None = None) -> None:
-        """Commit offsets (the next to be read), and wait until they are; None for all positions.
+        """Commit offsets (of the next records to read), and wait; None for all positions.
 
-        What was committed with ``commit_async`` before is decided then, and its callbacks have run.
+        It also waits for earlier ``commit_async`` commits and runs their callbacks.
 
         Raises:
-            CommitFailedException: the group went on without this consumer.
+            CommitFailedException: the consumer is no longer a member of the group.
             UnknownTopicException: a topic was deleted, or deleted and created again; all others are committed.
             TimeoutException: it was not done within ``timeout``, by default ``default.api.timeout.ms``.
         """
-        self._run(self._session.offsets.commit(offsets, timeout))
+        self._run(self._session.commit(offsets, timeout))
 
-    @_guarded
     def commit_async(
         self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None
     ) -> Future[None]:
-        """Commit offsets without waiting. A failed one is not repeated: a newer one may be under way.
+        """Commit offsets without waiting. Failures are not repeated, because a newer commit may be under way.
 
         Args:
             offsets: as for ``commit``.
-            callback: called with ``(offsets, error)``, error None if all went well, inside one of the next calls of
+            callback: called with ``(offsets, error)``, error None on success, inside one of the next calls of
                 ``poll``, ``commit`` or ``close``, in the order of the commits.
         """
-        return self._session.offsets.commit_async(offsets, callback)
+        return self._call(lambda: self._session.commit_async(offsets, callback))
 
     @overload
     def committed(
@@ -265,103 +237,82 @@ class Consumer(Face):
         """Return the group's committed offsets, None where there is none.
 
         Args:
-            partitions: which to ask for; they need not be assigned.
+            partitions: any partitions, also unassigned ones.
             timeout: in seconds, by default ``default.api.timeout.ms``.
             with_metadata: whether to return ``OffsetAndMetadata`` instead of plain offsets.
         """
-        found = self._committed(partitions, timeout)
+        found = self._run(self._session.committed(partitions, timeout))
         return found if with_metadata else {p: None if c is None else c.offset for p, c in found.items()}
 
-    @_guarded
-    def _committed(
-        self, partitions: Iterable[TopicPartition], timeout: float | None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return self._run(self._session.offsets.committed(partitions, timeout))
+    # -- positions ----------------------------------------------------------------------------------------------------
 
-    # -- positions ---------------------------------------------------------------------------------------------------
-
-    @_guarded
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        """Return the offset of the next record that ``poll`` will return; look it up if need be."""
-        return self._run(self._session.offsets.position(partition, timeout))
+        """Return the offset of the next record that ``poll`` returns; look it up if necessary."""
+        return self._run(self._session.position(partition, timeout))
 
-    @_guarded
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets are between the position and the end of what may be read.
+        """Return the number of offsets between the position and the readable end.
 
-        Never waits. None if position or end are not known yet; the end is then asked for, and known a little later.
+        Never waits. None while position or end are unknown; the end is then requested, and known a little later.
 
         Raises:
             ConfigException: the partition is not assigned.
         """
-        return self._session.offsets.lag(partition)
+        return self._call(lambda: self._session.lag(partition))
 
-    @_guarded
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``."""
-        self._session.offsets.seek(partition, offset)
+        """Set the position to ``offset``."""
+        self._call(lambda: self._session.seek(partition, offset))
 
-    @_guarded
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on at the first record there is; no partitions mean all that are held."""
-        self._session.offsets.seek_to(partitions, EARLIEST)
+        """Set positions to the first available record; by default those of all assigned partitions."""
+        self._call(lambda: self._session.seek_to(partitions, EARLIEST))
 
-    @_guarded
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on behind the last record; no partitions mean all that are held."""
-        self._session.offsets.seek_to(partitions, LATEST)
+        """Set positions after the last record; by default those of all assigned partitions."""
+        self._call(lambda: self._session.seek_to(partitions, LATEST))
 
-    @_guarded
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
-        self._session.offsets.pause(partitions)
+        self._call(lambda: self._session.set_paused("pause()", partitions, True))
 
-    @_guarded
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again."""
-        self._session.offsets.resume(partitions)
+        self._call(lambda: self._session.set_paused("resume()", partitions, False))
 
-    @_guarded
     def paused(self) -> frozenset[TopicPartition]:
         """Return the paused partitions."""
-        return self._session.subscription.paused()
+        return self._call(self._session.subscription.paused)
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- asking -------------------------------------------------------------------------------------------------------
 
-    @_guarded
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset there is in each partition."""
-        wanted = dict.fromkeys(partitions_of("beginning_offsets()", partitions), EARLIEST)
-        return self._run(self._session.offsets.list_offsets(wanted, timeout))
+        """Return the first available offset of each partition."""
+        return self._run(self._session.edges("beginning_offsets()", partitions, EARLIEST, timeout))
 
-    @_guarded
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset behind the last readable record: with read_committed the last stable offset."""
-        wanted = dict.fromkeys(partitions_of("end_offsets()", partitions), LATEST)
-        return self._run(self._session.offsets.list_offsets(wanted, timeout))
+        """Return the offset after the last readable record: with read_committed the last stable offset."""
+        return self._run(self._session.edges("end_offsets()", partitions, LATEST, timeout))
 
-    @_guarded
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a timestamp (ms) in each partition, None if there is none."""
-        return self._run(self._session.offsets.for_times(timestamps, timeout))
+        """Return the first offset at or after a timestamp (ms) in each partition, or None."""
+        return self._run(self._session.for_times(timestamps, timeout))
 
-    @_guarded
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> tuple[int, ...]:
         """Return the partition numbers of a topic; empty if it does not exist."""
-        return self._run(self._session.offsets.partitions_for(topic, timeout))
+        return self._run(self._session.partitions_for(topic, timeout))
 
-    @_guarded
     def topics(self, *, timeout: float | None = None) -> frozenset[str]:
-        """Return the names of all topics that this consumer may see, without Kafka's internal ones."""
-        return self._run(self._session.offsets.topics(timeout))
+        """Return the names of all topics that this consumer may see, except Kafka's internal ones."""
+        return self._run(self._session.topics(timeout))
 
-    # -- closing -----------------------------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None, *, for_good: bool = False) -> None:
         """Commit (if automatic), give up partitions, leave the group, end the network thread. May be repeated.
@@ -372,8 +323,9 @@ class Consumer(Face):
             timeout: bound on waiting for the broker, by default 30 s; callbacks are not bounded. The member leaves in
                 any case.
             for_good: a static member (``group.instance.id``) gives up its place, too, instead of keeping it for
-                ``session.timeout.ms``: KIP-1092's ``LEAVE_GROUP``. Also that of a former run, if it has not joined yet;
-                not with ``group.protocol=consumer``, where the broker asks for the former run's member id.
+                ``session.timeout.ms``: KIP-1092's ``LEAVE_GROUP``. This includes a place that a former run left; not
+                    with
+                ``group.protocol=consumer``, where the broker needs the former run's member id.
 
         Raises:
             Exception: the first error of a callback, after everything is closed.
@@ -383,6 +335,6 @@ class Consumer(Face):
             return
         key = self._access.acquire()
         try:
-            self._run(self._session.close(wanted, for_good=for_good))
+            blocking(self._session.close(wanted, for_good=for_good), self._session.mailbox)
         finally:
             self._access.release(key)

@@ -1,8 +1,8 @@
-"""From the bytes of keys and values to typed columns, a whole column at a time.
+"""Deserialisers: from the bytes of keys and values to typed columns, a whole column at a time.
 
-A deserialiser maps a binary Arrow column to a column of the same length. Records in front of one that cannot be read
-are returned first; then it is an error that names the record, and the position stays in front of it (as Kafka's
-``RecordDeserializationException``, KIP-334), so that the application may seek past it.
+A deserialiser maps a binary Arrow column to a column of the same length. Records before an unreadable one are returned
+first; then an error names the record, and the position stays at it (as Kafka's ``RecordDeserializationException``,
+KIP-334), so that the application may seek past it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Deserializer: TypeAlias = Callable[[pa.Array], pa.Array]
 _COLUMNS: Final = ("key", "value")
 
 
-class _UnreadableRow(Exception):  # noqa: N818 - it is a message between two functions
+class _UnreadableRow(Exception):  # noqa: N818 - a message between two functions
     """A row of a column cannot be read."""
 
     def __init__(self, index: int, reason: str) -> None:
@@ -36,11 +36,7 @@ class _UnreadableRow(Exception):  # noqa: N818 - it is a message between two fun
 
 
 class Deserializers:
-    """The deserialisers of one consumer.
-
-    Args:
-        key: of the column ``key``; None leaves the bytes.
-        value: of the column ``value``.
+    """The deserialisers of one consumer; None leaves the bytes.
 
     Attributes:
         empty: a table without rows, of the types that ``read`` returns.
@@ -59,20 +55,15 @@ class Deserializers:
     def of(
         cls, config: Mapping[str, object], key: object | None, value: object | None
     ) -> tuple[Deserializers, dict[str, object]]:
-        """Make them from arguments, or else from the settings; return the other settings too.
-
-        Raises:
-            ConfigException: one of them is none.
-        """
-        rest = dict(config)
-        given = {}
+        """Make them from the arguments, or else from the settings; return the other settings too."""
+        rest, readers = dict(config), []
         for column, argument in zip(_COLUMNS, (key, value), strict=True):
             setting = rest.pop(f"{column}.deserializer", None)
-            given[column] = _reader(column, setting if argument is None else argument)
-        return cls(given["key"], given["value"]), rest
+            readers.append(_reader(column, setting if argument is None else argument))
+        return cls(*readers), rest
 
     def read(self, table: pa.Table) -> tuple[pa.Table, RecordDeserializationException | None]:
-        """Return the rows up to the first that cannot be read, and its error."""
+        """Return the rows before the first unreadable one, and its error."""
         if not self._readers:
             return table, None
         error: RecordDeserializationException | None = None
@@ -99,7 +90,7 @@ class Deserializers:
         if read.type != kind:
             raise ConfigException(
                 f"the {column} deserialiser returned a column of {read.type}, but of {kind} for no rows; its type must "
-                "always be the same"
+                "never change"
             )
         return read
 
@@ -115,15 +106,15 @@ def first_offsets(table: pa.Table) -> dict[TopicPartition, int]:
 
 
 def _read(reader: Deserializer, chunk: pa.Array) -> tuple[pa.Array, Exception | None]:
-    """Read up to the first row that cannot be read; return what is wrong with it."""
+    """Read up to the first unreadable row; return its error."""
     try:
         return _call(reader, chunk), None
     except ConfigException:
         raise
     except _UnreadableRow as problem:
         return _call(reader, chunk.slice(0, problem.index)), problem
-    except Exception as problem:  # noqa: BLE001 - it is the application's, and is named
-        # It does not say which row it is: halve.
+    except Exception as problem:  # noqa: BLE001 - the application's error is reported
+        # The error does not identify the row: bisect.
         good, bad, found = 0, len(chunk), problem
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -142,7 +133,7 @@ def _call(reader: Deserializer, chunk: pa.Array) -> pa.Array:
     if not isinstance(read, pa.Array) or len(read) != len(chunk):
         shape = f"{len(read)} rows" if isinstance(read, pa.Array) else f"{type(read).__name__}"
         raise ConfigException(
-            f"a deserialiser must map a pyarrow column to one of as many rows: for {len(chunk)} it returned {shape}"
+            f"a deserialiser must return a pyarrow column of as many rows: for {len(chunk)} it returned {shape}"
         )
     return read
 
@@ -151,7 +142,7 @@ def _error(table: pa.Table, column: str, row: int, problem: Exception) -> Record
     topic, partition, offset = (table.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
     error = RecordDeserializationException(
         f"{topic}-{partition}: the {column} of the record at offset {offset} cannot be read: {problem}; seek() to "
-        f"{offset + 1} to go on without it, or read it without a deserialiser",
+        f"{offset + 1} to skip it, or read it without a deserialiser",
         topic=topic,
         partition=partition,
         offset=offset,
@@ -168,12 +159,9 @@ def _type_of(column: str, reader: Deserializer) -> pa.DataType:
         raise
     except Exception as error:
         raise ConfigException(
-            f"the {column} deserialiser {reader!r} failed on a column without rows, from which its type is learnt: "
+            f"the {column} deserialiser {reader!r} failed on a column without rows, which determines its type: "
             f"{error!r}"
         ) from error
-
-
-# -- the built-in ones -----------------------------------------------------------------------------------------------
 
 
 def _plain(form: type[OneColumn]) -> Deserializer:
@@ -188,7 +176,7 @@ def _plain(form: type[OneColumn]) -> Deserializer:
 
 
 def _json(schema: pa.Schema) -> Deserializer:
-    """Read one JSON object a record, to a column of structs."""
+    """Read one JSON object per record, to a column of structs."""
 
     def read(values: pa.Array) -> pa.Array:
         from sparkrelay.records.typed import json_to_columns  # noqa: PLC0415 - it loads compiled loops
@@ -207,17 +195,8 @@ def _raise_first(bad: list[BadRecord]) -> None:
 
 
 _BUILT_IN: Final[Mapping[str, Deserializer | None]] = {
-    "bytes": None,
-    "bytearray": None,
-    "raw": None,
-    "string": _plain(String),
-    "integer": _plain(Integer),
-    "long": _plain(Long),
-    "short": _plain(Short),
-    "float": _plain(Float),
-    "double": _plain(Double),
-    "boolean": _plain(Boolean),
-    "uuid": _plain(Uuid),
+    **dict.fromkeys(("bytes", "bytearray", "raw")),
+    **{kind.__name__.lower(): _plain(kind) for kind in (String, Integer, Long, Short, Float, Double, Boolean, Uuid)},
 }
 
 
@@ -226,7 +205,7 @@ def _reader(column: str, given: Any) -> Deserializer | None:
         case None | Raw():
             return None
         case str():
-            # Kafka's own settings name Java classes, such as org.apache.kafka.common.serialization.LongDeserializer.
+            # Kafka's settings name Java classes, such as org.apache.kafka.common.serialization.LongDeserializer.
             name = given.rpartition(".")[2].removesuffix("Deserializer").lower()
             if name in _BUILT_IN:
                 return _BUILT_IN[name]
@@ -240,6 +219,6 @@ def _reader(column: str, given: Any) -> Deserializer | None:
             reader: Deserializer = given
             return reader
     raise ConfigException(
-        f"{column}.deserializer={given!r} is none of {', '.join(_BUILT_IN)}, Json(pyarrow.schema([...])), or a "
+        f"{column}.deserializer={given!r} must be one of {', '.join(_BUILT_IN)}, Json(pyarrow.schema([...])), or a "
         "function from a binary pyarrow column to another column"
     )

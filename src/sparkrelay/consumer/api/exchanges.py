@@ -1,41 +1,55 @@
-"""What a consumer does, written once for those who block and those who await.
+"""Exchanges: a consumer's operations, written once for blocking and awaiting programs.
 
-An operation is an *exchange*: a generator that yields what it waits for and returns its result. Two small drivers run
-exchanges: ``blocking`` on the calling thread, ``awaiting`` on an asyncio event loop. So ``Consumer`` and
-``AsyncConsumer`` differ in nothing but the wait. Refused: writing each operation twice, and an asyncio face that polls
-in a thread of its own (callbacks would then run in a thread that the application does not know).
+An *exchange* is a generator that yields what it waits for and returns its result. Two small drivers run exchanges:
+``blocking`` on the calling thread, ``awaiting`` on an asyncio event loop. So ``Consumer`` and ``AsyncConsumer`` differ
+only in how they wait. Refused: writing each operation twice, and an asyncio face that polls in its own thread
+(callbacks would run in a thread unknown to the application).
 
-A wait that is interrupted (KeyboardInterrupt, a cancelled task) is raised inside the exchange, where it waited. Between
-two waits nothing can interrupt an awaiting exchange, so an exchange that moves a position and then returns cannot lose
+An interrupted wait (KeyboardInterrupt, a cancelled task) raises inside the exchange, where it waited. Nothing can
+interrupt an awaiting exchange between two waits, so an exchange that moves a position and then returns loses no
 records.
 """
 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from sparkrelay.consumer.base.events import Wait
+from sparkrelay.consumer.base.mailbox import Wait
 from sparkrelay.errors import ConfigException, WakeupException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sparkrelay.consumer.base.events import Call, Mailbox
+    from sparkrelay.consumer.base.mailbox import Call, Mailbox
 
-__all__ = ["Exchange", "Promise", "attempt", "awaiting", "blocking", "first_failure", "outcome"]
+__all__ = [
+    "HURRIED_SECONDS",
+    "ClosingDeadline",
+    "Exchange",
+    "Promise",
+    "attempt",
+    "awaiting",
+    "blocking",
+    "first_failure",
+    "outcome",
+    "raise_first",
+]
 
 T = TypeVar("T")
 
-#: The network thread fails a call at its deadline; this long after it, we no longer believe that it will.
+#: Time for all remaining steps after an interrupt or a cancellation.
+HURRIED_SECONDS: Final = 1.0
+#: The network thread fails a call at its deadline; this long after it, we do so ourselves.
 _GRACE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """An awaitable that a callback of the application returned, to be awaited."""
+    """An awaitable that a callback of the application returned."""
 
     awaitable: Awaitable[object]
 
@@ -82,11 +96,9 @@ async def awaiting(exchange: Exchange[T], mailbox: Mailbox) -> T:
 
 
 def attempt(failures: list[BaseException], action: Callable[[], object]) -> Exchange[None]:
-    """Do something of the application's, and keep its error: the rest of a step must happen all the same.
+    """Run an action of the application, which may return an exchange or an awaitable, and collect its error.
 
-    Args:
-        failures: takes the error, also an interrupt or a cancellation: whoever looks at the list raises it later.
-        action: may return an exchange, or an awaitable.
+    The rest of a step must happen all the same. Interrupts and cancellations are collected, too, to be raised later.
     """
     try:
         result = action()
@@ -101,16 +113,9 @@ def attempt(failures: list[BaseException], action: Callable[[], object]) -> Exch
 
 
 def outcome(call: Call, mailbox: Mailbox, *, interruptible: bool) -> Exchange[Any]:
-    """Wait until a call's outcome is known, and return its result.
+    """Wait for a call's outcome and return its result, or raise its error.
 
-    Args:
-        call: what to wait for; it goes on in the background if a wakeup ends the wait.
-        mailbox: where the application waits.
-        interruptible: whether ``wakeup`` ends the wait.
-
-    Raises:
-        WakeupException: ``wakeup`` was called.
-        Exception: the call's error.
+    If ``interruptible``, ``wakeup`` ends the wait with WakeupException; the call continues in the background.
     """
     call.when_done(mailbox.notify)
     limit = call.deadline + _GRACE_SECONDS
@@ -125,7 +130,6 @@ def outcome(call: Call, mailbox: Mailbox, *, interruptible: bool) -> Exchange[An
 
 
 def _refuse(awaitable: Awaitable[object]) -> None:
-    """Raise: a thread that blocks cannot await, least of all something on the loop that it blocks."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()
     raise ConfigException(
@@ -136,8 +140,33 @@ def _refuse(awaitable: Awaitable[object]) -> None:
 
 
 def first_failure(failures: Sequence[BaseException]) -> BaseException | None:
-    """Return what is to be raised: an interrupt or a cancellation must not be lost behind an error."""
-    for failure in failures:
-        if not isinstance(failure, Exception):
-            return failure
-    return failures[0] if failures else None
+    """Return the failure to raise: the first interrupt or cancellation, else the first error."""
+    return min(failures, key=lambda failure: isinstance(failure, Exception), default=None)
+
+
+def raise_first(failures: Sequence[BaseException]) -> None:
+    """Raise the ``first_failure``, if any."""
+    if (failure := first_failure(failures)) is not None:
+        raise failure
+
+
+@dataclass(eq=False)
+class ClosingDeadline:
+    """The deadline of an operation with several steps, shortened once the caller is interrupted.
+
+    After a Ctrl-C or a cancelled task while a consumer closes, the remaining steps (leaving the group) get a little
+    time.
+    """
+
+    deadline: float  # monotonic
+    failures: Sequence[BaseException]  # of the steps so far; the list grows
+
+    def __post_init__(self) -> None:
+        self._hurried = False
+
+    def until(self) -> float:
+        """Return the monotonic deadline of the next step."""
+        if not self._hurried and any(not isinstance(failure, Exception) for failure in self.failures):
+            self._hurried = True
+            self.deadline = min(self.deadline, time.monotonic() + HURRIED_SECONDS)
+        return self.deadline

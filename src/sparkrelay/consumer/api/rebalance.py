@@ -1,11 +1,11 @@
-"""The application's part in a rebalance: callbacks and client-side assignors, run by the thread or task that polls.
+"""The application's part in a rebalance: callbacks and client-side assignors, run by the polling thread or task.
 
-Whatever they raise, the membership gets its answer, so that the group goes on; the error then comes out of ``poll``
-(KAFKA-18160, KAFKA-16933). That holds for interrupts and cancelled tasks too: what they hit is over, the rest of the
-step is done. Steps that were overtaken meanwhile are not run.
+Whatever they raise, the membership gets its answer, so that the group continues; ``poll`` then raises the error
+(KAFKA-18160, KAFKA-16933). The same holds for interrupts and cancelled tasks: the rest of the step is done first.
+Overtaken steps are not run.
 
-Callbacks may call the consumer. One that unsubscribes or closes hands what else is held to ``on_revoked`` or
-``on_lost``, but never again what one of these has already; the step under way then takes nothing more.
+Callbacks may call the consumer. One that unsubscribes or closes passes the remaining partitions to ``on_revoked`` or
+``on_lost``, but never a partition that one of these has already; the present step then takes nothing more.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ class RebalanceSteps:
     """Runs the steps of one consumer's rebalances, as exchanges.
 
     Args:
-        consumer: first argument of callbacks; it is not held.
-        subscription: what the consumer holds.
+        consumer: first argument of callbacks; not kept alive.
         assignors: what it offers to its group.
-        before_revoking: called before partitions are given up in good order: the automatic commit, perhaps an exchange.
-        after_revoking: called when ``on_revoked`` has returned, and before they are gone; perhaps an exchange.
-        after_callback: called after each callback; raises if somebody whom it let in is still using the consumer.
+        before_revoking: called before partitions are revoked: the automatic commit; may return an exchange.
+        after_revoking: called after ``on_revoked``, before the partitions are dropped; may return an exchange.
+        after_callback: called after each callback; raises if a guest of the callback still uses the consumer.
     """
 
     def __init__(
@@ -66,26 +65,26 @@ class RebalanceSteps:
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
         self._on_lost: Callback | None = None
-        #: Partitions for which ``on_assigned`` has not returned yet: it may be about to seek.
+        #: Partitions for which ``on_assigned`` has not returned: it may be about to seek.
         self._unannounced: list[TopicPartition] = []
-        #: How often all was given up; a step that began before that takes nothing any more.
+        #: How often everything was given up; a step that began earlier takes nothing more.
         self._endings = 0
 
     def set_callbacks(
         self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
     ) -> None:
-        """Set what is called; without ``on_lost`` lost partitions go to ``on_revoked``, as in Kafka."""
+        """Set the callbacks; ``on_lost`` defaults to ``on_revoked``, as in Kafka."""
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_lost = on_lost if on_lost is not None else on_revoked
 
     def forget(self) -> None:
-        """Note that the application has given up everything, perhaps in a callback of a step that is under way."""
+        """Record that the application has given up everything, perhaps in a callback."""
         self._endings += 1
         self._unannounced = []
 
     def prepare(self, step: JoinNeeded, answer: Callable[[Prepared], None]) -> Exchange[BaseException | None]:
-        """Give up what must be given up before joining, and gather user data; return the first error."""
+        """Give up partitions as necessary, and collect user data; return the first error."""
         failures: list[BaseException] = []
         prepared = Prepared(step.number, error=_INTERRUPTED)
         try:
@@ -130,10 +129,9 @@ class RebalanceSteps:
                 yield from attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
             if gone:
                 yield from self.revoke(gone, failures)
-            # The member may have been expelled meanwhile, or a callback has unsubscribed: what it was given may be
-            # another's already.
+            # If the member was expelled, or a callback unsubscribed, others may own these partitions.
             if not step.cancelled and endings == self._endings:
-                # In this order: an interrupt in between must not leave partitions that on_assigned never gets.
+                # In this order: after an interrupt, on_assigned must still get all partitions.
                 self._unannounced = [p for p in sorted(given) if p not in held or p in self._unannounced]
                 self._subscription.assign_from_group(list(given))
                 yield from self._introduce(failures)
@@ -144,10 +142,7 @@ class RebalanceSteps:
         return first_failure(failures)
 
     def introduce_again(self) -> Exchange[BaseException | None]:
-        """Call ``on_assigned`` for partitions for which it failed, as Kafka does; return its error.
-
-        Their records are held back until it has returned.
-        """
+        """Call ``on_assigned`` again for the partitions for which it failed, as Kafka does; return its error."""
         self._unannounced = [p for p in self._unannounced if self._subscription.get(p) is not None]
         if not self._unannounced:
             return None
@@ -163,7 +158,7 @@ class RebalanceSteps:
             self._unannounced = []
 
     def revoke(self, partitions: Iterable[TopicPartition], failures: list[BaseException]) -> Exchange[None]:
-        """Give partitions up in good order; their positions can be read and committed in the callback."""
+        """Revoke partitions; their positions can be read and committed in the callback."""
         gone = sorted(partitions)
         try:
             if given_up := self._subscription.give_up(gone):
@@ -174,7 +169,7 @@ class RebalanceSteps:
             self._subscription.drop(gone)
 
     def lose(self, failures: list[BaseException]) -> Exchange[None]:
-        """Drop all partitions: others have them already."""
+        """Drop all partitions: others own them already."""
         gone = sorted(self._subscription.assigned)
         try:
             if given_up := self._subscription.give_up(gone):
@@ -190,8 +185,7 @@ class RebalanceSteps:
             return False
         before = len(failures)
         yield from attempt(failures, lambda: callback(self._consumer(), partitions))
-        failed = len(failures) > before
-        if failed:
+        if failed := len(failures) > before:
             level = logging.ERROR if before else logging.DEBUG  # the first one comes out of poll
             _log.log(level, "a rebalance callback failed", exc_info=failures[-1])
         yield from attempt(failures, self._after_callback)
@@ -205,5 +199,5 @@ class RebalanceSteps:
             return {}, error
 
 
-#: What the membership gets if a step ended by something that is no error, such as KeyboardInterrupt.
+#: The error of a step that ended by KeyboardInterrupt or the like.
 _INTERRUPTED: Final = KafkaException("the step was interrupted")

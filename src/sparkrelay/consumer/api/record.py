@@ -1,14 +1,14 @@
-"""Records one by one, for programs that want them so: a view of the table that ``poll`` returns.
+"""Single records, for programs that prefer them: a view of the table that ``poll`` returns.
 
-Columns are turned into Python objects one after another and filled into all records at once, in C; that is three times
-as fast as calling a constructor for each record.
+Columns are converted to Python objects one by one and filled into all records at once, in C: three times as fast as a
+constructor call per record.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -26,13 +26,10 @@ class Record:
     """One record.
 
     Attributes:
-        topic: its topic.
-        partition: number of the partition.
-        offset: place in the partition.
         timestamp: milliseconds since 1970, -1 if it has none.
         timestamp_type: 0 for the producer's time, 1 for the broker's.
-        key: bytes, or what the key's deserialiser made of them; None if there is none.
-        value: bytes, or what the value's deserialiser made of them; None for a tombstone.
+        key: bytes, or the key deserialiser's value; None if there is none.
+        value: bytes, or the value deserialiser's value; None for a tombstone.
         headers: pairs of name and bytes, in order; names may repeat.
     """
 
@@ -47,35 +44,28 @@ class Record:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition that it is from."""
+        """The record's partition."""
         return TopicPartition(self.topic, self.partition)
 
 
-_COLUMNS: Final = (
-    ("topic", "topic"),
-    ("partition", "partition"),
-    ("offset", "offset"),
-    ("timestamp", "timestamp"),
-    ("timestamp_type", "timestampType"),
-    ("key", "key"),
-    ("value", "value"),
-    ("headers", "headers"),
-)
+#: The fields that are named differently in tables.
+_COLUMN_OF: Final = {"timestamp_type": "timestampType"}
 _NO_TIMESTAMP: Final = -1
-#: Set a field although the class is frozen: these records are not anybody's yet.
-_SETTERS: Final = {field: getattr(Record, field).__set__ for field, _ in _COLUMNS}
+#: Set fields although the class is frozen: nobody else has these records yet.
+_SETTERS: Final = {field.name: getattr(Record, field.name).__set__ for field in fields(Record)}
 
 
 def to_records(table: pa.Table) -> list[Record]:
     """Return a table's rows as records."""
     records = [Record.__new__(Record) for _ in range(table.num_rows)]
-    for field, name in _COLUMNS:
-        deque(map(_SETTERS[field], records, _values(name, table.column(name))), 0)
+    for field, setter in _SETTERS.items():
+        name = _COLUMN_OF.get(field, field)
+        deque(map(setter, records, _values(name, table.column(name))), 0)
     return records
 
 
 def _values(name: str, column: pa.ChunkedArray) -> Iterable[Any]:
-    # By the name, not by the type: keys and values are of whatever type their deserialisers return.
+    # By name, not by type: deserialisers may return any type.
     match name:
         case "topic":
             return _topics(column)
@@ -90,7 +80,7 @@ def _values(name: str, column: pa.ChunkedArray) -> Iterable[Any]:
 
 
 def _is_plain(column: pa.ChunkedArray) -> bool:
-    """Return whether NumPy makes the same Python objects of a column as Arrow does, which it does faster."""
+    """Return whether NumPy converts a column to the same Python objects as Arrow, which it does faster."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         return True
@@ -98,7 +88,7 @@ def _is_plain(column: pa.ChunkedArray) -> bool:
 
 
 def _topics(column: pa.ChunkedArray) -> Iterable[str]:
-    """Return a topic for each row; one string serves all rows of a chunk, which are of one topic."""
+    """Return a topic for each row; all rows of a chunk are of one topic and share one string."""
     return itertools.chain.from_iterable(
         itertools.repeat(chunk[0].as_py(), len(chunk)) for chunk in column.chunks if len(chunk)
     )

@@ -1,8 +1,8 @@
-"""The application's side of a consumer, without a face: its parts, and what it does, as exchanges.
+"""The application's side of a consumer, whether it blocks or awaits: its parts, and its operations as exchanges.
 
-``Consumer`` runs the exchanges on the calling thread, ``AsyncConsumer`` in the current task. Whoever calls has the
-consumer to itself (see ``access``), so nothing here is locked. See the consumer threading refactor, "Application thread
-and its lifecycle". What concerns offsets is in ``offset_exchanges``.
+``Consumer`` runs the exchanges on the calling thread, ``AsyncConsumer`` in the current task. The caller has exclusive
+use of the consumer (see ``access``), so there are no locks here. See the consumer threading refactor, "Application
+thread and its lifecycle". Operations on offsets are in ``offset_exchanges``.
 """
 
 from __future__ import annotations
@@ -12,39 +12,28 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.consumer.api.auto_commit import AsyncCommits
-from sparkrelay.consumer.api.calls import Calls
 from sparkrelay.consumer.api.deserializers import Deserializers, first_offsets
-from sparkrelay.consumer.api.exchanges import attempt, first_failure, outcome
-from sparkrelay.consumer.api.left_open import close_if_forgotten, not_holding
+from sparkrelay.consumer.api.exchanges import HURRIED_SECONDS, ClosingDeadline, attempt, outcome, raise_first
+from sparkrelay.consumer.api.face import close_if_forgotten, not_holding
 from sparkrelay.consumer.api.offset_exchanges import OffsetExchanges
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
 from sparkrelay.consumer.api.record import to_records
 from sparkrelay.consumer.assignors.built_in import offered
-from sparkrelay.consumer.base.arguments import (
-    at_least_one,
-    function_of,
-    mapping_of,
-    partitions_of,
-    reason_of,
-    seconds_of,
-)
+from sparkrelay.consumer.base.arguments import at_least_one, function_of, mapping_of, partitions_of, seconds_of, text_of
 from sparkrelay.consumer.base.config import ConsumerConfig
-from sparkrelay.consumer.base.deadline import HURRIED_SECONDS, ClosingDeadline
-from sparkrelay.consumer.base.error_copies import copy_of
+from sparkrelay.consumer.base.errors import copy_of
 from sparkrelay.consumer.base.events import (
     AdoptNeeded,
     AssignNeeded,
-    Call,
     ErrorRaised,
     ExpectRebalance,
     JoinNeeded,
     Leave,
-    Mailbox,
     PartitionsChanged,
     Rejoin,
     Subscribe,
-    Wait,
 )
+from sparkrelay.consumer.base.mailbox import Call, Mailbox, Wait
 from sparkrelay.consumer.base.metrics import ConsumerMetrics
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
@@ -68,7 +57,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.consumer.api.access import AccessControl
-    from sparkrelay.consumer.api.deserializers import Deserializer
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
@@ -79,41 +67,37 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 _CLOSE_SECONDS: Final = 30.0
-#: Leaving the group may take so long even if nobody wants to wait: others wait for the partitions.
+#: Least time for leaving the group, whatever the caller's timeout: others wait for the partitions.
 _LEAVE_SECONDS: Final = 1.0
 
 
-class Session:
-    """See the module.
+class Session(OffsetExchanges):
+    """One consumer's state in the application thread. The keyword arguments are those of ``Consumer``.
 
     Args:
-        face: what callbacks get as their first argument.
-        config: Kafka's dotted keys, and ``key.deserializer`` and ``value.deserializer``.
+        face: the ``Consumer`` or ``AsyncConsumer``: the first argument of callbacks.
+        settings: Kafka's dotted keys, and ``key.deserializer`` and ``value.deserializer``.
         access: who may use the consumer.
-        assignors: see ``Consumer``.
-        key_deserializer: see ``Consumer``.
-        value_deserializer: see ``Consumer``.
-        fetching: see ``Consumer``.
-        network: see ``Consumer``.
     """
 
     def __init__(
         self,
         face: object,
-        config: Mapping[str, object],
+        settings: Mapping[str, object],
         access: AccessControl,
         *,
         assignors: Sequence[PartitionAssignor | str],
-        key_deserializer: Deserializer | object | None,
-        value_deserializer: Deserializer | object | None,
+        key_deserializer: object | None,
+        value_deserializer: object | None,
         fetching: bool,
         network: NetworkThread | None,
     ) -> None:
-        self._deserializers, rest = Deserializers.of(mapping_of("config", config), key_deserializer, value_deserializer)
-        self.config = ConsumerConfig.from_dict(rest)
+        mapping_of("config", settings)
+        self._deserializers, rest = Deserializers.of(settings, key_deserializer, value_deserializer)
+        self.config = config = ConsumerConfig.from_dict(rest)
         self._access = access
         self._fetching = fetching
-        self._assignors = self.config.choose_assignors(assignors, offered)
+        self._assignors = config.choose_assignors(assignors, offered)
         self.mailbox = Mailbox()
         self.metrics = ConsumerMetrics()
         self.subscription = SubscriptionState()
@@ -121,8 +105,9 @@ class Session:
             face,
             self.subscription,
             self._assignors,
-            before_revoking=self._before_revoking,
-            after_revoking=self._after_revoking,
+            before_revoking=lambda: self._commits.now(self._revoking_deadline()),
+            # A commit that is sent in the next generation would reset the next owner's.
+            after_revoking=lambda: self._commits.decided(self._revoking_deadline()),
             after_callback=access.check,
         )
         self._buffer: FetchBuffer | None = None
@@ -130,49 +115,32 @@ class Session:
             self._buffer = FetchBuffer(
                 self.subscription,
                 self.mailbox,
-                read_committed=self.config.read_committed,
-                check_crcs=self.config.check_crcs,
-                max_decompressed=self.config.client.max_decompressed_batch_bytes,
-                out_of_range=functools.partial(_reset_or_raise, self.config, self.subscription),
+                read_committed=config.read_committed,
+                check_crcs=config.check_crcs,
+                max_decompressed=config.client.max_decompressed_batch_bytes,
+                out_of_range=functools.partial(_reset_or_raise, config, self.subscription),
             )
         self._group_failure: Exception | None = None
-        #: How long to wait for commits while everything is given up; None otherwise.
+        #: Deadline for commits while all partitions are given up; None otherwise.
         self._leaving: ClosingDeadline | None = None
         self.closed = False
-        self.network = attach(network, self.config, self.mailbox, not_holding(self._make_core))
-        self._not_forgotten = close_if_forgotten(face, self.network, self.config.client.client_id)
-        self.calls = Calls(self.network, self.config, self.subscription)
+        self.network = attach(network, config, self.mailbox, not_holding(self._make_core))
+        self._not_forgotten = close_if_forgotten(face, self.network, config.client.client_id)
         self._commits = AsyncCommits(
-            self.calls,
-            self.mailbox,
-            self.subscription,
-            enabled=self.config.enable_auto_commit and self.config.group_id is not None and fetching,
-            interval=self.config.auto_commit_interval_ms / 1000,
-            after_callback=access.check,
-        )
-        self.offsets = OffsetExchanges(
             self.network,
+            config,
             self.mailbox,
             self.subscription,
-            config=self.config,
-            metrics=self.metrics,
-            calls=self.calls,
-            commits=self._commits,
-            fetching=fetching,
+            enabled=config.enable_auto_commit and config.group_id is not None and fetching,
+            after_callback=access.check,
         )
 
     def _make_core(self, client: KafkaClient) -> ConsumerCore:
         return ConsumerCore(
-            self.config,
-            client.metadata,
-            mailbox=self.mailbox,
-            subscription=self.subscription,
-            assignors=self._assignors,
-            buffer=self._buffer,
-            metrics=self.metrics,
+            self.config, client.metadata, self.mailbox, self.subscription, self._assignors, self._buffer, self.metrics
         )
 
-    # -- subscription ------------------------------------------------------------------------------------------------
+    # -- subscription -------------------------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -181,16 +149,16 @@ class Session:
         on_revoked: Callback | None,
         on_lost: Callback | None,
     ) -> Exchange[None]:
-        """Become a member of the group for topics; for none, ``unsubscribe``."""
+        """Become a member of the group for topics; without topics, ``unsubscribe``."""
         for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
             function_of("subscribe()", name, callback)
         wanted, pattern = topics_or_pattern(topics)
         if not wanted and pattern is None:
-            yield from self.leave("subscribe() to nothing", self.calls.deadline())
+            yield from self.leave("subscribe() to nothing", self.deadline())
             return
         self.config.require_group("subscribe()")
         if pattern is not None and self.config.group_protocol == "consumer":
-            pattern_for_broker(pattern)  # refused here, where the caller is
+            pattern_for_broker(pattern)  # raises here, for the caller
         if not self.subscription.subscribed:
             self.network.polled_at = time.monotonic()  # from now on the group waits for polls
         self.subscription.subscribe(wanted, pattern)
@@ -198,10 +166,10 @@ class Session:
         self.network.submit(Subscribe(wanted, pattern))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> Exchange[None]:
-        """Read partitions outside of any group's rebalances; none of them is ``unsubscribe``."""
+        """Read partitions outside of any group; without partitions, ``unsubscribe``."""
         wanted = partitions_of("assign()", partitions)
         if not wanted:
-            yield from self.leave("assign() of nothing", self.calls.deadline())
+            yield from self.leave("assign() of nothing", self.deadline())
             return
         self._commits.soon()
         self.subscription.assign_by_hand(wanted)
@@ -209,27 +177,27 @@ class Session:
 
     def unsubscribe(self) -> Exchange[None]:
         """Give up everything, and leave the group."""
-        yield from self.leave("the consumer unsubscribed", self.calls.deadline())
+        yield from self.leave("the consumer unsubscribed", self.deadline())
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Ask for a rebalance."""
-        wanted = reason_of("enforce_rebalance()", reason)
+        """Request a rebalance."""
+        event = Rejoin(text_of("enforce_rebalance(): reason", reason))
         self.config.require_group("enforce_rebalance()")
-        self.network.submit(Rejoin(wanted))
+        self.network.submit(event)
 
     def expect_rebalance(self) -> None:
-        """Learn of the next rebalance soon."""
+        """Send heartbeats quickly for a while."""
         self.config.require_group("expect_rebalance()")
         self.network.submit(ExpectRebalance())
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the member's place in its group."""
+        """Return the member's identity in its group."""
         self.config.require_group("group_metadata()")
         metadata = self.network.core.group_metadata
         assert metadata is not None, "there is a group.id"
         return metadata
 
-    # -- polling -----------------------------------------------------------------------------------------------------
+    # -- polling ------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Exchange[pa.Table]:
         """Serve the group, and return records."""
@@ -246,7 +214,7 @@ class Session:
             table = yield from self.poll(timeout, max_records, max_bytes)
             return to_records(table)
         except BaseException:
-            # They will not be returned: a value may be none of Python's, and a Ctrl-C may come at any moment.
+            # They are not returned: a value may not convert, and a Ctrl-C may come at any moment.
             if table is not None:
                 self._go_back(first_offsets(table))
             raise
@@ -254,8 +222,8 @@ class Session:
     def _poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Exchange[pa.Table]:
         """Do what ``poll`` does.
 
-        There is no wait between the move of the positions and the return (KAFKA-15555). Within a callback it serves no
-        rebalance: steps wait for the end of the one that is under way.
+        There is no wait between moving the positions and returning (KAFKA-15555). Within a callback it serves no
+        rebalance: steps wait for the end of the present one.
         """
         at_least_one("max_records", max_records)
         at_least_one("max_bytes", max_bytes)
@@ -268,7 +236,7 @@ class Session:
         self._commits.when_due()
         while True:
             ran = yield from self._serve()
-            # Callbacks may have taken so long that the member has left; it comes back when it is polled.
+            # Callbacks may have taken so long that the member has left; polling makes it join again.
             self._announce_poll()
             if self._fetching:
                 self.mailbox.raise_if_woken()
@@ -280,7 +248,7 @@ class Session:
             now = time.monotonic()
             if now >= deadline or not (self.subscription.subscribed or self.subscription.by_hand):
                 return self._deserializers.empty  # a callback may have given up everything
-            # The application is alive while it waits here, however long.
+            # The application is alive while it waits here.
             limit = min(deadline, now + self.config.max_poll_interval_ms / 3000)
             yield Wait(self._has_news, limit, for_steps=not self._access.nested)
             self._announce_poll()
@@ -299,7 +267,7 @@ class Session:
             self.network.wake()  # nothing was taken; it may be fetched again
             raise
         except BaseException:
-            # Whatever was taken will not be returned: a Ctrl-C may come at any moment, also between two of its steps.
+            # A Ctrl-C may come between any two steps; what was taken is not returned.
             self._buffer.reset()
             self._go_back(moved_from)
             raise
@@ -312,7 +280,7 @@ class Session:
             self._go_back(first_offsets(table.slice(read.num_rows)))
             if not read.num_rows:
                 raise error
-        # Whatever was taken may make room: the next fetch goes out while the application works.
+        # If that made room, the next fetch is sent while the application works.
         if self._buffer.made_room():
             self.network.wake()
         if read.num_rows:
@@ -325,10 +293,10 @@ class Session:
         self.network.wake()
 
     def _announce_poll(self) -> None:
-        """Let the network thread know that the application lives: when it looks, which does not cost us a thread.
+        """Record that the application is alive; the network thread looks when it has its turn.
 
-        It is a value and not an event, so that there is never more than one (KAFKA-18376). When it comes too late,
-        others may have what we hold, even if the network thread had no time to notice: both were stopped, say.
+        It is a value and not an event, so that there is never more than one (KAFKA-18376). If it is too late, others
+        may own our partitions, even if the network thread had no time to notice: both threads may have been stopped.
         """
         now = time.monotonic()
         if now - self.network.polled_at >= self.config.max_poll_interval_ms / 1000:
@@ -340,25 +308,21 @@ class Session:
             self.network.wake()
 
     def _serve(self) -> Exchange[bool]:
-        """Do the application's part of what the network thread waits for; return whether a callback may have run.
-
-        Raises:
-            BaseException: the first error among them; what came behind it waits for the next call.
-        """
+        """Handle events, up to the first error, which is raised; return whether a callback may have run."""
         ran, nested = False, self._access.nested
         if self._commits.have_news:
             yield from self._commits.run_callbacks()
         outer = self.mailbox.taken  # a callback polls: its step is under way
         try:
             while (event := self.mailbox.take(steps=not nested)) is not None:
-                changed, error = yield from self._deal_with(event)
+                changed, error = yield from self._handle(event)
                 self.mailbox.taken = None
                 ran = ran or changed
                 if error is not None:
                     raise error
                 self.check_open()  # a callback may have closed the consumer
         except BaseException:
-            # The network thread waits for the step's answer, whatever interrupted us before it could begin.
+            # The network thread still waits for the step's answer.
             if self.mailbox.taken is not outer:
                 self.mailbox.put_back()
             raise
@@ -366,14 +330,14 @@ class Session:
             raise error
         return ran
 
-    def _deal_with(self, event: BackgroundEvent) -> Exchange[tuple[bool, BaseException | None]]:
+    def _handle(self, event: BackgroundEvent) -> Exchange[tuple[bool, BaseException | None]]:
         """Return whether a callback may have run, and the error to raise."""
         held = self.subscription.assigned
         match event:
             case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(lacking):
-                return False, None  # the application went somewhere with seek() meanwhile
+                return False, None  # the application has called seek()
             case ErrorRaised(topic=str(topic)) if not self.subscription.concerns(topic):
-                return False, None  # the application went on to other topics meanwhile
+                return False, None  # the application reads other topics now
             case ErrorRaised():
                 if event.fatal:
                     self._group_failure = event.error
@@ -386,7 +350,7 @@ class Session:
                 return False, self._rebalance.assign(event, self._answer)
             case AdoptNeeded():
                 if held and held.issubset(event.assignment.partitions):
-                    # Nothing is given up, so nobody waits for what is committed here.
+                    # Nothing is given up, so nobody waits for this commit.
                     self._commits.soon()
                 return True, (yield from self._rebalance.adopt(event, self._answer))
 
@@ -403,7 +367,7 @@ class Session:
         """End a wait, or the next one. For any thread, and for signal handlers."""
         self.mailbox.wakeup()
 
-    # -- closing -----------------------------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None, *, for_good: bool = False) -> Exchange[None]:
         """Commit (if automatic), give up partitions, leave the group, end the network thread."""
@@ -422,20 +386,19 @@ class Session:
         yield from attempt(failures, lambda: self._stopped(closing.until()))
         self.network.stop(1.0)
         self._not_forgotten()
-        if (failure := first_failure(failures)) is not None:
-            raise failure
+        raise_first(failures)
 
     def _stopped(self, deadline: float) -> Exchange[None]:
         limit = max(deadline, time.monotonic() + 1.0)
         yield Wait(lambda: self.network.dead, limit, for_events=False, for_wakeup=False)
 
     def leave(self, reason: str, deadline: float, *, for_good: bool = False) -> Exchange[None]:
-        """Run the callbacks for what is held, then leave; the first error of a callback is raised at the end.
+        """Revoke all partitions, then leave the group; raise the first error of a callback at the end.
 
-        The member leaves although a callback fails, or the wait for one is interrupted (KAFKA-16933, KAFKA-16985).
+        The member leaves even if a callback fails or a wait is interrupted (KAFKA-16933, KAFKA-16985).
         """
         failures: list[BaseException] = []
-        # A coordinator that does not answer must not use up the time for leaving.
+        # A silent coordinator must not use up the time for leaving.
         now = time.monotonic()
         closing = ClosingDeadline(now + max(0.0, deadline - now) / 2, failures)
         self.mailbox.discard_steps()
@@ -451,7 +414,7 @@ class Session:
                     yield from self._rebalance.revoke(self.subscription.assigned, failures)
                 finally:
                     self._leaving = outer
-            # Once we have left, the broker takes none of them: they would come from nobody that it knows.
+            # Before leaving: the broker rejects commits of unknown members.
             yield from attempt(failures, lambda: self._commits.finish(closing.until()))
         self.subscription.clear()
         self._rebalance.forget()
@@ -461,11 +424,10 @@ class Session:
             until = ClosingDeadline(deadline, failures).until
             yield from attempt(failures, lambda: self._leave_group(reason, until(), for_good=for_good))
         finally:
-            # Errors of what was given up concern nobody any more (KAFKA-17581, KAFKA-17648).
+            # Errors of the partitions given up no longer matter (KAFKA-17581, KAFKA-17648).
             self.mailbox.clear()
             self._group_failure = None
-        if (failure := first_failure(failures)) is not None:
-            raise failure
+        raise_first(failures)
 
     def _leave_group(self, reason: str, deadline: float, *, for_good: bool) -> Exchange[None]:
         call = Call("leaving the group", max(deadline, time.monotonic() + _LEAVE_SECONDS))
@@ -477,29 +439,22 @@ class Session:
         except GeneratorExit:
             raise  # nobody runs this exchange any more
         except BaseException:
-            # It may be on its way; a connection that is closed now might take it along.
+            # The request may be on its way; closing the connection now might lose it.
             limit = time.monotonic() + HURRIED_SECONDS
             yield Wait(lambda: call.done, limit, for_events=False, for_wakeup=False)
             raise
 
-    # -- small things ------------------------------------------------------------------------------------------------
-
-    def _before_revoking(self) -> Exchange[None]:
-        return self._commits.now(self._revoking_deadline())
-
-    def _after_revoking(self) -> Exchange[None]:
-        """Wait for commits: one that is sent with the next generation would take the next owner back."""
-        return self._commits.decided(self._revoking_deadline())
+    # -- small things -------------------------------------------------------------------------------------------------
 
     def _revoking_deadline(self) -> float:
-        """Return until when the partitions of a rebalance may wait for commits.
+        """Return the deadline for commits before partitions are revoked.
 
-        The group waits for them, but not longer than the rebalance timeout, which is ``max.poll.interval.ms``: half of
-        it before the callback and half of it behind, or the member comes too late in any case.
+        The group waits at most for the rebalance timeout, ``max.poll.interval.ms``: half of it before the callback and
+        half after, or the member would be too late in any case.
         """
         if self._leaving is not None:
             return self._leaving.until()
-        return min(self.calls.deadline(), time.monotonic() + self.config.max_poll_interval_ms / 2000)
+        return min(self.deadline(), time.monotonic() + self.config.max_poll_interval_ms / 2000)
 
     def check_open(self) -> None:
         """Raise DisconnectException if the consumer is closed."""
@@ -511,7 +466,7 @@ class Session:
 def _reset_or_raise(
     config: ConsumerConfig, subscription: SubscriptionState, partition: TopicPartition, offset: int
 ) -> None:
-    """Go where ``auto.offset.reset`` says, from an offset that the log does not have."""
+    """Apply ``auto.offset.reset`` to an offset that the log does not have."""
     reset = config.reset_timestamp()
     if reset is None:
         raise OffsetOutOfRangeException(

@@ -1,7 +1,7 @@
-"""What an assignor may answer: refused here, on the thread that ran it, before anything of it goes to the group.
+"""Checks of an assignor's results, on the thread that ran it, before anything is sent to the group.
 
-An assignor may be the user's. What it got wrong would otherwise be found out by the other members, or by nobody: a
-partition that two members read, or one that nobody does because its number does not exist.
+An assignor may be the user's. Otherwise other members, or nobody, would notice its errors: a partition read by two
+members, or by none because its number does not exist.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ __all__ = ["checked_assignment", "checked_user_data"]
 
 
 def checked_user_data(assignor: PartitionAssignor, data: object) -> bytes:
-    """Return what an assignor sends to the leader.
-
-    Raises:
-        KafkaException: it is not bytes.
-    """
+    """Return an assignor's user data; raise KafkaException unless it is bytes."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise KafkaException(f"assignor {assignor.name!r}: subscription_user_data() returned {data!r}; return bytes")
     return bytes(data)
@@ -34,24 +30,21 @@ def checked_user_data(assignor: PartitionAssignor, data: object) -> bytes:
 def checked_assignment(
     assignor: PartitionAssignor, answer: object, cluster: ClusterView, members: Mapping[str, MemberSubscription]
 ) -> Mapping[str, MemberAssignment]:
-    """Return an answer that has something for every member, if it makes sense.
+    """Return a valid assignment with an entry for every member, or raise KafkaException.
 
-    Members that the assignor left out get an empty assignment: Java's consumer fails if it gets none at all.
-
-    Raises:
-        KafkaException: the answer is nonsense; the message names the assignor and what is wrong.
+    Members that the assignor left out get an empty one: Java's consumer fails without any.
     """
     try:
         return _checked(answer, cluster, members, cooperative=assignor.supports_cooperative)
     except _NonsenseError as nonsense:
         refused = KafkaException(f"assignor {assignor.name!r} {nonsense}; nothing was assigned")
-        # The cluster view may be older than what the assignor saw; the next one will not be.
+        # The assignor may have seen a newer cluster than this view; the next view is newer.
         refused.retriable = nonsense.passing
         raise refused from None
 
 
 class _NonsenseError(Exception):
-    """What is wrong, and whether the next try may be right."""
+    """What is wrong, and whether the next attempt may succeed."""
 
     def __init__(self, what: str, *, passing: bool = False) -> None:
         super().__init__(what)
@@ -66,9 +59,9 @@ def _checked(
     owner: dict[TopicPartition, str] = {}
     for member, assignment in answer.items():
         if member not in members:
-            raise _NonsenseError(f"gives partitions to {_short(member)}, which is no member of the group")
+            raise _NonsenseError(f"gives partitions to {_short(member)}, which is not a member of the group")
         if not isinstance(assignment, MemberAssignment):
-            raise _NonsenseError(f"gives {_short(assignment)} to {member}, which is no MemberAssignment")
+            raise _NonsenseError(f"gives {_short(assignment)} to {member}, which is not a MemberAssignment")
         if not isinstance(assignment.user_data, bytes | bytearray | memoryview):
             raise _NonsenseError(f"gives the user data {_short(assignment.user_data)} to {member}, which is not bytes")
         for partition in assignment.partitions:
@@ -90,11 +83,11 @@ def _check_partition(partition: object, member: str, cluster: ClusterView) -> No
                     f"gives {partition} to {member}, but the topic has {count} partitions", passing=True
                 )
         case _:
-            raise _NonsenseError(f"gives {_short(partition)} to {member}, which is no TopicPartition")
+            raise _NonsenseError(f"gives {_short(partition)} to {member}, which is not a TopicPartition")
 
 
 def _check_cooperative(owner: Mapping[TopicPartition, str], members: Mapping[str, MemberSubscription]) -> None:
-    """Refuse to give a partition to one member while it is taken from another (KIP-429)."""
+    """Refuse to give a partition to one member while another one holds it (KIP-429)."""
     for member, subscription in members.items():
         for partition in subscription.owned_partitions:
             to = owner.get(partition, member)

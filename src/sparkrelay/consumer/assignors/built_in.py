@@ -1,6 +1,6 @@
-"""The built-in client-side assignors by name, and the choice of what a member offers to its group.
+"""The built-in client-side assignors by name, and the choice of those that a member offers to its group.
 
-Names as other clients give them, and Java's class names too, so that a Java consumer's settings can be taken over.
+Other clients' names and Java's class names are accepted, so that a Java consumer's settings can be used.
 """
 
 from __future__ import annotations
@@ -15,13 +15,7 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "CooperativeStickyAssignor",
-    "RangeAssignor",
-    "RoundRobinAssignor",
-    "StickyAssignor",
-    "offered",
-]
+__all__ = ["CooperativeStickyAssignor", "RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "offered"]
 
 _BUILT_IN: Final = {
     kind.name: kind for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
@@ -30,14 +24,10 @@ _JAVA_NAMES: Final = {f"org.apache.kafka.clients.consumer.{kind.__name__}": name
 
 
 def offered(assignors: Sequence[PartitionAssignor | str], strategies: Sequence[str]) -> tuple[PartitionAssignor, ...]:
-    """Return what a member offers to its group, the most wanted first.
+    """Return the assignors that a member offers to its group, in order of preference.
 
-    Args:
-        assignors: the program's own, and names of built-in ones among them.
-        strategies: the names in ``partition.assignment.strategy``; they count if there are no ``assignors``.
-
-    Raises:
-        ConfigException: there is none of that name, two have the same, or nothing is offered.
+    ``strategies``, the names in ``partition.assignment.strategy``, are used without ``assignors``. Raises
+    ConfigException if a name is unknown, two are equal, or there are none.
     """
     found = [_made(item) for item in (assignors or strategies)]
     if not found:
@@ -53,14 +43,14 @@ def _made(item: PartitionAssignor | str) -> PartitionAssignor:
     if not isinstance(item, str):
         if isinstance(item, type) or not isinstance(item, PartitionAssignor):
             raise ConfigException(
-                f"assignors has {item!r}, which is no assignor; give an object with the methods of PartitionAssignor, "
+                f"assignors has {item!r}, which is not an assignor; give an object with PartitionAssignor's methods, "
                 f"or one of the names {', '.join(_BUILT_IN)}"
             )
         return item
     kind = _BUILT_IN.get(_JAVA_NAMES.get(item, item))
     if kind is None:
         raise ConfigException(
-            f"partition.assignment.strategy={item!r} is none of {', '.join(_BUILT_IN)}; pass assignors of your own "
+            f"partition.assignment.strategy={item!r} must be one of {', '.join(_BUILT_IN)}; pass your own assignors "
             "as Consumer(config, assignors=...)"
         )
     return kind()

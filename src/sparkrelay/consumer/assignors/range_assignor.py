@@ -1,10 +1,10 @@
-"""The assignors without a memory: ``range`` and ``roundrobin``, answer for answer as Kafka's own.
+"""The stateless assignors ``range`` and ``roundrobin``, with exactly the results of Kafka's.
 
-A group may be led by any client, so these two give exactly what Java's give for the same group: a leader that dies and
-is replaced by another client's member must not shuffle the partitions. ``range`` gives each member a run of neighbours
-of every topic, so that equal partitions of topics with equal counts meet in one member. Where members and brokers name
-racks, it first gives each member what its own rack has, as far as the runs' lengths and that meeting allow (KIP-881).
-``roundrobin`` deals the partitions of all topics out like cards.
+Any client may lead a group, so these two give the same result as Java's: a leader that is replaced by another client's
+member must not shuffle the partitions. ``range`` gives each member consecutive partitions of every topic, so that equal
+partitions of topics with equal counts meet in one member. Where members and brokers name racks, each member first gets
+partitions of its own rack, as far as that permits (KIP-881). ``roundrobin`` deals out the partitions of all topics one
+by one.
 
 Static members (KIP-345) come first, in the order of their names, so that a restart under another member id changes
 nothing.
@@ -26,7 +26,7 @@ __all__ = ["RangeAssignor", "RoundRobinAssignor", "rack_aware"]
 
 
 class _Forgetful:
-    """What assignors without bytes of their own say and take: nothing."""
+    """An assignor without user data."""
 
     supports_cooperative = False
 
@@ -40,12 +40,12 @@ class _Forgetful:
 
 
 class RangeAssignor(_Forgetful):
-    """See the module; eager: all partitions are given up before a rebalance."""
+    """Kafka's ``range``; eager: all partitions are given up before a rebalance."""
 
     name = "range"
 
     def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
-        """Share out each topic for itself."""
+        """Divide each topic separately."""
         ranked = _ranked(members)
         shares = [
             _Share(topic, cluster, [m for m in ranked if topic in members[m].topics], members)
@@ -62,12 +62,12 @@ class RangeAssignor(_Forgetful):
 
 
 class RoundRobinAssignor(_Forgetful):
-    """See the module; eager."""
+    """Kafka's ``roundrobin``; eager."""
 
     name = "roundrobin"
 
     def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
-        """Deal out partition by partition; who does not read the topic is passed over."""
+        """Deal out the partitions; members that do not read a topic are skipped."""
         ranked = _ranked(members)
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         wanted = frozenset[str]().union(*(s.topics for s in members.values()))
@@ -82,11 +82,10 @@ class RoundRobinAssignor(_Forgetful):
 
 
 def rack_aware(racks: Iterable[str | None], partitions: Sequence[frozenset[str]]) -> bool:
-    """Return whether racks are worth a thought: some member's rack has replicas, but not of every partition.
+    """Return whether racks matter: some member's rack has replicas, but not of every partition.
 
-    Args:
-        racks: the members'; None or empty where they do not say.
-        partitions: racks that hold a copy, by partition.
+    ``racks`` are the members', None or empty if unknown; ``partitions`` are the racks that hold a copy of each
+    partition.
     """
     members = {rack for rack in racks if rack}
     everywhere = frozenset[str]().union(*partitions)
@@ -102,13 +101,13 @@ def _ranked(members: Mapping[str, MemberSubscription]) -> list[str]:
 
 
 class _Share:
-    """How one topic is shared out among those who read it."""
+    """The division of one topic among its readers."""
 
     def __init__(
         self, topic: str, cluster: ClusterView, takers: list[str], members: Mapping[str, MemberSubscription]
     ) -> None:
         self.topic = topic
-        #: Rack by member; None if it does not say.
+        #: Rack by member; None if unknown.
         self.takers = {member: members[member].rack or None for member in takers}
         self.partitions = cluster.partitions[topic]
         self.given: dict[str, list[int]] = {member: [] for member in takers}
@@ -119,7 +118,7 @@ class _Share:
 
     @property
     def alike(self) -> tuple[tuple[tuple[str, str], ...], int]:
-        """What topics have in common whose equal partitions are to meet: who reads them where, and their number."""
+        """What topics have in common whose equal partitions are to meet: their readers' racks, and their number."""
         return tuple((member, rack or "") for member, rack in self.takers.items()), len(self.partitions)
 
     def room(self, member: str) -> int:
@@ -127,7 +126,7 @@ class _Share:
         return max(0, self._least + (self._longer > 0) - len(self.given[member]))
 
     def near(self, member: str, partition: int) -> bool:
-        """Return whether a partition has a copy in the member's rack; those who do not say are near to everything."""
+        """Return whether a partition has a copy in the member's rack, or the member has none."""
         rack = self.takers[member]
         return rack is None or rack in self._racks.get(partition, ())
 
@@ -140,7 +139,7 @@ class _Share:
             del self._left[partition]
 
     def deal(self, may: Callable[[str, int], bool]) -> None:
-        """Give each member in turn as many of the first partitions left as it has room for."""
+        """Give each member in turn as many of the first remaining partitions as it has room for."""
         for member in self.takers:
             if not self._left:
                 return
@@ -150,7 +149,7 @@ class _Share:
 
 
 def _match_racks(shares: list[_Share]) -> None:
-    """Give members what is near to them; topics that are alike are given out together, partition by partition."""
+    """Give members near partitions; topics that are alike are divided together, partition by partition."""
     groups: dict[object, list[_Share]] = {}
     for share in shares:
         if any(share.takers.values()):

@@ -1,12 +1,12 @@
-"""The assignors with a memory: ``sticky`` and ``cooperative-sticky``, which leave partitions where they are.
+"""The stateful assignors ``sticky`` and ``cooperative-sticky``, which move as few partitions as possible.
 
-Both ask ``sticky_balance`` who should hold what; they differ in how members say what they hold. Under ``sticky`` a
-member gives everything up before it joins, so it sends the leader its last assignment in user data: topics,
-partitions and the generation, laid out as Java's StickyAssignor does. Under ``cooperative-sticky`` it says what it
-still holds, and since when, in fields of the subscription (KIP-792); older clients put the generation in user data
-only, Java as one number, librdkafka in the layout of ``sticky``. All of it is read, and Java's written.
+Both use ``sticky_balance``; they differ in how members report their partitions. Under ``sticky`` a member gives up
+everything before it joins, so it sends the leader its last assignment in user data: topics, partitions and the
+generation, in the layout of Java's StickyAssignor. Under ``cooperative-sticky`` it reports its present partitions and
+their generation in fields of the subscription (KIP-792); older clients put the generation in user data only, Java as
+one number, librdkafka in the layout of ``sticky``. All of these are read, and Java's is written.
 
-``cooperative-sticky`` never gives a partition to a member before its holder has let go of it (KIP-429).
+``cooperative-sticky`` never gives a partition to a member before its holder has given it up (KIP-429).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
 
@@ -30,14 +30,14 @@ _INT: Final = struct.Struct(">i")
 
 
 class Claim(NamedTuple):
-    """What a member says that it holds, and the generation in which it got it; -1 if it does not say."""
+    """The partitions that a member claims, and their generation; -1 if unknown."""
 
     partitions: frozenset[TopicPartition] = frozenset()
     generation: int = _UNKNOWN
 
 
 class StickyAssignor:
-    """See the module; eager: all partitions are given up before a rebalance, and most come back."""
+    """Kafka's ``sticky``; eager: all partitions are given up before a rebalance, and most return."""
 
     name = "sticky"
     supports_cooperative = False
@@ -46,23 +46,23 @@ class StickyAssignor:
         self._last: Claim | None = None
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Say what the last assignment was."""
+        """Return the last assignment."""
         del topics
         return b"" if self._last is None else encode_claim(self._last)
 
     def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
-        """Keep it in mind."""
+        """Remember it."""
         self._last = Claim(frozenset(assignment.partitions), metadata.generation)
 
     def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
-        """Balance, and leave what can stay where it was."""
+        """Balance, moving as little as possible."""
         claims = {member: decode_claim(subscription.user_data) for member, subscription in members.items()}
         given = balanced(cluster, _holders(cluster, claims, members), members)
         return {member: MemberAssignment(tuple(sorted(parts))) for member, parts in given.items()}
 
 
 class CooperativeStickyAssignor:
-    """See the module."""
+    """Kafka's ``cooperative-sticky``."""
 
     name = "cooperative-sticky"
     supports_cooperative = True
@@ -71,17 +71,17 @@ class CooperativeStickyAssignor:
         self._generation = _UNKNOWN
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Return the generation of the last assignment for leaders that look for it here."""
+        """Return the generation of the last assignment, for leaders that look for it here."""
         del topics
         return _INT.pack(self._generation)
 
     def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
-        """Keep its generation in mind."""
+        """Remember its generation."""
         del assignment
         self._generation = metadata.generation
 
     def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
-        """Balance; partitions that must change hands go to nobody until all who claim them have given them up."""
+        """Balance; partitions that must move are given to nobody until all claimants have given them up."""
         claims = {member: Claim(s.owned_partitions, _since(s)) for member, s in members.items()}
         holders = _holders(cluster, claims, members)
         claimed = {partition for claim in claims.values() for partition in claim.partitions}
@@ -93,7 +93,7 @@ class CooperativeStickyAssignor:
 
 
 def encode_claim(claim: Claim) -> bytes:
-    """Write a claim as Java's StickyAssignor does (version 1)."""
+    """Encode a claim as Java's StickyAssignor does (version 1)."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(claim.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -106,7 +106,7 @@ def encode_claim(claim: Claim) -> bytes:
 
 
 def decode_claim(data: bytes) -> Claim:
-    """Read a claim, with or without a generation. What cannot be read claims nothing, as in Java."""
+    """Decode a claim, with or without a generation. Unreadable bytes claim nothing, as in Java."""
     try:
         (topics,), at = _INT.unpack_from(data), _INT.size
         partitions: set[TopicPartition] = set()
@@ -127,7 +127,7 @@ def decode_claim(data: bytes) -> Claim:
 
 
 def _since(subscription: MemberSubscription) -> int:
-    """Return the generation in which a member got what it holds."""
+    """Return the generation in which a member got its partitions."""
     if subscription.generation >= 0:
         return subscription.generation
     if len(subscription.user_data) == _INT.size:
@@ -138,13 +138,15 @@ def _since(subscription: MemberSubscription) -> int:
 def _holders(
     cluster: ClusterView, claims: Mapping[str, Claim], members: Mapping[str, MemberSubscription]
 ) -> dict[TopicPartition, str]:
-    """Return who holds what. If two say so, the one with the newer generation is right; if equal, neither is."""
+    """Return the holder of each partition. Of two claims the newer generation wins; with equal ones nobody does."""
     existing = {TopicPartition(topic, p) for topic, parts in cluster.partitions.items() for p in parts}
     holders: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
     for member in sorted(claims):
         generation = claims[member].generation
-        for partition in _still_wanted(claims[member].partitions & existing, members[member]):
+        for partition in claims[member].partitions & existing:
+            if partition.topic not in members[member].topics:
+                continue
             rival = holders.get(partition)
             if rival is None or claims[rival].generation < generation:
                 disputed.discard(partition)
@@ -152,7 +154,3 @@ def _holders(
             elif claims[rival].generation == generation:
                 disputed.add(partition)
     return {p: m for p, m in holders.items() if p not in disputed}
-
-
-def _still_wanted(partitions: Iterable[TopicPartition], subscription: MemberSubscription) -> Iterable[TopicPartition]:
-    return (p for p in partitions if p.topic in subscription.topics)

@@ -1,20 +1,20 @@
-"""Who should hold what: as even as subscriptions allow, then near, then with as few moves as possible.
+"""The best assignment: as even as subscriptions allow, then near, then with as few moves as possible.
 
 Kafka's sticky assignors search by trial and stop at the first assignment that no single move improves. This is the
-exact answer to the same question instead, in the same order of importance: the numbers of partitions as even as
-subscriptions allow, then as many partitions as possible in their reader's rack (KIP-881), then as many as possible
-where they are. So a group that is led by us is never less even, and never moves more, than one that is led by Java.
+exact solution, with the same priorities: loads as even as subscriptions allow, then as many partitions as possible in
+their reader's rack (KIP-881), then as few moves as possible. So a group led by us is never less even, and never moves
+more, than one led by Java.
 
-It is a minimum cost flow. Members are the nodes; there is an arc from one to another if the first holds a partition
-that the other may take, and its price is what the move costs (a rack that fits no more; a partition that leaves home,
-or returns). Two rules make a flow the best (Harvey et al., "Semi-matchings for bipartite graphs and load balancing";
-Klein, "A primal method for minimal cost flows"):
+It is a minimum cost flow. Members are the nodes; an arc leads from one to another if the first holds a partition that
+the other may take, and its price is the cost of the move (leaving the rack; leaving home, or returning). Two rules
+characterize the optimum (Harvey et al., "Semi-matchings for bipartite graphs and load balancing"; Klein, "A primal
+method for minimal cost flows"):
 
 - no path leads from a member to one that has two partitions less, and
 - no cycle has a negative price, where a path to a member that has one partition less counts as closed.
 
-Most of the work is done by cheap passes before (keep, fill, level), so that few paths and cycles remain. numpy does the
-searches: 200 members and 5,000 partitions take a fraction of a second.
+Cheap passes (keep, fill, level) do most of the work, so that few paths and cycles remain. numpy does the searches: 200
+members and 5,000 partitions take a fraction of a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["balanced"]
 
-#: Prices; see ``_Prices``. A partition that leaves its home costs one, so no number of those outweighs a rack.
+#: Prices, see ``_Prices``. Leaving home costs one, so no number of those outweighs a rack.
 _NEVER: Final = 1 << 50
 _FAR: Final = 1 << 30
 _AWAY: Final = 1
@@ -47,7 +47,7 @@ _NOBODY_ELSE: Final = 1 << 62
 
 
 class _Kind(NamedTuple):
-    """Partitions that are the same to us: who may take them at what price, and where they are at home."""
+    """Interchangeable partitions: equal prices for all members, and the same home."""
 
     group: int
     home: int
@@ -56,12 +56,9 @@ class _Kind(NamedTuple):
 def balanced(
     cluster: ClusterView, holders: Mapping[TopicPartition, str], members: Mapping[str, MemberSubscription]
 ) -> dict[str, set[TopicPartition]]:
-    """Return who should hold what, by member.
+    """Return the partitions of each member.
 
-    Args:
-        cluster: the partitions there are, and their racks.
-        holders: who holds what now; each may take what it holds.
-        members: who may take what.
+    ``holders`` are the present holders of partitions, each of which may take what it holds.
     """
     names = sorted(members)
     flow = _Flow(cluster, holders, members, names)
@@ -73,7 +70,7 @@ def balanced(
 
 
 class _Flow:
-    """Partitions at members, and what moves would cost. Members are numbers: their places in the order of names."""
+    """Partitions at members, and the prices of moves. Members are numbered in the order of their names."""
 
     def __init__(
         self,
@@ -95,7 +92,7 @@ class _Flow:
                 kind = _Kind(group, home)
                 if home != _NOBODY and prices.rows[group][home] == 0:
                     self._put(home, kind, partition)
-                else:  # one that is far from its holder is dealt out anew, and goes home if nothing is better
+                else:  # far from its holder: assigned anew, perhaps to the same member
                     self._loose.append((partition, kind))
         self._prices: NDArray[np.int64] = np.array(prices.rows).reshape(-1, self._size)
         #: The cheapest move from row to column, and the kind of partition to move.
@@ -104,30 +101,30 @@ class _Flow:
         self._choice: NDArray[np.int64] = np.zeros((self._size, self._size), np.int64)
 
     def held(self, member: int) -> Iterator[TopicPartition]:
-        """Yield what a member holds."""
+        """Yield a member's partitions."""
         for partitions in self._at[member].values():
             yield from partitions
 
-    # -- the cheap passes --------------------------------------------------------------------------------------------
+    # -- the cheap passes ---------------------------------------------------------------------------------------------
 
     def fill(self) -> None:
-        """Give what nobody holds to the least loaded of those that are near, or else that may take it."""
+        """Give unheld partitions to the least loaded of the near members, or else of those that may take them."""
         few = (self._prices < _NEVER).sum(axis=1)
-        # Those that few can take first, so that others are left for whoever is free.
+        # Those that few members can take come first.
         for partition, kind in sorted(self._loose, key=lambda item: (few[item[1].group], item[0])):
             row = self._row(kind)
             near_first = (row >= _FAR) * _MOST_LOADS + (row >= _NEVER) * _NOBODY_ELSE
             self._put(int(np.argmin(near_first + self.loads * 2 + row % _FAR)), kind, partition)
 
     def level(self) -> None:
-        """Move partitions from full members to emptier ones, one step at a time, while that makes them more even."""
+        """Move partitions from full members to emptier ones, one step at a time, while that evens out loads."""
         queue = [(-int(load), member) for member, load in enumerate(self.loads)]
         heapq.heapify(queue)
         while queue:
             load, member = heapq.heappop(queue)
             if -load != self.loads[member] or -load - 2 < self.loads.min():
                 continue
-            # Those that are away from home anyway first.
+            # Partitions away from home first.
             for kind in sorted(self._at[member], key=lambda kind: (kind.home == member, kind)):
                 row = self._row(kind)
                 while kind in self._at[member]:
@@ -137,10 +134,10 @@ class _Flow:
                     self._move(member, to, kind)
                     heapq.heappush(queue, (-int(self.loads[to]), to))
 
-    # -- the exact ones ----------------------------------------------------------------------------------------------
+    # -- the exact passes ---------------------------------------------------------------------------------------------
 
     def even_out(self) -> None:
-        """Move partitions along paths: what a takes from b, b takes from c, until no path makes anything more even."""
+        """Move partitions along paths: what a takes from b, b takes from c, until no path evens out loads."""
         for member in range(self._size):
             self._look(member)
         moved = True
@@ -152,7 +149,7 @@ class _Flow:
                     moved = True
 
     def cheapen(self) -> None:
-        """Turn cycles of negative price, until there is none."""
+        """Turn cycles of negative price until there are none."""
         while cycles := self._negative_pairs() or self._negative_cycles():
             for cycle in cycles:
                 self._shift(cycle)
@@ -173,7 +170,7 @@ class _Flow:
         return None
 
     def _negative_cycles(self) -> list[list[int]]:
-        """Return circles of members, each with its first again as the last: Bellman and Ford's search from all."""
+        """Return cycles of members, first again as last: Bellman and Ford's search from all."""
         arcs = self._arcs_of_cycles()
         price: NDArray[np.int64] = np.zeros(self._size, np.int64)
         come_from = np.full(self._size, _NOBODY)
@@ -191,7 +188,7 @@ class _Flow:
         return []
 
     def _negative_pairs(self) -> list[list[int]]:
-        """Return the circles of two, which are most of all, as far as none shares a member with another."""
+        """Return negative cycles of two, the most frequent ones, no two of which share a member."""
         arcs = self._arcs_of_cycles()
         both = arcs + arcs.T
         pairs = []
@@ -203,11 +200,11 @@ class _Flow:
         return pairs
 
     def _arcs_of_cycles(self) -> NDArray[np.int64]:
-        """Return the prices of arcs. To who has one partition more an arc is free: the way back swaps their loads."""
+        """Return the prices of arcs. An arc to a member with one partition more is free: it swaps their loads."""
         swap = self.loads[None, :] == self.loads[:, None] + 1
         return np.where(swap & (self._arcs > 0), 0, self._arcs)
 
-    # -- moving ------------------------------------------------------------------------------------------------------
+    # -- moving -------------------------------------------------------------------------------------------------------
 
     def _shift(self, path: list[int]) -> None:
         """Move one partition along each arc; free arcs move nothing."""
@@ -235,7 +232,7 @@ class _Flow:
         self._arcs[member, member] = _NEVER
 
     def _row(self, kind: _Kind) -> NDArray[np.int64]:
-        """Return what a partition of this kind costs at each member."""
+        """Return the price of a partition of this kind at each member."""
         row: NDArray[np.int64] = self._prices[kind.group] + (_AWAY if kind.home != _NOBODY else 0)
         if kind.home != _NOBODY:
             row[kind.home] -= _AWAY
@@ -254,7 +251,7 @@ class _Flow:
 
 
 class _Prices:
-    """What partitions cost at members but for home: nothing, ``_FAR`` if no copy is in its rack, or ``_NEVER``."""
+    """Prices of partitions at members, without home: zero, ``_FAR`` if no copy is in its rack, or ``_NEVER``."""
 
     def __init__(self, cluster: ClusterView, members: Mapping[str, MemberSubscription], names: list[str]) -> None:
         self.partitions = [TopicPartition(t, p) for t in sorted(cluster.partitions) for p in cluster.partitions[t]]
@@ -269,7 +266,7 @@ class _Prices:
         self._groups: dict[tuple[bytes, frozenset[str]], int] = {}
 
     def group_of(self, partition: TopicPartition) -> int:
-        """Return the number of the row of a partition's prices; equal rows are one."""
+        """Return the row number of a partition's prices; equal rows are one."""
         topic = partition.topic
         if topic not in self._takers:
             self._takers[topic] = bytes(topic in self._members[name].topics for name in self._names)
@@ -295,7 +292,7 @@ def _walk_back(come_from: NDArray[Any], end: int, start: int) -> list[int]:
 
 
 def _circles(come_from: NDArray[Any]) -> list[list[int]]:
-    """Return the circles among predecessors, in the direction of the arcs; no two share a member."""
+    """Return the cycles among predecessors, in the direction of the arcs; no two share a member."""
     before: list[int] = come_from.tolist()
     seen = [_NOBODY] * len(before)
     circles = []

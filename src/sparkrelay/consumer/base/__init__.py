@@ -1,4 +1,1 @@
-"""What every room of the consumer uses: settings, subscription, events between its two threads, requests, metrics.
-
-Uses no other room.
-"""
+"""What all parts of the consumer share: settings, subscription, events, requests, metrics."""

@@ -1,8 +1,7 @@
-"""What an assignor sees and says: the client side of the classic group protocol.
+"""The interface of client-side assignors: what they see and return, under the classic group protocol.
 
-One member of a group, its leader, decides which member gets which partition. An assignor is the code that decides; the
-members may send it bytes of their own with their subscription, and it may send each member bytes with its assignment.
-Kafka Streams does all its work this way, and so does SparkRelay's runtime.
+The group's leader decides which member gets which partition, by running an assignor. Members may attach bytes to their
+subscriptions, and the leader to each assignment. Kafka Streams and SparkRelay's runtime work this way.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ __all__ = ["ClusterView", "GroupMetadata", "MemberAssignment", "MemberSubscripti
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """A member's place in its group: what an offset commit must name.
+    """A member's identity in its group, as offset commits name it.
 
     Attributes:
         group_id: the group.
         generation: number of the rebalance; -1 outside of a group.
-        member_id: name that the broker gave us; empty outside of a group.
-        group_instance_id: name that we gave ourselves (KIP-345), or None.
+        member_id: name assigned by the broker; empty outside of a group.
+        group_instance_id: static name (KIP-345), or None.
     """
 
     group_id: str
@@ -38,7 +37,7 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The topics that members subscribe to, as the leader sees them; topics that do not exist are missing.
+    """The subscribed topics as the leader sees them; topics that do not exist are missing.
 
     Attributes:
         partitions: partition numbers by topic, in order.
@@ -51,14 +50,14 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member said when it joined.
+    """What a member sent when it joined.
 
     Attributes:
-        topics: what it wants to read.
-        owned_partitions: what it holds now (cooperative protocols; empty otherwise).
-        user_data: its assignor's own bytes.
-        generation: when it got what it holds; -1 if it does not say.
-        rack: where it runs, None if it does not say.
+        topics: subscribed topics.
+        owned_partitions: partitions it holds (cooperative protocols; empty otherwise).
+        user_data: its assignor's bytes.
+        generation: generation of the owned partitions; -1 if unknown.
+        rack: its rack, or None.
         group_instance_id: its static name, or None.
     """
 
@@ -72,7 +71,7 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What the leader says to a member: its partitions, in the order given, and the assignor's own bytes."""
+    """A member's partitions, in the leader's order, and the assignor's bytes for it."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes = b""
@@ -80,32 +79,32 @@ class MemberAssignment:
 
 @runtime_checkable
 class PartitionAssignor(Protocol):
-    """Decides who reads what.
+    """Assigns partitions to the members of a group.
 
-    Everything runs on the thread that polls the consumer, inside ``poll``; heartbeats go on meanwhile. It may block,
-    but the group waits for it: longer than ``max.poll.interval.ms``, and the member is expelled.
+    All methods run inside ``poll``, on the polling thread; heartbeats continue. They may block, but the group waits:
+    after ``max.poll.interval.ms`` the member is expelled.
     """
 
     @property
     def name(self) -> str:
-        """Name that all members must share, as it goes over the wire."""
+        """Protocol name; all members must share it."""
 
     @property
     def supports_cooperative(self) -> bool:
-        """Whether members may keep what they hold during a rebalance (KIP-429).
+        """Whether members keep their partitions during a rebalance (KIP-429).
 
-        If so, ``assign`` must not give a partition to a member while another one still holds it.
+        If so, ``assign`` must not give a partition to a member while another one holds it.
         """
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Return bytes for the leader; called each time the member joins."""
+        """Return bytes for the leader; called whenever the member joins."""
 
     def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
-        """Return an assignment for each member, by member id; called on the leader only.
+        """Return the assignment of each member, by member id; called on the leader only.
 
-        Partitions of topics that nobody subscribes to are accepted. If it raises, the error comes out of the leader's
-        ``poll``, and the leader leaves the group, so that the others do not wait; it joins again when polled again.
+        Partitions of topics that nobody subscribes to are accepted. If it raises, the leader's ``poll`` raises the
+        error and the leader leaves the group, so that the others need not wait; it joins again when polled again.
         """
 
     def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
-        """Take the member's own assignment, before the callbacks of this rebalance run."""
+        """Handle the member's own assignment, before the callbacks of this rebalance."""

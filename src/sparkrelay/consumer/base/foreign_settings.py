@@ -1,4 +1,4 @@
-"""Settings of consumers that the Java client or librdkafka has and we do not: why, and what to do instead.
+"""Consumer settings of the Java client or librdkafka that we lack: why, and the replacement.
 
 See ``sparkrelay.settings``; those of connections are in ``client.foreign_settings``.
 """

@@ -1,12 +1,13 @@
-"""What a consumer counts, under Kafka's names; see docs/consumer-metrics.md.
+"""A consumer's metrics, under Kafka's names; see docs/consumer-metrics.md.
 
-Counters are plain numbers, each written by one thread (``poll``'s by the application's, requests' by the network
-thread) and read by whoever asks: no locks, and a reading may be one event behind. Averages, maxima and rates look at
-the last 30 to 60 seconds, as Kafka's do: two samples of 30 seconds. Whoever counts gives the time.
+Counters are plain numbers, each written by one thread (``poll``'s by the application thread, requests' by the network
+thread) and read by any thread: no locks, and a reading may be one event late. Averages, maxima and rates cover the last
+30 to 60 seconds, as Kafka's do: two samples of 30 seconds. Callers pass the time.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,7 @@ _HOUR: Final = 3600.0
 
 
 class Window:
-    """Values of the last 30 to 60 seconds, and their number and sum since the beginning."""
+    """Values of the last 30 to 60 seconds, with their total number and sum since the beginning."""
 
     __slots__ = ("_before", "_count", "_largest", "_start", "_sum", "count", "total")
 
@@ -40,55 +41,51 @@ class Window:
         self._before = (-math.inf, 0, 0.0, -math.inf)
 
     def add(self, value: float, now: float) -> None:
-        """Note a value."""
+        """Add a value."""
         if now - self._start >= _SAMPLE_SECONDS:
-            self._roll(now)
+            self._before = (self._start, self._count, self._sum, self._largest)
+            self._start, self._count, self._sum, self._largest = now, 0, 0.0, -math.inf
         self.count += 1
         self.total += value
         self._count += 1
         self._sum += value
         self._largest = max(self._largest, value)
 
-    def _roll(self, now: float) -> None:
-        self._before = (self._start, self._count, self._sum, self._largest)
-        self._start, self._count, self._sum, self._largest = now, 0, 0.0, -math.inf
-
-    def _recent(self, now: float) -> tuple[float, int, float, float]:
-        """Return start, count, sum and maximum of what counts still."""
-        samples = [(self._start, self._count, self._sum, self._largest), self._before]
-        copy_of = [sample for sample in samples if now - sample[0] < 2 * _SAMPLE_SECONDS]
-        if not copy_of:
+    def recent(self, now: float) -> tuple[float, int, float, float]:
+        """Return start, count, sum and maximum of the recent values."""
+        samples = [
+            sample
+            for sample in ((self._start, self._count, self._sum, self._largest), self._before)
+            if now - sample[0] < 2 * _SAMPLE_SECONDS
+        ]
+        if not samples:
             return now, 0, 0.0, -math.inf
-        starts, counts, sums, maxima = zip(*copy_of, strict=True)
+        starts, counts, sums, maxima = zip(*samples, strict=True)
         return min(starts), sum(counts), sum(sums), max(maxima)
 
     def average(self, now: float) -> float:
-        """Return the mean; not a number if there was nothing."""
-        _, count, total, _ = self._recent(now)
+        """Return the mean, NaN without values."""
+        _, count, total, _ = self.recent(now)
         return total / count if count else math.nan
 
     def largest(self, now: float) -> float:
-        """Return the maximum; not a number if there was nothing."""
-        _, count, _, largest = self._recent(now)
+        """Return the maximum, NaN without values."""
+        _, count, _, largest = self.recent(now)
         return largest if count else math.nan
 
     def rate(self, now: float) -> float:
-        """Return how many values a second."""
-        start, count, _, _ = self._recent(now)
+        """Return the number of values per second."""
+        start, count, _, _ = self.recent(now)
         return count / max(now - start, _SAMPLE_SECONDS)
 
     def sum_rate(self, now: float) -> float:
-        """Return the sum of values a second."""
-        start, _, total, _ = self._recent(now)
+        """Return the sum of values per second."""
+        start, _, total, _ = self.recent(now)
         return total / max(now - start, _SAMPLE_SECONDS)
-
-    def recent_count(self, now: float) -> int:
-        """Return how many values count still."""
-        return self._recent(now)[1]
 
 
 class ConsumerMetrics:
-    """See the module."""
+    """The counters of one consumer."""
 
     def __init__(self) -> None:
         # The application's thread.
@@ -114,104 +111,84 @@ class ConsumerMetrics:
             "FetchRequest": self._fetched,
             "HeartbeatRequest": self._beaten,
             "ConsumerGroupHeartbeatRequest": self._beaten,
-            "OffsetCommitRequest": self._committed,
-            "JoinGroupRequest": self._joined,
-            "SyncGroupRequest": self._synced,
+            "OffsetCommitRequest": lambda _, took, now: self._commits.add(took, now),
+            "JoinGroupRequest": functools.partial(self._granted, self._joins),
+            "SyncGroupRequest": functools.partial(self._granted, self._syncs),
         }
 
-    # -- the application's thread ------------------------------------------------------------------------------------
-
     def poll_began(self, now: float) -> None:
-        """Note that ``poll`` was called."""
+        """Record a call of ``poll``."""
         if self._poll_began > -math.inf:
             self._between_polls.add(now - self._poll_began, now)
         self._poll_began = now
 
     def poll_ended(self, now: float) -> None:
-        """Note that ``poll`` returns; its share of the time since it returned before is called idle."""
+        """Record the return of ``poll``; its share of the time since the last return is idle time."""
         if self._poll_ended > -math.inf:
             self._idle.add((now - self._poll_began) / max(now - self._poll_ended, 1e-9), now)
         self._poll_ended = now
 
     def consumed(self, records: int, now: float) -> None:
-        """Note what ``poll`` is about to return."""
+        """Record the rows that ``poll`` returns."""
         self._consumed.add(records, now)
 
-    # -- the network thread ------------------------------------------------------------------------------------------
-
     def answered(self, request: Any, message: Any, error: KafkaException | None, *, sent_at: float, now: float) -> None:
-        """Note the answer to a request."""
+        """Record the answer to a request."""
         note = self._requests.get(type(request).__name__)
         if note is not None and error is None:
             note(message, now - sent_at, now)
 
     def rebalanced(self, took: float, now: float) -> None:
-        """Note a rebalance that was finished."""
+        """Record a finished rebalance."""
         self._rebalances.add(took, now)
         self._rebalanced_at = now
 
     def rebalance_failed(self, now: float) -> None:
-        """Note a rebalance that had to begin anew, or was given up."""
+        """Record a rebalance that began anew or was given up."""
         self._failed_rebalances.add(1, now)
 
     def _fetched(self, message: Any, took: float, now: float) -> None:
-        size = 0
-        for topic in message.responses:
-            for part in topic.partitions:
-                if part.records is not None:
-                    size += len(part.records)
+        parts = (part for topic in message.responses for part in topic.partitions)
         self._fetch_latency.add(took, now)
-        self._fetch_size.add(size, now)
+        self._fetch_size.add(sum(len(part.records) for part in parts if part.records is not None), now)
         self._fetch_throttle.add(message.throttle_time_ms, now)
 
     def _beaten(self, message: Any, took: float, now: float) -> None:
-        if message.error_code in NOT_COORDINATING:
-            return
-        self._heartbeats.add(took, now)
-        self._beat_at = now
+        if message.error_code not in NOT_COORDINATING:
+            self._heartbeats.add(took, now)
+            self._beat_at = now
 
-    def _committed(self, message: Any, took: float, now: float) -> None:
-        del message
-        self._commits.add(took, now)
-
-    def _joined(self, message: Any, took: float, now: float) -> None:
+    @staticmethod
+    def _granted(window: Window, message: Any, took: float, now: float) -> None:
         if not message.error_code:
-            self._joins.add(took, now)
-
-    def _synced(self, message: Any, took: float, now: float) -> None:
-        if not message.error_code:
-            self._syncs.add(took, now)
-
-    # -- anybody -----------------------------------------------------------------------------------------------------
+            window.add(took, now)
 
     def snapshot(self, subscription: SubscriptionState, now: float) -> Mapping[str, float]:
-        """Return all values by Kafka's names; times in milliseconds where the name does not say otherwise."""
-        fetches = self._fetch_latency
+        """Return all values by Kafka's names; times in milliseconds unless the name says otherwise."""
+
+        def spread(name: str, window: Window, scale: float = _MS) -> dict[str, float]:
+            return {f"{name}-avg": window.average(now) * scale, f"{name}-max": window.largest(now) * scale}
+
+        def counted(name: str, window: Window) -> dict[str, float]:
+            return {f"{name}-rate": window.rate(now), f"{name}-total": window.count}
+
+        _, fetches, _, _ = self._fetch_latency.recent(now)
         values = {
-            "time-between-poll-avg": self._between_polls.average(now) * _MS,
-            "time-between-poll-max": self._between_polls.largest(now) * _MS,
+            **spread("time-between-poll", self._between_polls),
             "last-poll-seconds-ago": _ago(self._poll_began, now),
             "poll-idle-ratio-avg": self._idle.average(now),
             "commit-sync-time-ns-total": self.commit_sync_seconds * 1e9,
             "committed-time-ns-total": self.committed_seconds * 1e9,
-            "commit-latency-avg": self._commits.average(now) * _MS,
-            "commit-latency-max": self._commits.largest(now) * _MS,
-            "commit-rate": self._commits.rate(now),
-            "commit-total": self._commits.count,
-            "heartbeat-rate": self._heartbeats.rate(now),
-            "heartbeat-total": self._heartbeats.count,
+            **spread("commit-latency", self._commits),
+            **counted("commit", self._commits),
+            **counted("heartbeat", self._heartbeats),
             "heartbeat-response-time-max": self._heartbeats.largest(now) * _MS,
             "last-heartbeat-seconds-ago": _ago(self._beat_at, now),
-            "join-rate": self._joins.rate(now),
-            "join-total": self._joins.count,
-            "join-time-avg": self._joins.average(now) * _MS,
-            "join-time-max": self._joins.largest(now) * _MS,
-            "sync-rate": self._syncs.rate(now),
-            "sync-total": self._syncs.count,
-            "sync-time-avg": self._syncs.average(now) * _MS,
-            "sync-time-max": self._syncs.largest(now) * _MS,
-            "rebalance-latency-avg": self._rebalances.average(now) * _MS,
-            "rebalance-latency-max": self._rebalances.largest(now) * _MS,
+            **counted("join", self._joins),
+            **spread("join-time", self._joins),
+            **counted("sync", self._syncs),
+            **spread("sync-time", self._syncs),
+            **spread("rebalance-latency", self._rebalances),
             "rebalance-latency-total": self._rebalances.total * _MS,
             "rebalance-total": self._rebalances.count,
             "rebalance-rate-per-hour": self._rebalances.rate(now) * _HOUR,
@@ -219,19 +196,15 @@ class ConsumerMetrics:
             "failed-rebalance-rate-per-hour": self._failed_rebalances.rate(now) * _HOUR,
             "last-rebalance-seconds-ago": _ago(self._rebalanced_at, now),
             "assigned-partitions": len(subscription.assigned),
-            "fetch-latency-avg": fetches.average(now) * _MS,
-            "fetch-latency-max": fetches.largest(now) * _MS,
-            "fetch-rate": fetches.rate(now),
-            "fetch-total": fetches.count,
-            "fetch-size-avg": self._fetch_size.average(now),
-            "fetch-size-max": self._fetch_size.largest(now),
-            "fetch-throttle-time-avg": self._fetch_throttle.average(now),
-            "fetch-throttle-time-max": self._fetch_throttle.largest(now),
+            **spread("fetch-latency", self._fetch_latency),
+            **counted("fetch", self._fetch_latency),
+            **spread("fetch-size", self._fetch_size, 1),
+            **spread("fetch-throttle-time", self._fetch_throttle, 1),
             "bytes-consumed-rate": self._fetch_size.sum_rate(now),
             "bytes-consumed-total": self._fetch_size.total,
             "records-consumed-rate": self._consumed.sum_rate(now),
             "records-consumed-total": self._consumed.total,
-            "records-per-request-avg": self._per_request(now),
+            "records-per-request-avg": self._consumed.recent(now)[2] / fetches if fetches else math.nan,
         }
         lags = {}
         for partition in sorted(subscription.assigned):
@@ -240,13 +213,6 @@ class ConsumerMetrics:
                 lags[f"{partition}.records-lag"] = max(0, standing.end - standing.position)
         values["records-lag-max"] = max(lags.values(), default=math.nan)
         return MappingProxyType({name: float(value) for name, value in (values | lags).items()})
-
-    def _per_request(self, now: float) -> float:
-        fetches = self._fetch_latency.recent_count(now)
-        if not fetches:
-            return math.nan
-        consumed = self._consumed
-        return consumed.average(now) * consumed.recent_count(now) / fetches if consumed.recent_count(now) else 0.0
 
 
 def _ago(then: float, now: float) -> float:

@@ -1,9 +1,9 @@
-"""What request managers give to whoever drives them.
+"""The contract between request managers and their driver.
 
-A request manager is a state machine that is told the time. Its driver (the network thread, or a worker that has no
-threads) calls ``poll(now)``, sends what it returns, and reports each answer to the request's ``handle``. A manager
-does no I/O, never blocks, starts no thread and reads no clock; it is used by one thread only. That makes every failure
-a unit test. See the consumer threading refactor, "Request Manager".
+A request manager is a state machine that is told the time. Its driver (the network thread, or a worker without threads)
+calls ``poll(now)``, sends the returned requests, and passes each answer to the request's ``handle``. A manager does no
+I/O, never blocks, starts no thread and reads no clock; one thread uses it. So a unit test can produce every failure.
+See the consumer threading refactor, "Request Manager".
 """
 
 from __future__ import annotations
@@ -28,18 +28,14 @@ class Unsent:
     """A request to send.
 
     Attributes:
-        request: the message.
         handle: called with (message, error, now): exactly one of message and error is not None.
-        node: broker id; None for any.
-        lane: name of the connection to use, see ``KafkaClient``.
-        timeout: seconds until it is given up; None for ``request.timeout.ms``.
     """
 
     request: Any
     handle: Callable[[Any, KafkaException | None, float], None]
-    node: int | None = None
-    lane: str = ""
-    timeout: float | None = None
+    node: int | None = None  # broker id; None for any
+    lane: str = ""  # name of the connection, see ``KafkaClient``
+    timeout: float | None = None  # seconds until it fails; None for ``request.timeout.ms``
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +43,11 @@ class PollResult:
     """What a manager wants now.
 
     Attributes:
-        requests: to be sent.
-        wait: seconds after which to poll it again at the latest, if nothing else happens before.
-        dropped: connections to close first, as (broker id, lane): what waits there will not be answered.
+        dropped: connections to close first, as (broker id, lane); their requests will not be answered.
     """
 
     requests: tuple[Unsent, ...] = ()
-    wait: float = math.inf
+    wait: float = math.inf  # seconds after which to poll it again at the latest
     dropped: tuple[tuple[int, str], ...] = ()
 
 
@@ -61,41 +55,34 @@ NOTHING: Final = PollResult()
 
 
 def aligned_wait_ms(longest_ms: int, now: float) -> int:
-    """Return how long a broker may hold a request back so that those of all consumers here come back together.
+    """Return how long a broker may hold a request back so that all consumers of the process are answered together.
 
-    An idle process wakes once then, instead of once for each consumer. Waking costs several times what it is for: a
-    thread that comes from sleep finds nothing in the cores' caches (measured: 500 microseconds of CPU for an exchange
-    every 4 ms, 100 in a row).
-
-    Args:
-        longest_ms: the longest wait that is allowed; waits end at multiples of it.
-        now: monotonic time, seconds.
+    Waits end at multiples of ``longest_ms``, the longest wait allowed; ``now`` is monotonic. An idle process then wakes
+    once instead of once per consumer. Waking is expensive because the caches are cold: 500 microseconds of CPU for an
+    exchange every 4 ms, 100 in a row (measured).
     """
     if longest_ms <= 0:
         return longest_ms
     left = longest_ms - int((now + _PHASE) * 1000) % longest_ms
-    # Not for so short a time that it would be one exchange more.
+    # A very short wait would only add an exchange.
     return left if left >= longest_ms // 8 else longest_ms
 
 
-#: So that the processes of a cluster do not come at the same time.
+#: Keeps the processes of a cluster apart.
 _PHASE: Final = random.random()
 
 
 class RequestManager(Protocol):
-    """One conversation with brokers. See the module for the rules."""
+    """A conversation with brokers; see the module for the rules."""
 
     def poll(self, now: float) -> PollResult:
-        """Return requests to send now, and when to ask again. ``now`` is monotonic, in seconds."""
+        """Return requests to send now, and when to poll again. ``now`` is monotonic, in seconds."""
 
 
 class RequestState:
     """Whether a request may be sent: at most one in flight, growing pauses after failures (KIP-580).
 
-    Args:
-        first: pause after the first failure, in seconds.
-        longest: bound on pauses.
-        jitter: pauses vary by this share both ways; 0 in tests.
+    Pauses grow from ``first`` to ``longest`` seconds, and vary by the share ``jitter``, which is 0 in tests.
     """
 
     __slots__ = ("_backoff", "in_flight", "until")
@@ -106,24 +93,24 @@ class RequestState:
         self.until = -math.inf
 
     def wait(self, now: float) -> float:
-        """Return seconds until the next request may go: 0 for now, infinity while one is in flight."""
+        """Return seconds until the next request may be sent: 0 for now, infinity while one is in flight."""
         return math.inf if self.in_flight else max(0.0, self.until - now)
 
     def sent(self) -> None:
-        """Note that a request went out."""
+        """Record that a request was sent."""
         self.in_flight = True
 
     def answered(self) -> None:
-        """Note an answer that is one step of several: what follows may go, but earlier failures still count."""
+        """Record an intermediate answer: the next request may be sent, but earlier failures still count."""
         self.in_flight = False
 
     def succeeded(self) -> None:
-        """Note an answer that is final."""
+        """Record a final answer."""
         self.in_flight = False
         self._backoff.reset()
         self.until = -math.inf
 
     def failed(self, now: float) -> None:
-        """Note a failure; the next request waits."""
+        """Record a failure; the next request waits."""
         self.in_flight = False
         self.until = now + self._backoff.next()

@@ -1,10 +1,10 @@
-"""When to ask for the metadata of which topics.
+"""When to request the metadata of which topics.
 
-Three reasons to ask: somebody found a leader stale or missing, somebody waits for an answer (a group's leader, the
-application), or what we know is old. Topics that are wanted but absent are looked for more often, because whoever
-subscribed to them waits for them to be created. The answer itself goes into ``client.metadata`` before ``handle``.
-Topics that the broker refuses (a name that cannot be, or no right to read) are an error for whoever wants them. Whoever
-reads from a topic that is not there, or refused, says so again and again; it is asked for ever more slowly.
+Three reasons: a leader is stale or missing, somebody waits for an answer (a group's leader, the application), or the
+metadata is old. Missing topics are requested more often, because their subscribers wait for their creation. The client
+stores the answer in ``client.metadata`` before it calls ``handle``. Topics that the broker refuses (invalid name, no
+right to read) are errors for their subscribers. A reader of a missing or refused topic reports it stale again and
+again; such topics are requested ever more slowly.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["TopicMetadataManager", "TopicsWanted"]
 
 _ABSENT_SECONDS: Final = 1.0
-#: After an answer nothing is asked again for so long; topics that it lacked twice as long each time, up to the above.
+#: Pause after an answer; for topics missing in answers it doubles each time, up to the above.
 _PAUSE_SECONDS: Final = 0.1
-#: What the broker says of topics that will not appear by waiting.
+#: Errors of topics that waiting does not change.
 _REFUSED: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
@@ -46,31 +46,22 @@ class _Ask:
     failed: Callable[[KafkaException], None] | None
 
 
+@dataclass(eq=False)
 class TopicMetadataManager:
-    """Keeps the topics that matter known.
+    """Keeps metadata of topics up to date.
 
     Args:
-        metadata: what is known; the client fills it.
-        max_age: seconds after which topics are looked at again.
-        state: pauses between attempts.
-        fail: called with errors that asking again does not change.
-        refused: called with a wanted topic that the broker refuses, and its error; by default ``fail`` is.
+        refused: called with a wanted topic that the broker refuses, and its error; defaults to ``fail``.
     """
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        *,
-        max_age: float,
-        state: RequestState,
-        fail: Callable[[KafkaException], None],
-        refused: Callable[[str, KafkaException], None] | None = None,
-    ) -> None:
-        self._metadata = metadata
-        self._max_age = max_age
-        self._state = state
-        self._fail = fail
-        self._report_refused = refused if refused is not None else lambda _, error: fail(error)
+    metadata: Metadata  # what is known; the client fills it
+    max_age: float  # seconds after which metadata is refreshed
+    state: RequestState  # pauses between attempts
+    fail: Callable[[KafkaException], None]  # called with errors that repeating does not change
+    refused: Callable[[str, KafkaException], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._report_refused = self.refused if self.refused is not None else lambda _, error: self.fail(error)
         self._wanted: frozenset[str] = frozenset()
         self._all = False
         self._stale: set[str] = set()
@@ -78,27 +69,28 @@ class TopicMetadataManager:
         self._asks: list[_Ask] = []
         self._asked_at = -math.inf
         self._not_before = -math.inf
-        #: Topics that answers lacked: how often one after another, and when they may be asked for again.
+        #: Topics missing in answers: their backoff, and when they may be requested again.
         self._lacking: dict[str, tuple[Backoff, float]] = {}
 
     def want(self, topics: Iterable[str]) -> None:
-        """Keep these topics known from now on, and no others."""
+        """Keep the metadata of exactly these topics up to date."""
         wanted = frozenset(topics)
         for topic in wanted - self._wanted:
             self._lacking.pop(topic, None)
-        self._stale |= {topic for topic in wanted - self._wanted if self._metadata.topic(topic) is None}
+            if self.metadata.topic(topic) is None:
+                self._stale.add(topic)
         self._wanted = wanted
 
     def want_all(self, wanted: bool) -> None:
-        """Keep all topics of the cluster known, or only those of ``want``."""
+        """Keep all topics of the cluster up to date, or only those of ``want``."""
         self._all = wanted
 
     def stale(self, topic: str) -> None:
-        """Ask for a topic soon: its leaders are not where we thought, or unknown."""
+        """Request a topic soon: its leaders are wrong or unknown."""
         self._stale.add(topic)
 
     def refresh(self) -> None:
-        """Ask for the brokers soon."""
+        """Request the brokers soon."""
         self._refresh = True
 
     def ask(
@@ -107,21 +99,21 @@ class TopicMetadataManager:
         done: Callable[[], None],
         failed: Callable[[KafkaException], None] | None = None,
     ) -> None:
-        """Ask for topics (None: all) now, and call ``done()`` when the answer is there.
+        """Request topics (None: all) now, and call ``done()`` on the answer.
 
-        An error that asking again does not change is given to ``failed``, and the question is over. Without ``failed``
-        it goes on: a login may be mended, and nobody else would answer whoever asked.
+        An error that repeating does not change ends the request and goes to ``failed``. Without ``failed`` the request
+        is repeated: a login may be fixed, and nobody else would answer the caller.
         """
         self._asks.append(_Ask(topics, done, failed))
 
     def refusal(self, topics: Iterable[str]) -> KafkaException | None:
-        """Return the error for the first of ``topics`` that the broker refused when it was last asked."""
+        """Return the error for the first of ``topics`` that the broker refused last."""
         first = self._first_refused(topics)
         return first[1] if first is not None else None
 
     def _first_refused(self, topics: Iterable[str]) -> tuple[str, KafkaException] | None:
         for topic in sorted(topics):
-            if (code := self._metadata.topic_error(topic)) in _REFUSED:
+            if (code := self.metadata.topic_error(topic)) in _REFUSED:
                 return topic, broker_error(code, f"topic {topic!r}")
         return None
 
@@ -130,20 +122,20 @@ class TopicMetadataManager:
         absent = {
             topic
             for topic in self._wanted
-            if self._metadata.topic(topic) is None and self._metadata.topic_error(topic) not in _REFUSED
+            if self.metadata.topic(topic) is None and self.metadata.topic_error(topic) not in _REFUSED
         }
         due = math.inf
         if self._wanted or self._all:
-            due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age)
+            due = self._asked_at + (_ABSENT_SECONDS if absent else self.max_age)
         if self._refresh:
             due = now
         for topic in self._stale:
             due = min(due, self._lacking[topic][1] if topic in self._lacking else now)
-        # A stale leader stays stale for a while: do not ask again and again.
+        # A stale leader stays stale for a while.
         due = now if self._asks else max(due, self._not_before)
         if due == math.inf:
             return NOTHING
-        wait = max(due - now, self._state.wait(now))
+        wait = max(due - now, self.state.wait(now))
         return PollResult(wait=wait) if wait > 0 else PollResult((self._unsent(now),))
 
     def _unsent(self, now: float) -> Unsent:
@@ -153,7 +145,7 @@ class TopicMetadataManager:
         topics: frozenset[str] | None = None if self._all else self._wanted | stale
         for ask in asks:
             topics = None if topics is None or ask.topics is None else topics | ask.topics
-        self._state.sent()
+        self.state.sent()
         self._asked_at = now
         named = self._wanted | stale
 
@@ -167,14 +159,13 @@ class TopicMetadataManager:
     def _note_lacking(self, named: frozenset[str], now: float) -> None:
         for topic in named:
             backoff, _ = self._lacking.pop(topic, (Backoff(_PAUSE_SECONDS, _ABSENT_SECONDS, jitter=0), now))
-            if self._metadata.topic(topic) is None:
+            if self.metadata.topic(topic) is None:
                 self._lacking[topic] = backoff, now + backoff.next()
-        # Those that nobody asks for any more are forgotten.
         self._lacking = {topic: one for topic, one in self._lacking.items() if topic in named or one[1] > now}
 
     def _answered(self, asks: list[_Ask], stale: frozenset[str], error: KafkaException | None, now: float) -> None:
         if error is not None:
-            self._state.failed(now)
+            self.state.failed(now)
             self._stale |= stale
             self._refresh = self._refresh or error.retriable
             if error.retriable:
@@ -182,7 +173,7 @@ class TopicMetadataManager:
             else:
                 self._refused(asks, error)
             return
-        self._state.succeeded()
+        self.state.succeeded()
         self._not_before = now + _PAUSE_SECONDS
         for ask in asks:
             ask.done()
@@ -193,7 +184,7 @@ class TopicMetadataManager:
         lasting = [ask for ask in asks if ask.failed is None]
         self._asks = lasting + self._asks
         if self._wanted or self._all or self._stale or len(lasting) == len(asks):
-            self._fail(error)
+            self.fail(error)
         for ask in asks:
             if ask.failed is not None:
                 ask.failed(error)

@@ -1,21 +1,22 @@
-"""Read exact offset ranges, as Arrow, without a thread and without a group: what a Spark task needs.
+"""Reading exact offset ranges as Arrow, without a thread or a group: for Spark tasks.
 
-``BoundedFetcher`` drives the same pure ``FetchManager`` as the consumer, inline. While the caller works on what it was
-given, the next request is already with the broker: it goes out as soon as a response is here, because the headers of
-its batches alone say where the next one starts. At most one response waits while another arrives.
+``BoundedFetcher`` drives the same pure ``FetchManager`` as the consumer, inline. While the caller processes records,
+the next request is already with the broker: it is sent on the response, because the headers of the batches determine
+where the next one starts. At most one response waits while another arrives.
 
-A range may end where no record is: in a gap that compaction left, in an aborted transaction, on a control record. It is
-at its end when the next batch starts behind it, or when the broker has nothing more although its log goes that far.
-Refused: reading until the last record of the range was seen (it may not exist), and a prefetching thread (the GIL makes
-it a second user of the same core).
+A range may end where no record is: in a compaction gap, in an aborted transaction, on a control record. It is finished
+when the next batch starts after its end, or when the broker has nothing more although its log reaches the end. Refused:
+reading until the last record of the range was seen (it may not exist), and a prefetching thread (the GIL makes it
+compete for the same core).
 
-Fetch sessions (KIP-227) are not used: every request of a range differs from the one before in all its partitions, so
-none would be shorter; the requests of one ``fetch`` are few; and a broker has 1,000 sessions in all, which a cluster of
-Spark workers would take from the consumers. Without one, the order of the request says what an empty answer means.
+Fetch sessions (KIP-227) are not used: each request of a range differs from the last in all its partitions, so none
+would be shorter; a ``fetch`` has few requests; and a broker has 1,000 sessions in all, which a cluster of Spark workers
+would take from the consumers. Without a session, the order of the request explains an empty answer.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
@@ -50,32 +51,32 @@ _DEFAULTS: Final = {
     "isolation.level": "read_committed",
     "max.partition.fetch.bytes": 8 << 20,
     "fetch.max.bytes": 50 << 20,
-    # All that is asked for is there already, so the broker has nothing to wait for.
+    # The records exist already, so the broker need not wait.
     "fetch.max.wait.ms": 100,
     "client.id": "sparkrelay-worker",
 }
 _LONGEST_WAIT_SECONDS: Final = 0.5
-#: Ranges are asked for with so much room for records larger than those before.
+#: Room in requests for records larger than earlier ones.
 _MARGIN: Final = 1.25
 _LEAST_BYTES: Final = 64 * 1024
-#: Of what a fetch may take: a response, or what is decompressed at once. One response waits while another arrives.
+#: Divides max_bytes into a response, or the data decompressed at once. One response waits while another arrives.
 _SHARE: Final = 4
 #: A decompressed batch may hold 19 million records of 7 bytes, whose offsets and times take eight times as much.
 _MOST_ROWS: Final = 1 << 20
 
 
 class BoundedFetcher:
-    """Fetches ranges over connections that it keeps. Used by one thread; one ``fetch`` at a time.
+    """Fetches ranges over persistent connections. Used by one thread; one ``fetch`` at a time.
 
     Args:
-        config: a consumer's settings; those of groups have no effect. ``isolation.level`` is ``read_committed`` unless
-            given.
+        config: a consumer's settings; group settings have no effect. ``isolation.level`` defaults to
+            ``read_committed``.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._config = ConsumerConfig.from_dict(config, defaults=_DEFAULTS)
         self._client = KafkaClient(self._config.client)
-        # Bytes a record takes in each partition, learnt from what came: a small range is not worth a large response.
+        # Observed bytes per record by partition: a small range does not need a large response.
         self._record_bytes: dict[TopicPartition, float] = {}
 
     def __enter__(self) -> Self:
@@ -100,18 +101,18 @@ class BoundedFetcher:
         """Yield the records of ``[from, to)`` of each partition, each partition's in order.
 
         Args:
-            ranges: from and to by partition. What is asked for must exist: a range beyond the log's end (or, with
-                read_committed, beyond its first open transaction) is waited for.
+            ranges: from and to by partition. A range beyond the log's end (or, with read_committed, beyond its first
+                open transaction) is waited for.
             columns: names from ``records.batches.decode.KAFKA_SCHEMA``; None for all.
             max_batch_rows: most rows in one batch.
-            max_bytes: about how many bytes responses and what is decoded of them may take at a time; larger record
-                batches of the broker's are read one by one. None: what the settings allow.
-            topic_ids: topic -> the id of the topic that the offsets belong to, as far as known.
+            max_bytes: approximate bytes of responses and their decoded records at a time; larger record batches are
+                read one by one. None: as configured.
+            topic_ids: known ids of the topics that the offsets belong to.
 
         Raises:
-            OffsetOutOfRangeException: records of a range were deleted, or its partition is shorter than thought.
-            TimeoutException: nothing came for ``default.api.timeout.ms``.
-            UnknownTopicException: a topic does not exist, or was deleted and created again meanwhile.
+            OffsetOutOfRangeException: records of a range were deleted, or its partition is shorter than expected.
+            TimeoutException: nothing arrived for ``default.api.timeout.ms``.
+            UnknownTopicException: a topic does not exist, or was deleted and created again.
             CorruptRecordException: a batch is damaged, or too large decompressed.
         """
         config = self._config
@@ -132,19 +133,19 @@ class BoundedFetcher:
                 deadline = time.monotonic() + limit
 
     def log_start(self, partition: TopicPartition) -> int:
-        """Return the offset at which a partition's log begins.
+        """Return the first offset of a partition's log.
 
         Raises:
-            TimeoutException: nobody answered for ``default.api.timeout.ms``.
+            TimeoutException: no answer within ``default.api.timeout.ms``.
             UnknownTopicException: the partition does not exist.
         """
         return self._listed({partition: EARLIEST})[partition]
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where partitions' logs end; with read_committed, where their first open transactions begin.
+        """Return the ends of partitions' logs; with read_committed, the starts of their first open transactions.
 
         Raises:
-            TimeoutException: nobody answered for ``default.api.timeout.ms``.
+            TimeoutException: no answer within ``default.api.timeout.ms``.
             UnknownTopicException: a partition does not exist.
         """
         return self._listed(dict.fromkeys(partitions, LATEST))
@@ -154,14 +155,8 @@ class BoundedFetcher:
         return per_leader(self._client, ListOffsetsCall(self._config.read_committed), times, timeout)
 
     def _decoded(
-        self,
-        run: _Run,
-        part: Fetched,
-        columns: Collection[str] | None,
-        max_rows: int,
-        max_bytes: int | None = None,
+        self, run: _Run, part: Fetched, columns: Collection[str] | None, max_rows: int, max_bytes: int | None = None
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        stop = run.ranges[part.partition][1]
         start = part.offset
         behind = run.behind(part)
         most = self._config.client.max_decompressed_batch_bytes
@@ -171,7 +166,7 @@ class BoundedFetcher:
                 topic=part.partition.topic,
                 partition=part.partition.partition,
                 start=start,
-                stop=stop,
+                stop=run.ranges[part.partition][1],
                 aborted=part.aborted,
                 read_committed=self._config.read_committed,
                 check_crc=self._config.check_crcs,
@@ -188,7 +183,7 @@ class BoundedFetcher:
 
 
 class _Run:
-    """One call of ``fetch``: where each partition stands. The ``FetchSource`` of its manager."""
+    """The state of one call of ``fetch``, and the ``FetchSource`` of its manager."""
 
     def __init__(
         self,
@@ -212,7 +207,7 @@ class _Run:
         self._metadata_not_before = -math.inf
         self._retry_seconds = config.client.retry_backoff_ms / 1000
         self._read_committed = config.read_committed
-        # By leaders only: a follower may be behind the end that the driver saw.
+        # From leaders only: a follower may lag behind the end that the driver saw.
         self._manager = FetchManager(client.metadata, config, self, self._stale_topics.add)
         self._most = config.max_partition_fetch_bytes
         self._record_bytes = record_bytes
@@ -221,19 +216,15 @@ class _Run:
 
     @property
     def unfinished(self) -> bool:
-        """Whether anything is still to be fetched, decoded or raised."""
+        """Whether anything remains to be fetched, decoded or raised."""
         return bool(self._next or self.ready or self._errors)
 
     def turn(self, deadline: float, limit: float) -> None:
-        """Send what may be sent; wait for a response if none is ready.
-
-        Raises:
-            KafkaException: see ``BoundedFetcher.fetch``.
-        """
+        """Send requests; wait for a response if none is ready. Raises the errors of ``BoundedFetcher.fetch``."""
         while True:
             now = time.monotonic()
             wait = min(self._send(now), self._refresh_metadata(now))
-            # Data that has arrived is handed out before an error that came behind it.
+            # Data is returned before a later error.
             if self.ready:
                 self._client.poll(0)
                 return
@@ -246,23 +237,21 @@ class _Run:
             self._client.poll(min(wait, deadline - now, _LONGEST_WAIT_SECONDS))
 
     def behind(self, part: Fetched) -> int:
-        """Return the offset behind the last whole batch of a response."""
+        """Return the offset after the last whole batch of a response."""
         return self._behind.pop((part.partition, part.offset))
-
-    # -- what the manager asks and says -----------------------------------------------------------------------------
 
     @property
     def changes(self) -> Hashable:
-        """Always something else: there is no thread here that could be spared."""
+        """Always a new value: no thread can be spared a look."""
         return object()
 
     def has_room(self, node: int) -> bool:
-        """Say that what bounds memory here is ``fetchable``."""
+        """Return True: ``fetchable`` bounds memory."""
         del node
         return True
 
     def fetchable(self) -> Mapping[TopicPartition, int]:
-        """Return the partitions that are neither done nor far enough ahead of the caller."""
+        """Return the partitions that are neither finished nor too far ahead of the caller."""
         if self._errors:
             return {}
         waiting = Counter(part.partition for part in self.ready)
@@ -275,19 +264,18 @@ class _Run:
         topic_id = self._client.metadata.topic_id(partition.topic)
         if topic_id is not None and self._topic_ids.setdefault(partition.topic, topic_id) != topic_id:
             error = _recreated(self._asked(partition, self._next[partition]))
-            # A broker that has just come back may still know the topic that was there before.
+            # A broker that has just started may still know the previous topic.
             error.retriable = partition.topic in self._given
             self._errors.append(error)
 
     def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
-        """Note where each partition goes on, so that the next request can leave before this response is decoded."""
+        """Advance each partition, so that the next request is sent before this response is decoded."""
         del now, node
         for answer in parts:
-            part = answer
-            if part.error_code:
-                self._errors.append(_error(part, self._asked(part.partition, part.offset)))
+            if answer.error_code:
+                self._errors.append(_error(answer, self._asked(answer.partition, answer.offset)))
                 continue
-            part, behind = _whole_batches(part)
+            part, behind = _whole_batches(answer)
             stop = self.ranges[part.partition][1]
             if behind > part.offset:
                 self._behind[part.partition, part.offset] = behind
@@ -299,7 +287,7 @@ class _Run:
             elif part.records:
                 self._manager.grow(part.partition)
             else:
-                # It may be empty because others filled the response: ask for it first next time.
+                # Others may have filled the response: request it first next time.
                 self._next = {part.partition: self._next.pop(part.partition), **self._next}
 
     def _asked(self, partition: TopicPartition, offset: int) -> str:
@@ -307,7 +295,7 @@ class _Run:
         return f"fetching {partition} at offset {offset} for the range [{start}, {stop})"
 
     def fetch_failed(self, error: KafkaException, now: float) -> None:
-        """Raise what cannot be repeated."""
+        """Raise an error that repeating does not change."""
         del now
         self._errors.append(error)
 
@@ -319,7 +307,7 @@ class _Run:
             self._limit(partition)
 
     def _limit(self, partition: TopicPartition) -> None:
-        """Ask for no more than the rest of the range probably takes."""
+        """Request no more than the rest of the range probably takes."""
         size = self._record_bytes.get(partition)
         if size is not None:
             left = (self.ranges[partition][1] - self._next[partition]) * size * _MARGIN
@@ -329,17 +317,12 @@ class _Run:
         end = part.last_stable_offset if self._read_committed else part.high_watermark
         return not part.records and part.first and end >= stop
 
-    # -- driving -----------------------------------------------------------------------------------------------------
-
     def _send(self, now: float) -> float:
         result = self._manager.poll(now)
         for unsent in result.requests:
-            self._send_one(unsent)
+            response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
+            response.add_done_callback(functools.partial(self._take, unsent))
         return result.wait
-
-    def _send_one(self, unsent: Unsent) -> None:
-        response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
-        response.add_done_callback(lambda done: self._take(unsent, done))
 
     def _take(self, unsent: Unsent, response: Response) -> None:
         error = response.error
@@ -347,16 +330,16 @@ class _Run:
             self._last_error = error
         try:
             unsent.handle(None if error is not None else response.result(), error, time.monotonic())
-        except Exception as problem:  # noqa: BLE001 - the client only logs what a callback raises; ours is to raise it
+        except Exception as problem:  # noqa: BLE001 - the client would only log it; the caller must get it
             self._errors.append(problem)
 
     def _refresh_metadata(self, now: float) -> float:
-        """Ask for the leaders of topics that need it; return seconds until it may be asked again."""
+        """Request the leaders of stale topics; return seconds until the next request is allowed."""
         if not self._stale_topics or (self._metadata_asked is not None and not self._metadata_asked.done):
             return math.inf
         if now < self._metadata_not_before:
             return self._metadata_not_before - now
-        # The manager keeps this very set.
+        # In place: the manager has this set.
         topics = frozenset(self._stale_topics)
         self._stale_topics.clear()
         self._metadata_not_before = now + self._retry_seconds
@@ -365,13 +348,11 @@ class _Run:
         return math.inf
 
     def _know(self, response: Response, topics: Collection[str]) -> None:
-        error = response.error
-        if error is None:
-            return
-        self._last_error = error
-        self._stale_topics.update(topics)
-        if not error.retriable:
-            self._errors.append(error)
+        if (error := response.error) is not None:
+            self._last_error = error
+            self._stale_topics.update(topics)
+            if not error.retriable:
+                self._errors.append(error)
 
     def _timeout(self, limit: float) -> KafkaException:
         partition, offset = next(iter(self._next.items()))
@@ -388,15 +369,15 @@ class _Run:
 
 
 def _whole_batches(part: Fetched) -> tuple[Fetched, int]:
-    """Return a response without what is broken, and the offset behind its last whole batch or where we asked."""
+    """Return a response without broken batches, and the offset after its last whole batch or the requested one."""
     behind = headers.end_offset(part.records, part.offset)
     if behind is None:
         sound = headers.in_front_of(part.records, sys.maxsize)
         behind = headers.end_offset(sound, part.offset)
         if behind is None or behind == part.offset:
-            # decode() says what is wrong with the first one.
+            # decode() raises the error of the first one.
             return part, part.offset + 1
-        # The range may end before the broken one; if not, it is met there.
+        # The range may end before the broken batch; if not, the next response starts with it.
         part = replace(part, records=sound)
     return part, behind
 
@@ -405,14 +386,14 @@ def _error(part: Fetched, asked: str) -> KafkaException:
     if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OffsetOutOfRangeException(
             f"{asked}: the log does not have it. It may have been removed by retention or by deleting records; "
-            "set the group's offset to one that is there: sparkrelay offsets set --topic "
+            "set the group's offset to an existing one: sparkrelay offsets set --topic "
             f"{part.partition.topic} --partitions {part.partition.partition} --to earliest ... Or have the application "
-            "pass over what is gone, with on.data.loss=continue"
+            "skip missing records, with on.data.loss=continue"
         )
     return broker_error(part.error_code, asked, needs="READ")
 
 
 def _recreated(asked: str) -> UnknownTopicException:
     return UnknownTopicException(
-        f"{asked}: the topic was deleted and created again meanwhile, so its offsets mean other records now"
+        f"{asked}: the topic was deleted and created again, so its offsets belong to other records now"
     )

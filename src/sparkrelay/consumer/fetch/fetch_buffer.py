@@ -1,19 +1,19 @@
-"""Fetched data on its way from the network thread to ``poll``, and its decoding to columns.
+"""Fetched data between the network thread and ``poll``, and its decoding to columns.
 
-The network thread puts answers in as they came; the application thread decodes them, so that decoding happens in the
-thread that wants the records. It decodes some ten thousand at a time and hands out slices, so that taking one record at
-a time costs a slice each (KAFKA-20535).
+The network thread adds answers as they came; the application thread decodes them, in the thread that wants the records.
+It decodes some ten thousand at a time and returns slices, so that taking single records costs a slice each
+(KAFKA-20535).
 
-**What is fetched while data waits here.** A partition with data stays in its broker's fetch session, but is asked for
-from behind the data that waits: nothing is sent twice, and nothing leaves the session to come back (KAFKA-17182). Kafka
-reaches the same by not asking a broker at all while any of its partitions has data; then network and application take
-turns instead of working side by side. What bounds memory here is the number of responses: a broker is asked only while
-at most one response of it waits. So at most two wait for each broker, each of ``fetch.max.bytes`` (a first batch that
-is larger comes whole), besides the records decoded of one of them.
+**Fetching while data waits.** A partition with data stays in its broker's fetch session, but is fetched from after the
+    waiting data: nothing is sent twice, and nothing leaves the session to return (KAFKA-17182). Kafka achieves that by
+    not asking a broker while any of its partitions has data; then network and application alternate instead of working
+    in parallel. The number of responses bounds memory: a broker is asked only while at most one of its responses waits.
+    So at most two wait for each broker, each of ``fetch.max.bytes`` (a larger first batch comes whole), besides the
+    decoded records of one of them.
 
-Partitions that are paused or being revoked do not count: what waits for them is kept for later, apart from its
-response, so that it neither keeps the rest of the response in memory nor keeps others from being fetched. Data that no
-longer continues the position, because the partition was given up, sought or its log changed, is dropped.
+Paused and revoked partitions do not count: their waiting data is copied out of its response, so that it neither keeps
+the rest of the response in memory nor keeps others from being fetched. Data that no longer continues the position,
+because the partition was given up, sought or its log changed, is dropped.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,7 +36,7 @@ from sparkrelay.records.batches.extent import end_offset
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from sparkrelay.consumer.base.events import Mailbox
+    from sparkrelay.consumer.base.mailbox import Mailbox
     from sparkrelay.consumer.base.subscription import SubscriptionState
     from sparkrelay.consumer.fetch.fetching import Fetched
     from sparkrelay.errors import KafkaException
@@ -45,98 +46,69 @@ __all__ = ["TABLE_SCHEMA", "FetchBuffer"]
 
 #: Records decoded at once; more if the application takes more.
 _ROWS_AT_ONCE: Final = 32_768
-#: The topic's name, of up to 249 bytes, stands in each row, and a column holds 2 GiB.
+#: Each row contains the topic's name, of up to 249 bytes, and a column holds 2 GiB.
 _MOST_ROWS_AT_ONCE: Final = 1 << 22
 _ENOUGH_RESPONSES: Final = 2
-_MOST_COLUMN_BYTES = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
+_MOST_COLUMN_BYTES = (1 << 31) - 1  # not Final: a test lowers it
 #: Codes after which the position is looked up again.
 _LOST_POSITION: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POSITION_OUT_OF_RANGE})
 _LARGE: Final = pa.large_binary()
-#: An error is nothing to go on behind.
+#: Nothing follows an error.
 _NOWHERE: Final = -1
 
 
+@dataclass(slots=True, eq=False)
 class _Response:
-    """A response of which some parts wait; it keeps its memory until they are gone."""
+    """A response with waiting parts, which keep its memory."""
 
-    __slots__ = ("node", "waiting")
-
-    def __init__(self, node: int, waiting: int) -> None:
-        self.node = node
-        self.waiting = waiting
+    node: int
+    waiting: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class _Part:
-    """What waits of one partition from one response: bytes from ``offset`` on, and perhaps some of it decoded."""
+    """Waiting data of one partition from one response: bytes from ``offset`` on, perhaps partly decoded.
 
-    __slots__ = (
-        "_rows",
-        "data",
-        "epochs",
-        "following",
-        "gone",
-        "offset",
-        "response",
-        "row",
-        "sizes",
-        "stop",
-    )
+    Attributes:
+        rows: the decoded records, of which those from ``row`` on are not returned yet; None if there are none.
+    """
 
-    def __init__(self, data: Fetched, stop: int, response: _Response | None) -> None:
-        self.data = data
-        self.offset = data.offset
-        self.stop = stop
-        self.response = response
-        self.gone = False
-        self._rows: pa.RecordBatch | None = None
-        self.row = 0
-        self.following = data.offset
-        self.sizes: np.ndarray[Any, np.dtype[np.int64]] | None = None
-        self.epochs: tuple[tuple[int, int], ...] = ()
+    data: Fetched
+    stop: int
+    response: _Response | None
+    offset: int = field(init=False)
+    following: int = field(init=False)
+    gone: bool = False
+    rows: pa.RecordBatch | None = None
+    row: int = 0
+    sizes: np.ndarray[Any, np.dtype[np.int64]] | None = None  # see ``_cumulated_sizes``; None while unknown
+    epochs: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def rows(self) -> pa.RecordBatch | None:
-        """The decoded records, from ``row`` on not yet returned; None if there are none."""
-        return self._rows
+    def __post_init__(self) -> None:
+        self.offset = self.following = self.data.offset
 
-    @rows.setter
-    def rows(self, rows: pa.RecordBatch | None) -> None:
-        self._rows, self.row, self.sizes = rows, 0, None
+    def set_rows(self, rows: pa.RecordBatch | None) -> None:
+        """Replace the decoded records."""
+        self.rows, self.row, self.sizes = rows, 0, None
 
     def epoch_before(self, offset: int) -> int:
-        """Return the leader epoch of the batch in front of an offset, -1 if unknown."""
+        """Return the leader epoch of the batch before an offset, -1 if unknown."""
         index = bisect.bisect_left(self.epochs, (offset,)) - 1
         return self.epochs[index][1] if index >= 0 else -1
 
 
+@dataclass(eq=False)
 class FetchBuffer:
-    """See the module. The ``FetchSource`` of the consumer's fetch manager.
+    """The ``FetchSource`` of the consumer's fetch manager."""
 
-    Args:
-        subscription: where each partition stands.
-        mailbox: notified when data is here.
-        read_committed: whether records of aborted transactions are left out.
-        check_crcs: whether checksums are compared.
-        max_decompressed: most that one record batch may hold, bytes.
-        out_of_range: called with a partition whose position the log does not have.
-    """
+    subscription: SubscriptionState
+    mailbox: Mailbox  # notified when data arrives
+    read_committed: bool
+    check_crcs: bool
+    max_decompressed: int  # most bytes of one record batch
+    out_of_range: Callable[[TopicPartition, int], None]  # called with a partition whose position the log does not have
 
-    def __init__(
-        self,
-        subscription: SubscriptionState,
-        mailbox: Mailbox,
-        *,
-        read_committed: bool,
-        check_crcs: bool,
-        max_decompressed: int,
-        out_of_range: Callable[[TopicPartition, int], None],
-    ) -> None:
-        self._subscription = subscription
-        self._mailbox = mailbox
-        self._read_committed = read_committed
-        self._check_crcs = check_crcs
-        self._max_decompressed = max_decompressed
-        self._out_of_range = out_of_range
+    def __post_init__(self) -> None:
         self._columns = ConstantColumns()
         # Taken before the subscription's lock, never after it.
         self._lock = threading.Lock()
@@ -148,21 +120,21 @@ class FetchBuffer:
         self._openings = 0
         self._seen: Hashable = None
 
-    # -- the network thread ------------------------------------------------------------------------------------------
+    # -- the network thread -------------------------------------------------------------------------------------------
 
     @property
     def changes(self) -> Hashable:
-        """What is wanted, and what there is room for, is the same while this is."""
-        return self._subscription.changes, self._changes
+        """Changes with what is wanted, or has room."""
+        return self.subscription.changes, self._changes
 
     def fetchable(self) -> Mapping[TopicPartition, int]:
-        """Return the partitions to fetch, and where: at the position, or behind what is here already."""
+        """Return the partitions to fetch, and where: at the position, or after the waiting data."""
         with self._lock:
-            wanted = self._subscription.fetchable()
+            wanted = self.subscription.fetchable()
             for partition, chain in list(self._chains.items()):
                 position = wanted.get(partition)
                 if position is None:
-                    standing = self._subscription.get(partition)
+                    standing = self.subscription.get(partition)
                     if standing is None or standing.position is None:
                         self._drop(partition)
                     else:
@@ -171,20 +143,20 @@ class FetchBuffer:
                 elif chain[0].offset != position:
                     self._drop(partition)
                 elif chain[-1].stop == _NOWHERE or chain[0].response is None:
-                    # An error waits, or data from before a pause that counts for no response.
+                    # An error waits, or data from before a pause, which counts for no response.
                     del wanted[partition]
                 else:
                     wanted[partition] = chain[-1].stop
         return wanted
 
     def has_room(self, node: int) -> bool:
-        """Return whether another response of a broker may come."""
+        """Return whether another response of a broker is acceptable."""
         return self._waiting.get(node, 0) < _ENOUGH_RESPONSES
 
     def fetched(self, parts: list[Fetched], now: float, node: int = -1) -> None:
         """Take a response."""
         del now
-        response = _Response(node, 0)
+        response = _Response(node)
         with self._lock:
             for data in parts:
                 self._take_in(data, response)
@@ -192,19 +164,19 @@ class FetchBuffer:
                 self._waiting[node] = self._waiting.get(node, 0) + 1
                 self._changes += 1
         if response.waiting:
-            self._mailbox.notify()
+            self.mailbox.notify()
 
     def _take_in(self, data: Fetched, response: _Response) -> None:
-        standing = self._subscription.get(data.partition)
+        standing = self.subscription.get(data.partition)
         if standing is None:
             return
         if not data.error_code:
-            standing.end = data.last_stable_offset if self._read_committed else data.high_watermark
+            standing.end = data.last_stable_offset if self.read_committed else data.high_watermark
             if not data.records:
                 return
         chain = self._chains.get(data.partition)
         expected = chain[-1].stop if chain else standing.position
-        # Asked before a seek, of a log that is in doubt, or of the leader before the one that confirmed the position.
+        # Fetched before a seek, from a doubtful log, or from a leader before the one that confirmed the position.
         if data.offset != expected or standing.validating or 0 <= data.leader_epoch < standing.checked_epoch:
             return
         stop = None if data.error_code else end_offset(data.records, data.offset)
@@ -219,30 +191,26 @@ class FetchBuffer:
         """Have ``poll`` raise an error."""
         del now
         with self._lock:
-            # The same request is made again and again, however seldom the application polls.
+            # The request is repeated, however rarely the application polls.
             if not any(type(other) is type(error) and str(other) == str(error) for other in self._errors):
                 self._errors.append(error)
-        self._mailbox.notify()
+        self.mailbox.notify()
 
     def drop(self, partition: TopicPartition) -> None:
-        """Forget what is here of a partition: its log may be another one now."""
+        """Drop the data of a partition: its log may have changed."""
         with self._lock:
             self._drop(partition)
-        self._mailbox.notify()
+        self.mailbox.notify()
 
-    def notify(self) -> None:
-        """Have whoever waits look again."""
-        self._mailbox.notify()
-
-    # -- the application thread --------------------------------------------------------------------------------------
+    # -- the application thread ---------------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
         """Return whether ``collect`` might return something."""
         with self._lock:
             return (
                 bool(self._errors)
-                or self._subscription.has_recreated
-                or any(self._subscription.may_return(part.data.partition) for part in self._parts)
+                or self.subscription.has_recreated
+                or any(self.subscription.may_return(part.data.partition) for part in self._parts)
             )
 
     def clear(self) -> None:
@@ -253,10 +221,7 @@ class FetchBuffer:
                 self._drop(partition)
 
     def reset(self) -> None:
-        """Begin anew, with everything to be fetched again from the positions on.
-
-        For whoever was interrupted inside ``collect``: by a Ctrl-C between two steps of the bookkeeping, perhaps.
-        """
+        """Start anew, fetching from the positions, after an interrupt inside ``collect``."""
         with self._lock:
             for part in (*self._parts, *(part for chain in self._chains.values() for part in chain)):
                 part.gone, part.response = True, None
@@ -266,23 +231,23 @@ class FetchBuffer:
             self._open()
 
     def made_room(self) -> bool:
-        """Return whether more may be fetched than when this was asked last: then the network thread should look."""
-        seen, self._seen = self._seen, (self._subscription.changes, self._openings)
+        """Return whether more may be fetched than at the last call: then the network thread should look."""
+        seen, self._seen = self._seen, (self.subscription.changes, self._openings)
         return seen != self._seen
 
     def collect(
         self, max_records: int, max_bytes: int | None, moved_from: dict[TopicPartition, int] | None = None
     ) -> pa.Table:
-        """Return records from the positions on, and move the positions behind them.
+        """Return records from the positions on, and move the positions past them.
 
         Args:
             max_records: most rows.
-            max_bytes: most bytes of keys and values; the first row comes in any case. None for no limit.
-            moved_from: gets the position from which records of a partition are taken, before it is moved.
+            max_bytes: most bytes of keys and values, but at least one row. None for no limit.
+            moved_from: gets the position of each partition before it is moved.
 
         Raises:
-            KafkaException: a partition cannot be read; the records of others come with the next call.
-            CorruptRecordException: a batch is damaged; the position stays in front of it.
+            KafkaException: a partition cannot be read; the next call returns the records of others.
+            CorruptRecordException: a batch is damaged; the position stays at it.
         """
         taken: list[pa.RecordBatch] = []
         rows = size = 0
@@ -299,7 +264,7 @@ class FetchBuffer:
                     batch, used = self._cut(part, max_records - rows, left, first=not taken)
                 except SparkRelayError:
                     if taken:
-                        # What was collected is behind its position already: it goes first, the error comes next time.
+                        # The collected records are returned first; the next call raises the error.
                         break
                     self._finish(part)
                     raise
@@ -308,7 +273,7 @@ class FetchBuffer:
                     rows += batch.num_rows
                     size += used
                 elif not part.gone and part.rows is not None:
-                    break  # its next record is too large for what is left
+                    break  # its next record is too large for the rest of max_bytes
         finally:
             if set_aside:
                 with self._lock:
@@ -316,17 +281,17 @@ class FetchBuffer:
         return pa.Table.from_batches(taken, TABLE_SCHEMA)
 
     def _next(self, set_aside: list[_Part], *, raise_errors: bool) -> _Part | None:
-        """Return the oldest part that may be read; it stays where it is. Others are set aside."""
+        """Return the oldest readable part, in place. Unreadable ones are set aside."""
         with self._lock:
             if raise_errors:
                 if self._errors:
                     raise self._errors.popleft()
-                if (recreated := self._subscription.first_recreated()) is not None:
+                if (recreated := self.subscription.first_recreated()) is not None:
                     raise recreated_error(*recreated)
             while self._parts:
                 part = self._parts[0]
                 partition = part.data.partition
-                standing = self._subscription.get(partition)
+                standing = self.subscription.get(partition)
                 if standing is None or standing.position != self._chains[partition][0].offset:
                     self._drop(partition)
                 elif standing.readable:
@@ -368,8 +333,8 @@ class FetchBuffer:
         return (batch, used) if moved else (None, 0)
 
     def _decode(self, part: _Part, max_rows: int) -> None:
-        """Decode the next records of a part, up to a damaged batch if there are any in front of it."""
-        # Its compiled loops are loaded with the first record: 100 MB that a consumer without records does not need.
+        """Decode the next records of a part, up to a damaged batch."""
+        # Its compiled loops are loaded with the first record: 100 MB that a consumer without records saves.
         from sparkrelay.records.batches.decode import decode  # noqa: PLC0415
         from sparkrelay.records.batches.headers import in_front_of  # noqa: PLC0415
 
@@ -384,9 +349,9 @@ class FetchBuffer:
                     partition=number,
                     start=part.offset,
                     aborted=part.data.aborted,
-                    read_committed=self._read_committed,
-                    check_crc=self._check_crcs,
-                    max_decompressed=self._max_decompressed,
+                    read_committed=self.read_committed,
+                    check_crc=self.check_crcs,
+                    max_decompressed=self.max_decompressed,
                     max_records=limit,
                 )
             except (CorruptRecordException, UnsupportedVersionException) as error:
@@ -403,24 +368,23 @@ class FetchBuffer:
                 offset = decoded.columns["offset"][0].as_py()
                 raise CorruptRecordException(
                     f"{part.data.partition}: the record at offset {offset} is larger than {_MOST_COLUMN_BYTES} bytes. "
-                    f"seek() to {offset + 1} to go on without it"
+                    f"seek() to {offset + 1} to skip it"
                 )
             limit = fitting
         if decoded.next_offset <= part.offset:
             raise damage or CorruptRecordException(
                 f"{part.data.partition}: the {len(part.data.records)} bytes fetched at offset {part.offset} hold no "
-                "whole record batch; its length may be damaged. seek() past it to go on"
+                "whole record batch; its length may be damaged. seek() past it to continue"
             )
         part.following, part.epochs = decoded.next_offset, decoded.leader_epochs
-        part.rows = None
-        if decoded.record_count:
-            columns = _narrowed(decoded.columns)
-            part.rows = self._columns.table_batch(part.data.partition, columns, decoded.record_count)
+        count = decoded.record_count
+        partition, columns = part.data.partition, _narrowed(decoded.columns)
+        part.set_rows(self._columns.table_batch(partition, columns, count) if count else None)
 
     def _advance(self, part: _Part, offset: int, row: int | None = None) -> bool:
-        """Move the position behind what was taken of a part; ``row`` is the first decoded one that is left."""
+        """Move the position past the records taken of a part; ``row`` is the first decoded one left."""
         with self._lock:
-            if part.gone or not self._subscription.advance(
+            if part.gone or not self.subscription.advance(
                 part.data.partition, part.offset, offset, part.epoch_before(offset)
             ):
                 self._drop(part.data.partition)
@@ -429,7 +393,7 @@ class FetchBuffer:
             if row is not None:
                 part.row = row
             elif 0 <= offset < part.stop:
-                part.rows = None
+                part.set_rows(None)
             else:
                 self._end(part)
             return True
@@ -438,24 +402,24 @@ class FetchBuffer:
         code, partition, offset = part.data.error_code, part.data.partition, part.offset
         self._finish(part)
         if code in _LOST_POSITION:
-            self._out_of_range(partition, offset)
+            self.out_of_range(partition, offset)
             return
         if code == ErrorCode.UNKNOWN_TOPIC_ID:
             raise recreated_error(partition, offset)
         raise broker_error(code, f"fetching {partition} at offset {offset}", needs="READ")
 
     def _finish(self, part: _Part) -> None:
-        """Drop a part that ends in an error; if it is wanted still, it is fetched again."""
+        """Drop a part that ends in an error; if it is still wanted, it is fetched again."""
         with self._lock:
             if not part.gone:
                 self._drop(part.data.partition)
 
-    # -- parts; the lock is held -------------------------------------------------------------------------------------
+    # -- parts; the caller holds the lock -----------------------------------------------------------------------------
 
     def _end(self, part: _Part) -> None:
-        """Take a part off that was read to its end; it is the first of its partition."""
+        """Remove a part that was read to its end; it is the first of its partition."""
         if part.offset != part.stop or part.response is None:
-            self._open()  # nothing was asked for from behind it
+            self._open()  # nothing after it was requested
         chain = self._chains[part.data.partition]
         chain.popleft()
         if not chain:
@@ -464,7 +428,7 @@ class FetchBuffer:
         self._bury(part)
 
     def _drop(self, partition: TopicPartition) -> None:
-        """Take off all of a partition."""
+        """Remove all parts of a partition."""
         chain = self._chains.pop(partition, None)
         if chain is not None:
             self._open()
@@ -473,23 +437,23 @@ class FetchBuffer:
             self._parts = deque(part for part in self._parts if not part.gone)
 
     def _bury(self, part: _Part) -> None:
-        # The application thread may be busy with it: it finds out when it wants to move the position.
+        # The application thread may be using it; it notices when it moves the position.
         part.gone = True
         self._let_go(part)
 
     def _open(self) -> None:
-        """Note that there is more to fetch, or more room for it."""
+        """Record that there is more to fetch, or more room for it."""
         self._changes += 1
         self._openings += 1
 
     def _detach(self, part: _Part) -> None:
-        """Keep a part apart from its response."""
+        """Copy a part out of its response."""
         if part.response is not None:
             part.data = part.data.copied()
             self._let_go(part)
 
     def _let_go(self, part: _Part) -> None:
-        """Have a part no longer count for its response."""
+        """Make a part no longer count for its response."""
         response, part.response = part.response, None
         if response is not None:
             response.waiting -= 1
@@ -500,7 +464,7 @@ class FetchBuffer:
 
 
 def _fitting(columns: Mapping[str, pa.Array], rows: int) -> int:
-    """Return how many rows from the first on have keys and values that an ordinary column can hold."""
+    """Return how many of the first rows have keys and values that an ordinary column can hold."""
     fitting = rows
     for name in ("key", "value"):
         column = columns[name]
@@ -512,14 +476,14 @@ def _fitting(columns: Mapping[str, pa.Array], rows: int) -> int:
 
 
 def _narrowed(columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
-    """Return ordinary columns: the decoder makes large ones of what might have been too much."""
+    """Return ordinary columns; the decoder returns large ones if the data might have been too much."""
     if columns["value"].type != _LARGE:
         return columns
     return {name: column.cast(pa.binary()) if column.type == _LARGE else column for name, column in columns.items()}
 
 
 def _cumulated_sizes(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the bytes of keys and values in front of each row, and of all at the end."""
+    """Return the bytes of keys and values before each row, and of all at the end."""
     total = np.zeros(rows.num_rows + 1, np.int64)
     for name in ("key", "value"):
         column = rows.column(name)

@@ -1,12 +1,12 @@
-"""Fetch requests: which partitions to ask which broker for, and what its answers say.
+"""Fetch requests and their answers.
 
-``FetchManager`` is pure (see ``requests``). It asks a *source* which partitions are wanted from which offset, one
-request at a time for each broker, and gives back the bytes as they came: decoding is the work of whoever uses them. The
-consumer's network thread drives it, and so does ``BoundedFetcher`` inside a Spark Python worker, without a thread.
+``FetchManager`` is pure (see ``requests``). It asks a *source* for the wanted partitions and offsets, sends one request
+at a time to each broker, and returns the bytes as they came; the source decodes. The consumer's network thread drives
+it, and so does ``BoundedFetcher`` inside a Spark Python worker, without a thread.
 
-Requests name topics by id (Fetch version 13, KIP-516), so a topic that was deleted and created again is noticed; they
-carry the leader's epoch (KIP-320), so a leader that was replaced is. Where a broker says that another replica is nearer
-(KIP-392, ``client.rack``), that one is asked until it fails, the leader changes or the advice is too old.
+Requests name topics by id (Fetch version 13, KIP-516), so a recreated topic is noticed; they carry the leader's epoch
+(KIP-320), so a replaced leader is noticed. If a broker names a nearer replica (KIP-392, ``client.rack``), that one is
+read until it fails, the leader changes or the advice expires.
 """
 
 from __future__ import annotations
@@ -47,66 +47,55 @@ _MIN_VERSION: Final = 4  # read_committed came with it
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a broker said about one partition.
+    """A broker's answer for one partition.
 
     Attributes:
-        partition: which.
-        offset: where we asked it to start.
-        records: record batches, a view of the receive buffer; empty if there are none.
-        aborted: aborted transactions among them.
-        high_watermark: end of what is replicated, -1 if unknown.
-        last_stable_offset: end of what a read_committed reader may see, -1 if unknown.
-        log_start_offset: first offset that is still there, -1 if unknown.
-        error_code: Kafka's code; 0 for none. Only codes that asking again does not change come here.
-        first: whether the partition stood first in the request: then ``fetch.max.bytes`` cannot be why it is empty.
-            Unknown, so False, within a session: the broker has an order of its own.
-        leader_epoch: the leader epoch that was asked under, -1 if unknown.
+        first: whether the partition came first in the request, so that ``fetch.max.bytes`` cannot be why it is empty.
+            False within a session, where the broker chooses the order.
     """
 
     partition: TopicPartition
-    offset: int
-    records: memoryview
-    aborted: tuple[AbortedTransaction, ...] = ()
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    error_code: int = 0
+    offset: int  # the requested offset
+    records: memoryview  # record batches, a view of the receive buffer; may be empty
+    aborted: tuple[AbortedTransaction, ...] = ()  # aborted transactions among them
+    high_watermark: int = -1  # end of the replicated log, -1 if unknown
+    last_stable_offset: int = -1  # end for read_committed readers, -1 if unknown
+    log_start_offset: int = -1  # first available offset, -1 if unknown
+    error_code: int = 0  # Kafka's code, 0 for none; only codes that repeating does not change
     first: bool = False
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # the leader epoch in the request, -1 if unknown
 
     def copied(self) -> Fetched:
-        """Return the same with bytes of its own: it no longer keeps the response in memory."""
+        """Return a copy with its own bytes, which does not keep the response in memory."""
         return replace(self, records=memoryview(bytes(self.records)))
 
 
 class FetchSource(Protocol):
-    """Knows what is wanted. Called on the thread that drives the manager."""
+    """Decides what to fetch. Called on the thread that drives the manager."""
 
     @property
     def changes(self) -> Hashable:
-        """Something that is different when ``fetchable`` or ``has_room`` may be."""
+        """A value that differs when ``fetchable`` or ``has_room`` may."""
 
     def fetchable(self) -> Mapping[TopicPartition, int]:
-        """Return the partitions to ask for now and the offset of each, the most wanted first."""
+        """Return the partitions to fetch now and their offsets, in order of preference."""
 
     def has_room(self, node: int) -> bool:
-        """Return whether another response of a broker may come."""
+        """Return whether another response of a broker is acceptable."""
 
     def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
-        """Take one response of a broker: the partitions that have news."""
+        """Take the news of one response."""
 
     def fetch_failed(self, error: KafkaException, now: float) -> None:
-        """Take a request that failed for good, such as a refused login."""
+        """Take the error of a request that failed for good, such as a refused login."""
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
-    """One broker: whether it may be asked, and what it remembers."""
+    """A broker's pauses and fetch session."""
 
-    __slots__ = ("session", "state")
-
-    def __init__(self, state: RequestState, session: FetchSession | None) -> None:
-        self.state = state
-        self.session = session
+    state: RequestState
+    session: FetchSession | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,36 +107,21 @@ class _Replica:
     leader_epoch: int
 
 
+@dataclass(eq=False)
 class FetchManager:
-    """Sends Fetch requests: one in flight for each broker, and never two for a partition.
+    """Sends Fetch requests: one in flight for each broker, and never two for a partition."""
 
-    Args:
-        metadata: the cluster.
-        config: sizes and waits.
-        source: what is wanted, and where answers go.
-        stale: called with a topic whose leaders must be asked for again.
-        sessions: whether brokers remember what is asked for (KIP-227).
-        rack: where to read from the nearest replica; empty for leaders only.
-    """
+    metadata: Metadata
+    config: ConsumerConfig
+    source: FetchSource  # decides what to fetch, and takes the answers
+    stale: Callable[[str], None]  # called with a topic whose leaders must be requested again
+    sessions: bool = False  # whether brokers remember the wanted partitions (KIP-227)
+    rack: str = ""  # where to read from the nearest replica; empty for leaders only
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        config: ConsumerConfig,
-        source: FetchSource,
-        stale: Callable[[str], None],
-        *,
-        sessions: bool = False,
-        rack: str = "",
-    ) -> None:
-        self._metadata = metadata
-        self._config = config
-        self._sessions, self._rack = sessions, rack
-        self._retry_seconds = config.client.retry_backoff_ms / 1000
-        self._source = source
-        self._stale = stale
+    def __post_init__(self) -> None:
+        self._retry_seconds = self.config.client.retry_backoff_ms / 1000
         self._nodes: dict[int, _Node] = {}
-        #: Partitions that are being asked for, named in the request or not, and which broker is asked.
+        #: Partitions being fetched, named in the request or not, and their broker.
         self._under_way: dict[TopicPartition, int] = {}
         self._replicas: dict[TopicPartition, _Replica] = {}
         self._paused_until: dict[TopicPartition, float] = {}
@@ -158,56 +132,57 @@ class FetchManager:
 
     def poll(self, now: float) -> PollResult:
         """Return a request for each broker that has wanted partitions, none in flight, and room for its answer."""
-        seen = self._source.changes, self._metadata.version, self._answers
+        seen = self.source.changes, self.metadata.version, self._answers
         if seen == self._seen and now < self._look_at:
-            # An idle consumer comes by here several times a second, whatever the number of its partitions.
+            # An idle consumer gets here several times a second, with any number of partitions.
             return PollResult(wait=self._look_at - now)
         by_node: dict[int, dict[TopicPartition, Asked]] = {}
         wait = math.inf
-        for partition, offset in self._source.fetchable().items():
+        for partition, offset in self.source.fetchable().items():
             pause = self._paused_until.get(partition, 0.0) - now
             if pause > 0:
                 wait = min(wait, pause)
                 continue
             node_id = self._replica(partition, now)
             if node_id is None:
-                # Again and again: a broker that is starting answers without a leader, or with nothing.
-                self._stale(partition.topic)
+                # Repeatedly: a starting broker answers without a leader, or with nothing.
+                self.stale(partition.topic)
                 wait = min(wait, self._retry_seconds)
                 continue
             if self._under_way.get(partition, node_id) != node_id:
                 continue
             by_node.setdefault(node_id, {})[partition] = Asked(
                 offset,
-                self._metadata.leader_epoch(partition),
-                self._max_partition_bytes.get(partition, self._config.max_partition_fetch_bytes),
-                self._metadata.topic_id(partition.topic),
+                self.metadata.leader_epoch(partition),
+                self._max_bytes(partition),
+                self.metadata.topic_id(partition.topic),
             )
         requests = []
         for node_id, wanted in by_node.items():
             node = self._node(node_id)
             if (pause := node.state.wait(now)) > 0:
                 wait = min(wait, pause)
-            elif self._source.has_room(node_id):
+            elif self.source.has_room(node_id):
                 requests.append(self._unsent(node_id, node, wanted, now))
         self._seen, self._look_at = seen, now + wait
         return PollResult(tuple(requests), wait)
 
     def limit(self, partition: TopicPartition, size: int) -> None:
-        """Ask for at most ``size`` bytes of a partition from now on."""
+        """Fetch at most ``size`` bytes of a partition from now on."""
         self._max_partition_bytes[partition] = size
 
     def grow(self, partition: TopicPartition) -> None:
-        """Ask for twice as much of a partition from now on: its next batch did not fit."""
-        size = self._max_partition_bytes.get(partition, self._config.max_partition_fetch_bytes)
-        self._max_partition_bytes[partition] = min(size * 2, (1 << 31) - 1)
+        """Fetch twice as much of a partition from now on: its next batch did not fit."""
+        self._max_partition_bytes[partition] = min(self._max_bytes(partition) * 2, (1 << 31) - 1)
+
+    def _max_bytes(self, partition: TopicPartition) -> int:
+        return self._max_partition_bytes.get(partition, self.config.max_partition_fetch_bytes)
 
     def keep(self, partitions: AbstractSet[TopicPartition]) -> None:
-        """Forget what was learned of other partitions than these, and of brokers that have left the cluster."""
-        brokers = self._metadata.brokers
+        """Forget everything about other partitions than these, and about brokers that have left the cluster."""
+        brokers = self.metadata.brokers
         self._nodes = {id_: node for id_, node in self._nodes.items() if id_ in brokers or node.state.in_flight}
-        learned: tuple[dict[TopicPartition, Any], ...]
-        learned = self._replicas, self._paused_until, self._max_partition_bytes
+        learned: tuple[dict[TopicPartition, Any], ...] = self._replicas, self._paused_until, self._max_partition_bytes
         for known in learned:
             for partition in known.keys() - partitions:
                 del known[partition]
@@ -215,31 +190,29 @@ class FetchManager:
     def close_sessions(self) -> tuple[Unsent, ...]:
         """Return requests that end the sessions; nobody needs to wait for the answers.
 
-        They go over the lane of short requests: on the other one a Fetch is being held back.
+        They use the lane of short requests, because a Fetch is being held back on the other one.
         """
         return tuple(
             Unsent(
                 self._message(Change(node.session.session_id, CLOSING_EPOCH, {}, {}), by_name=node.session.by_name),
-                _ignore,
+                lambda *_: None,
                 node_id,
             )
             for node_id, node in self._nodes.items()
             if node.session is not None and node.session.session_id
         )
 
-    # -- whom to ask -------------------------------------------------------------------------------------------------
-
     def _node(self, node_id: int) -> _Node:
         node = self._nodes.get(node_id)
         if node is None:
-            state = RequestState(self._retry_seconds, self._config.client.retry_backoff_max_ms / 1000)
-            node = _Node(state, FetchSession() if self._sessions else None)
+            state = RequestState(self._retry_seconds, self.config.client.retry_backoff_max_ms / 1000)
+            node = _Node(state, FetchSession() if self.sessions else None)
             self._nodes[node_id] = node
         return node
 
     def _replica(self, partition: TopicPartition, now: float) -> int | None:
         """Return the broker to read from: the leader, unless a nearer one was named."""
-        info = self._metadata.partition(partition)
+        info = self.metadata.partition(partition)
         if info is None or info.leader is None:
             return None
         replica = self._replicas.get(partition)
@@ -248,19 +221,17 @@ class FetchManager:
         if (
             now < replica.until
             and replica.leader_epoch == info.leader_epoch
-            and replica.node in self._metadata.brokers
+            and replica.node in self.metadata.brokers
             and replica.node not in info.offline
         ):
             return replica.node
         del self._replicas[partition]
         return info.leader
 
-    # -- asking ------------------------------------------------------------------------------------------------------
-
     def _unsent(self, node_id: int, node: _Node, wanted: Mapping[TopicPartition, Asked], now: float) -> Unsent:
         change = Change(0, CLOSING_EPOCH, wanted, {}) if node.session is None else node.session.change(wanted)
         names = by_name(wanted) if node.session is None else node.session.by_name
-        request = self._message(change, aligned_wait_ms(self._config.fetch_max_wait_ms, now), by_name=names)
+        request = self._message(change, aligned_wait_ms(self.config.fetch_max_wait_ms, now), by_name=names)
         node.state.sent()
         self._under_way.update(dict.fromkeys(wanted, node_id))
 
@@ -277,12 +248,11 @@ class FetchManager:
             for partition in wanted:
                 self._replicas.pop(partition, None)
             for topic in {partition.topic for partition in wanted}:
-                self._stale(topic)
+                self.stale(topic)
             if not error.retriable:
-                self._source.fetch_failed(error, now)
+                self.source.fetch_failed(error, now)
 
-        # A response may come so much later than the broker's own wait.
-        timeout = (self._config.fetch_max_wait_ms + self._config.client.request_timeout_ms) / 1000
+        timeout = (self.config.fetch_max_wait_ms + self.config.client.request_timeout_ms) / 1000
         return Unsent(request, handle, node_id, FETCH_LANE, timeout)
 
     def _message(self, change: Change, max_wait_ms: int = 0, *, by_name: bool) -> Any:
@@ -290,14 +260,12 @@ class FetchManager:
             change,
             by_name=by_name,
             max_wait_ms=max_wait_ms,
-            min_bytes=self._config.fetch_min_bytes,
-            max_bytes=self._config.fetch_max_bytes,
-            read_committed=self._config.read_committed,
-            min_version=SESSIONS_SINCE if self._sessions else _MIN_VERSION,
-            rack=self._rack,
+            min_bytes=self.config.fetch_min_bytes,
+            max_bytes=self.config.fetch_max_bytes,
+            read_committed=self.config.read_committed,
+            min_version=SESSIONS_SINCE if self.sessions else _MIN_VERSION,
+            rack=self.rack,
         )
-
-    # -- answers -----------------------------------------------------------------------------------------------------
 
     def _answered(
         self, node_id: int, node: _Node, wanted: Mapping[TopicPartition, Asked], message: Any, now: float
@@ -320,43 +288,36 @@ class FetchManager:
                 asked = wanted.get(partition)
                 if asked is not None and not self._repeat(node_id, partition, asked, answer, now):
                     parts.append(_fetched(partition, asked, answer, is_first=partition == first))
-        # The response as a whole may be refused, then it names no partition.
+        # A response that is refused as a whole names no partition.
         if refused and not parts:
             node.state.failed(now)
         else:
             node.state.succeeded()
         if parts:
-            self._source.fetched(parts, now, node_id)
+            self.source.fetched(parts, now, node_id)
 
     def _repeat(self, node_id: int, partition: TopicPartition, asked: Asked, answer: Any, now: float) -> bool:
-        """Return whether asking again, perhaps elsewhere, is all there is to do; arrange for it."""
+        """Return whether the partition only needs to be fetched again, perhaps elsewhere; arrange for it."""
         code = answer.error_code
-        if not code:
-            self._note_replica(partition, answer.preferred_read_replica, asked.leader_epoch, now)
+        nearer = answer.preferred_read_replica
+        if not code and nearer is not None and nearer >= 0:
+            until = now + self.config.metadata_max_age_ms / 1000
+            self._replicas[partition] = _Replica(nearer, until, asked.leader_epoch)
         replica = self._replicas.get(partition)
         if code and replica is not None and replica.node == node_id:
             del self._replicas[partition]
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                # A follower may be behind, or ahead in deleting; only the leader knows.
+                # A follower may lag, or be ahead in deleting; only the leader decides.
                 return True
         if code not in STALE_METADATA and code not in _WORTH_REPEATING:
             self._paused_until.pop(partition, None)
             return False
         leader = answer.current_leader
-        news = leader is not None and self._metadata.set_leader(partition, leader.leader_id, leader.leader_epoch)
+        news = leader is not None and self.metadata.set_leader(partition, leader.leader_id, leader.leader_epoch)
         if not news:
-            self._stale(partition.topic)
+            self.stale(partition.topic)
             self._paused_until[partition] = now + self._retry_seconds
         return True
-
-    def _note_replica(self, partition: TopicPartition, named: int, leader_epoch: int, now: float) -> None:
-        if named is not None and named >= 0:
-            until = now + self._config.metadata_max_age_ms / 1000
-            self._replicas[partition] = _Replica(named, until, leader_epoch)
-
-
-def _ignore(message: Any, error: KafkaException | None, now: float) -> None:
-    del message, error, now
 
 
 def _fetched(partition: TopicPartition, asked: Asked, answer: Any, *, is_first: bool) -> Fetched:

@@ -1,14 +1,14 @@
-"""The table that ``poll`` returns, put together without touching its rows.
+"""The table that ``poll`` returns, assembled without touching its rows.
 
-A record batch does not know its topic and partition, so these two columns are added: constants. Writing them anew for
-each response cost more than the rest of ``collect`` (6 ns a record), so they are kept and sliced; a slice costs the
-same whatever its length. Refused: dictionary and run-end encoded columns, which Spark's source does not have and which
-every reader would have to know.
+A record batch has no topic and partition, so these two columns are added as constants. Writing them for each response
+cost more than the rest of ``collect`` (6 ns a record), so they are cached and sliced; a slice costs the same for any
+length. Refused: dictionary and run-end encoded columns, which Spark's source does not have and every reader would have
+to handle.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,19 +38,19 @@ TABLE_SCHEMA: Final = pa.schema(
 """What ``poll`` returns: the columns of Spark's own Kafka source."""
 
 _LEAST_ROWS: Final = 1024
-#: Kept columns, of topics and of partition numbers each; a consumer of more makes some of them again and again.
+#: Cached columns, of topics and of partition numbers each.
 _MOST_KEPT: Final = 64
 
 
 class ConstantColumns:
-    """The topic and partition columns of any length."""
+    """Cached topic and partition columns of any length."""
 
     def __init__(self) -> None:
         self._topics: dict[str, pa.Array] = {}
         self._numbers: dict[int, pa.Array] = {}
 
     def table_batch(self, partition: TopicPartition, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
-        """Add topic and partition to all the columns of ``records.batches.decode``."""
+        """Add topic and partition to the columns of ``records.batches.decode``."""
         topic, number = partition
         topics = self._topics.get(topic)
         if topics is None or len(topics) < rows:
@@ -76,9 +76,8 @@ def _room(rows: int) -> int:
     return max(_LEAST_ROWS, rows + rows // 4)
 
 
-def _keep(columns: dict[str, pa.Array] | dict[int, pa.Array], name: str | int, column: pa.Array) -> None:
-    kept: dict[str | int, pa.Array] = columns  # type: ignore[assignment]
-    kept.pop(name, None)
-    if len(kept) >= _MOST_KEPT:
-        del kept[next(iter(kept))]
-    kept[name] = column
+def _keep(columns: dict[Any, pa.Array], name: str | int, column: pa.Array) -> None:
+    columns.pop(name, None)
+    if len(columns) >= _MOST_KEPT:
+        del columns[next(iter(columns))]
+    columns[name] = column

@@ -1,25 +1,26 @@
 """A member of a group under the classic protocol: JoinGroup, SyncGroup, LeaveGroup, as a state machine.
 
-``FOLLOWING`` says which state may come after which; docs/internals/consumer.md says when.
+``FOLLOWING`` lists the allowed state changes; docs/internals/consumer.md gives their causes.
 
-Pure, see ``requests``: it sends nothing, calls no callback and reads no clock. Work of the application is a numbered
-step; answers to steps that were overtaken are ignored. Kafka's own threaded consumer knows only KIP-848, so there is no
-model for the classic protocol in this shape; what goes over the wire follows KIP-429 (cooperative rebalancing), KIP-394
-(member ids before joining), KIP-345 (static members) and KIP-800 (reasons).
+Pure, see ``requests``. Work of the application is a numbered step; answers to overtaken steps are ignored. Kafka's own
+threaded consumer knows only KIP-848, so there is no model for the classic protocol in this shape; the wire protocol
+follows KIP-429 (cooperative rebalancing), KIP-394 (member ids before joining), KIP-345 (static members) and KIP-800
+(reasons).
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import HeartbeatRequest
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent
-from sparkrelay.consumer.group.classic_leave import ClassicLeave
-from sparkrelay.consumer.group.classic_requests import JOIN_LANE, join_request, refusal, sync_request
+from sparkrelay.consumer.base.requests import PollResult, Unsent
+from sparkrelay.consumer.group.classic_requests import ClassicLeave, join_request, refusal, sync_request
+from sparkrelay.consumer.group.coordinator import JOIN_LANE
 from sparkrelay.consumer.group.leading import TopicWatch
 from sparkrelay.consumer.group.membership import Membership, MemberState
 from sparkrelay.consumer.group.pattern_topics import PatternTopics
@@ -30,12 +31,9 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Mapping
 
-    from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.assignor import MemberAssignment
-    from sparkrelay.consumer.base.events import Call
-    from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
-    from sparkrelay.consumer.group.classic_requests import MemberSettings
-    from sparkrelay.consumer.group.coordinator import CoordinatorManager
+    from sparkrelay.consumer.base.mailbox import Call
+    from sparkrelay.consumer.base.requests import RequestState
     from sparkrelay.errors import KafkaException
 
 __all__ = ["FOLLOWING", "ClassicMembership"]
@@ -43,7 +41,9 @@ __all__ = ["FOLLOWING", "ClassicMembership"]
 _log = logging.getLogger(__name__)
 _AWAY: Final = frozenset({MemberState.STALE, MemberState.LEAVING, MemberState.FATAL})
 _AGAIN: Final = _AWAY | {MemberState.PREPARING}
-#: State -> the states that may come after it.
+#: The broker does not know the member, or not in this generation.
+_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+#: The states that may follow each state.
 FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
     MemberState.UNSUBSCRIBED: frozenset({MemberState.PREPARING, MemberState.LEAVING, MemberState.FATAL}),
     MemberState.PREPARING: _AGAIN | {MemberState.JOINING},
@@ -58,34 +58,21 @@ FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
 }
 
 
+@dataclass(eq=False)
 class ClassicMembership(Membership):
     """A membership that joins, has a leader assign, and syncs.
 
     Args:
-        settings: the member's.
-        coordinator: finds the broker to talk to.
-        topics: gives the leader fresh metadata.
-        metadata: what is known of the cluster.
-        on_step: takes steps for the application.
-        fail: takes errors that the next ``poll`` raises.
-        matched: takes the topics that the subscribed pattern stands for, whenever they change.
-        state: pauses after failures.
+        matched: takes the topics that match the subscribed pattern, whenever they change.
     """
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        *,
-        coordinator: CoordinatorManager,
-        topics: TopicMetadataManager,
-        metadata: Metadata,
-        on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
-        fail: Callable[[Exception], None],
-        matched: Callable[[frozenset[str]], None],
-        state: RequestState,
-    ) -> None:
-        super().__init__(settings, FOLLOWING, coordinator=coordinator, on_step=on_step, fail=fail)
-        self._retry = state
+    FOLLOWING = FOLLOWING
+
+    matched: Callable[[frozenset[str]], None]
+    retry: RequestState  # pauses after failures
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._subscription: frozenset[str] = frozenset()
         self._joined_for: frozenset[str] = frozenset()
         #: Counts attempts; answers to requests of an earlier one are ignored.
@@ -95,20 +82,19 @@ class ClassicMembership(Membership):
         self._prepared = Prepared(0)
         self._assignments: Mapping[str, MemberAssignment] = {}
         self._protocol = ""
-        self._watch = TopicWatch(metadata, topics, by_rack=bool(settings.rack))
-        self._pattern = PatternTopics(metadata, topics)
-        self._matched = matched
-        self._leave = ClassicLeave(settings, coordinator, lambda: self.metadata)
+        self._watch = TopicWatch(self.cluster, self.topics, by_rack=bool(self.settings.rack))
+        self._pattern = PatternTopics(self.cluster, self.topics)
+        self._leave = ClassicLeave(self.settings, self.coordinator, lambda: self.metadata)
 
     @property
     def subscribed(self) -> bool:
-        """Whether the consumer subscribed, also if anew while it is still leaving."""
+        """Whether the consumer subscribed, perhaps anew while it is still leaving."""
         return bool(self._subscription) or self._pattern.watching or super().subscribed
 
-    # -- events of the application -----------------------------------------------------------------------------------
+    # -- events of the application ------------------------------------------------------------------------------------
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
-        """Join, or have the group rebalance; with a pattern not before all topics of the cluster are known."""
+        """Join, or have the group rebalance; with a pattern once all topics of the cluster are known."""
         self._polled_at = now
         self._pattern.watch(pattern)
         if pattern is None:
@@ -118,8 +104,8 @@ class ClassicMembership(Membership):
         self._subscription = topics
         if self.state is MemberState.UNSUBSCRIBED:
             self._prepare(Hold.KEEP, "the consumer subscribed")
-        elif isinstance(self._steps.current, JoinNeeded):
-            if topics != self._steps.current.topics:
+        elif isinstance(self.step, JoinNeeded):
+            if topics != self.step.topics:
                 self._prepare_anew()
         elif self.active and topics != self._joined_for:
             self.rejoin("the subscription changed")
@@ -128,42 +114,40 @@ class ClassicMembership(Membership):
         self._prepare(Hold.LOSE, "the application polls again")
 
     def rejoin(self, reason: str) -> None:
-        """Join again: now, or after the rebalance that is under way."""
+        """Join again: now, or after the present rebalance."""
         if self.active:
             self._again = reason
 
-    def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
-        """Go on with what the application prepared, assigned or adopted."""
-        step = self._steps.answered(answer.number)
-        if step is None:
-            return
+    def _answered(
+        self, step: JoinNeeded | AssignNeeded | AdoptNeeded, answer: Prepared | Assigned | Adopted, now: float
+    ) -> None:
         if isinstance(answer, Prepared):
             self._take_prepared(answer, now)
         elif isinstance(answer, Assigned):
             self._take_assigned(answer, now)
         else:
             self._machine.move(MemberState.STABLE, "the application has adopted its assignment")
-            self._retry.succeeded()
+            self.retry.succeeded()
             if answer.revoked:
                 self._again = self._again or "partitions were given up for others to take"
             elif isinstance(step, AdoptNeeded) and answer.owned != frozenset(step.assignment.partitions):
                 self._again = self._again or "the member was interrupted before it had taken its partitions"
 
     def leave(self, call: Call, reason: str, *, for_good: bool = False) -> None:
-        """Leave the group when the broker has named us: else it would wait for a member that does not come.
+        """Leave the group once the broker has given us a member id; it would wait for us otherwise.
 
-        A static member that goes ``for_good`` leaves also if it was never named: a former run may have left its place.
+        A static member that leaves ``for_good`` does so even without a member id: a former run may have left its place.
         """
-        # Who gave up may have done so because somebody else has its group.instance.id: that one is to stay.
+        # A member may have given up because another has its group.instance.id; that one must stay.
         for_good = for_good and self.state is not MemberState.FATAL
-        frees_name = for_good and self._settings.group_instance_id is not None
+        frees_name = for_good and self.settings.group_instance_id is not None
         if self.state is MemberState.LEAVING or (self.state is MemberState.UNSUBSCRIBED and not frees_name):
             self._forget_subscription()
             call.resolve(None)
             return
         self._cancel()
-        # A heartbeat may be under way; nothing that it is answered matters to a member that goes.
-        self._life += 1
+        # The answer to a heartbeat under way does not matter any more.
+        self.life += 1
         self._machine.move(MemberState.LEAVING, reason)
         self._leave.begin(call, reason, for_good=for_good)
         self._forget_subscription()
@@ -172,13 +156,13 @@ class ClassicMembership(Membership):
 
     @property
     def beats(self) -> bool:
-        """Whether there is a generation to send heartbeats of, and no JoinGroup that shows that we live."""
+        """Whether there is a generation to send heartbeats for, and no JoinGroup that shows we are alive."""
         return self.metadata.generation >= 0 and self.active and self.state is not MemberState.JOINING
 
     @property
     def awaits_another(self) -> bool:
-        """Whether a rebalance is over: what others give up in one, we are given in the next (KIP-429)."""
-        return self._settings.cooperative and self.state is MemberState.STABLE
+        """Whether a rebalance has ended: we get in the next one what others give up in this (KIP-429)."""
+        return self.settings.cooperative and self.state is MemberState.STABLE
 
     def heartbeat(self) -> Any:
         """Return Heartbeat."""
@@ -192,63 +176,59 @@ class ClassicMembership(Membership):
 
     def heartbeat_answered(self, message: Any) -> None:
         """Rebalance, join anew or give up if the broker says so."""
-        if message.error_code:
-            self._heartbeat_refused(message.error_code)
-
-    def heartbeat_failed(self, error: KafkaException) -> None:
-        """Give up if no other heartbeat would be dealt with either."""
-        if not error.retriable:
-            self.refused(error)
-
-    def _heartbeat_refused(self, code: int) -> None:
-        """Act on the error code of a heartbeat of the present generation."""
+        code = message.error_code
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self.state is MemberState.STABLE:
                 self._prepare(self._planned_hold(), "the group is rebalancing")
             elif self.state is MemberState.ADOPTING:
                 self._again = self._again or "the group is rebalancing"
-        elif code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
+        elif code in _UNKNOWN:
             self.fenced(code)
-        else:
-            self.refused(refusal(code, f"heartbeat of member {self.metadata.member_id!r}", self._settings))
+        elif code:
+            self.refused(refusal(code, f"heartbeat of member {self.metadata.member_id!r}", self.settings))
+
+    def heartbeat_failed(self, error: KafkaException) -> None:
+        """Give up if no other heartbeat would be answered either."""
+        if not error.retriable:
+            self.refused(error)
 
     def fenced(self, code: int) -> bool:
-        """Join again without claims, unless JoinGroup is under way: then return False."""
+        """Join again without claims; return False if JoinGroup is under way instead."""
         if not self.active or self.metadata.generation < 0:
             return True
-        if self.state is MemberState.JOINING and self._retry.in_flight:
-            # The group may have begun the generation that we are joining; the answer to JoinGroup says.
+        if self.state is MemberState.JOINING and self.retry.in_flight:
+            # The group may have begun the generation that we are joining; the answer to JoinGroup decides.
             return False
-        # While the application is to give up partitions, the group waits for it, but for no longer than this.
+        # The group waits while the application gives up partitions, but no longer than this.
         busy = self.state is MemberState.PREPARING
         limit = "max.poll.interval.ms" if busy else "session.timeout.ms"
         _log.warning(
             "group %s: member %s was expelled (%s): %s for %s=%d, or the group moved on",
-            self._settings.group_id, self.metadata.member_id, ErrorCode(code).name,
+            self.settings.group_id, self.metadata.member_id, ErrorCode(code).name,
             "poll() or a callback within it kept a rebalance waiting" if busy else "it was silent", limit,
-            (self._settings.max_poll_interval if busy else self._settings.session_timeout) * 1000,
+            (self.settings.max_poll_interval if busy else self.settings.session_timeout) * 1000,
         )  # fmt: skip
         self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         self._hold = Hold.LOSE
-        # A step of preparation goes on; its answer says whether there is anything to lose.
+        # A step of preparation continues; its answer says whether there is anything to lose.
         if self.state is not MemberState.PREPARING:
             self._prepare(Hold.LOSE, "the member was expelled")
         return True
 
     def refused(self, error: Exception) -> None:
-        """Give up: joining again would not help. Others need not wait for the end of our session."""
+        """Give up: joining again would not help. Leave, so that the others need not wait."""
         self._parting += self._leave.request(f"the member gave up: {error}")
         self._cancel()
         self._forget_generation(forget_member=True)
         self._machine.move(MemberState.FATAL, f"refused: {error!r}")
-        self._fail(error)
+        self.fail(error)
 
-    # -- driving -----------------------------------------------------------------------------------------------------
+    # -- driving ------------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
         """Return JoinGroup, SyncGroup or LeaveGroup when it is time for it."""
         if (found := self._pattern.changed()) is not None:
-            self._matched(found)
+            self.matched(found)
             self._subscribe(found)
         if self._parting:
             parting, self._parting = self._parting, ()
@@ -260,7 +240,7 @@ class ClassicMembership(Membership):
             return PollResult(requests)
         if not self.active:
             return PollResult()
-        left = self._polled_at + self._settings.max_poll_interval - now
+        left = self._polled_at + self.settings.max_poll_interval - now
         if left <= 0:
             return PollResult(self._give_up_polling())
         if self.state is MemberState.STABLE:
@@ -268,11 +248,11 @@ class ClassicMembership(Membership):
                 self._again = self._again or f"partitions changed of {', '.join(changed[:5])}"
             if self._again:
                 self._prepare(self._planned_hold(), self._again)
-        if self.state in {MemberState.JOINING, MemberState.SYNCING} and not self._retry.in_flight:
-            wait = self._retry.wait(now)
+        if self.state in {MemberState.JOINING, MemberState.SYNCING} and not self.retry.in_flight:
+            wait = self.retry.wait(now)
             if wait > 0:
                 return PollResult(wait=min(wait, left))
-            node = self._coordinator.need()
+            node = self.coordinator.need()
             if node is not None:
                 return PollResult((self._join(node) if self.state is MemberState.JOINING else self._sync(node),), left)
         return PollResult(wait=left)
@@ -286,10 +266,10 @@ class ClassicMembership(Membership):
         self._hold = hold
         self._assignments = {}
         dropped = self._joined_for - self._subscription
-        self._steps.announce(JoinNeeded(self._steps.number(), hold, self._subscription, dropped))
+        self._announce(JoinNeeded, hold, self._subscription, dropped)
 
     def _prepare_anew(self) -> None:
-        """Have the application prepare for another subscription than it began to; nobody was asked to join yet."""
+        """Have the application prepare for another subscription; nobody was asked to join yet."""
         again = self._again
         self._prepare(self._hold, self.reason)
         self._again = again
@@ -297,11 +277,11 @@ class ClassicMembership(Membership):
     def _planned_hold(self) -> Hold:
         if self.metadata.generation < 0:
             return Hold.LOSE
-        return Hold.KEEP if self._settings.cooperative else Hold.REVOKE
+        return Hold.KEEP if self.settings.cooperative else Hold.REVOKE
 
     def _take_prepared(self, answer: Prepared, now: float) -> None:
         if answer.error is not None:
-            # The error itself comes out of poll(); we must not join without what the leader needs.
+            # poll() raises the error itself; we must not join without what the leader needs.
             self._step_out(now, f"the assignor failed to describe this member: {answer.error}")
             return
         if self._hold is Hold.LOSE and answer.owned:
@@ -315,8 +295,8 @@ class ClassicMembership(Membership):
 
     def _join(self, node: int) -> Unsent:
         attempt = self._attempt
-        request = join_request(self._settings, self.metadata, self._joined_for, self._prepared, self.reason)
-        self._retry.sent()
+        request = join_request(self.settings, self.metadata, self._joined_for, self._prepared, self.reason)
+        self.retry.sent()
         nameless = not self.metadata.member_id
         self._leave.awaits_name = nameless
 
@@ -324,12 +304,12 @@ class ClassicMembership(Membership):
             if nameless:
                 self._leave.awaits_name = False
                 if message is not None and message.member_id and self.state in {MemberState.LEAVING, MemberState.STALE}:
-                    # So that the broker does not wait for a member that will not come.
+                    # Otherwise the broker would wait for a member that never arrives.
                     self._name(message.member_id)
             if attempt == self._attempt:
                 self._joined(message, error, now)
 
-        return Unsent(request, handle, node, JOIN_LANE, self._settings.join_timeout)
+        return Unsent(request, handle, node, JOIN_LANE, self.settings.join_timeout)
 
     def _joined(self, message: Any, error: KafkaException | None, now: float) -> None:
         if error is not None:
@@ -337,47 +317,46 @@ class ClassicMembership(Membership):
             return
         code = message.error_code
         if code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._retry.answered()
+            self.retry.answered()
             self._name(message.member_id)
         elif code:
             self._join_refused(code, now)
-        elif message.protocol_name not in dict(self._settings.assignors):
+        elif message.protocol_name not in dict(self.settings.assignors):
             self._name(message.member_id)
-            self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
+            self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self.settings))
         else:
-            self._retry.answered()  # a success is only what ends in STABLE
-            self._life += 1
+            self.retry.answered()  # only STABLE is a success
+            self.life += 1
             self._place(message.generation_id, message.member_id)
             self._protocol = message.protocol_name
-            leads = message.leader == message.member_id
-            if leads:
+            if message.leader == message.member_id:
                 self._lead(message.members, now, skip_assignment=message.skip_assignment)
             else:
                 self._assignments = {}
                 self._machine.move(MemberState.SYNCING, "another member leads")
 
     def _join_refused(self, code: int, now: float) -> None:
-        error = refusal(code, "joining", self._settings)
-        if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
-            self._retry.failed(now)
+        error = refusal(code, "joining", self.settings)
+        if code in _UNKNOWN:
+            self.retry.failed(now)
             self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
             self._prepare(Hold.LOSE, f"the coordinator does not know the member ({ErrorCode(code).name})")
         elif error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._coordinator.moved(code)
-            self._retry.failed(now)
+            self.coordinator.moved(code)
+            self.retry.failed(now)
         else:
             self.refused(error)
 
     def _unanswered(self, error: KafkaException, now: float) -> None:
-        self._retry.failed(now)
-        self._coordinator.lost(error)
+        self.retry.failed(now)
+        self.coordinator.lost(error)
         if not error.retriable:
             self.refused(error)
 
-    # -- leading -----------------------------------------------------------------------------------------------------
+    # -- leading ------------------------------------------------------------------------------------------------------
 
     def _lead(self, members: list[Any], now: float, *, skip_assignment: bool) -> None:
-        """Get fresh metadata of what the members want, then have the assignor run, unless the assignment stands."""
+        """Get fresh metadata of the members' topics, then run the assignor, unless the assignment stands."""
         self._machine.move(MemberState.ASSIGNING, "the member leads")
         try:
             subscriptions = {
@@ -385,20 +364,17 @@ class ClassicMembership(Membership):
                 for m in members
             }
         except SparkRelayError as error:
-            self._fail(error)
+            self.fail(error)
             self._step_out(now, str(error))
             return
         topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
         if skip_assignment:
-            # Not before it watches: partitions that are added once the application has its own must not go unseen.
+            # Only once it watches: partitions that are added after the application has its own must be seen.
             self._assignments = {}
             self._watch.resume(topics, lambda: self._machine.move(MemberState.SYNCING, "the assignment stands"))
             return
         members_said = MappingProxyType(subscriptions)
-        self._watch.view(
-            topics,
-            lambda view: self._steps.announce(AssignNeeded(self._steps.number(), self._protocol, view, members_said)),
-        )
+        self._watch.view(topics, lambda view: self._announce(AssignNeeded, self._protocol, view, members_said))
 
     def _take_assigned(self, answer: Assigned, now: float) -> None:
         if answer.error is not None:
@@ -408,18 +384,18 @@ class ClassicMembership(Membership):
         self._machine.move(MemberState.SYNCING, "the assignor has run")
         self._watch.assigned({p.topic for a in answer.assignments.values() for p in a.partitions})
 
-    # -- syncing -----------------------------------------------------------------------------------------------------
+    # -- syncing ------------------------------------------------------------------------------------------------------
 
     def _sync(self, node: int) -> Unsent:
         attempt = self._attempt
-        request = sync_request(self.metadata, self._protocol, self._assignments)
-        self._retry.sent()
+        self.retry.sent()
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             if attempt == self._attempt:
                 self._synced(message, error, now)
 
-        return Unsent(request, handle, node, JOIN_LANE, self._settings.join_timeout)
+        request = sync_request(self.metadata, self._protocol, self._assignments)
+        return Unsent(request, handle, node, JOIN_LANE, self.settings.join_timeout)
 
     def _synced(self, message: Any, error: KafkaException | None, now: float) -> None:
         if error is not None:
@@ -427,54 +403,53 @@ class ClassicMembership(Membership):
             if self.state is MemberState.SYNCING:
                 self._prepare(self._planned_hold(), "the coordinator was lost")
             return
-        code = message.error_code
-        if code:
-            self._sync_refused(code, now)
+        if message.error_code:
+            self._sync_refused(message.error_code, now)
             return
-        self._retry.answered()
+        self.retry.answered()
         try:
             assignment = decode_assignment(bytes(message.assignment))
         except SparkRelayError as unreadable:
             self.refused(unreadable)
             return
-        self._machine.move(MemberState.ADOPTING, "the assignment is here")
-        self._steps.announce(AdoptNeeded(self._steps.number(), self._protocol, assignment, self.metadata))
+        self._machine.move(MemberState.ADOPTING, "the assignment has arrived")
+        self._announce(AdoptNeeded, self._protocol, assignment, self.metadata)
 
     def _sync_refused(self, code: int, now: float) -> None:
-        error = refusal(code, "getting the assignment", self._settings)
+        error = refusal(code, "getting the assignment", self.settings)
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._retry.answered()
+            self.retry.answered()
         else:
-            self._retry.failed(now)
-        if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
+            self.retry.failed(now)
+        if code in _UNKNOWN:
             self.fenced(code)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS or error.retriable:
-            self._coordinator.moved(code)
+            self.coordinator.moved(code)
             self._prepare(self._planned_hold(), f"the rebalance began anew ({ErrorCode(code).name})")
         else:
             self.refused(error)
 
-    # -- going -------------------------------------------------------------------------------------------------------
+    # -- leaving ------------------------------------------------------------------------------------------------------
 
     def poll_missed(self) -> None:
-        """Leave; the poll that comes behind it joins again."""
+        """Leave; the next poll joins again."""
         if self.active:
             self._parting += self._give_up_polling()
 
     def _give_up_polling(self) -> tuple[Unsent, ...]:
-        _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
+        _log.warning("group %s: %s", self.settings.group_id, self.settings.poll_missed)
         return self._go("poll() was not called for max.poll.interval.ms")
 
     def _step_out(self, now: float, why: str) -> None:
         """Leave, so that the group does not wait for us, and join again when polled again."""
-        _log.warning("group %s: the member leaves: %s", self._settings.group_id, why)
+        _log.warning("group %s: the member leaves: %s", self.settings.group_id, why)
         self._parting = self._go(why)
-        self._retry.failed(now)
+        self.retry.failed(now)
 
     def _go(self, why: str) -> tuple[Unsent, ...]:
         self._cancel()
         requests = self._leave.request(why)
-        self._forget_generation(forget_member=self._settings.group_instance_id is None)
+        self._forget_generation(forget_member=self.settings.group_instance_id is None)
         self._machine.move(MemberState.STALE, why)
         return requests
 
@@ -489,18 +464,18 @@ class ClassicMembership(Membership):
         self._subscription = self._joined_for = frozenset()
         self._pattern.watch(None)
 
-    # -- small things ------------------------------------------------------------------------------------------------
+    # -- small things -------------------------------------------------------------------------------------------------
 
     def _cancel(self) -> None:
-        """Make answers of what is under way meaningless."""
+        """Ignore the answers to everything under way."""
         self._attempt += 1
         self._watch.stop()
-        self._retry.answered()
-        self._steps.cancel()
+        self.retry.answered()
+        self._cancel_step()
 
     def _name(self, member_id: str) -> None:
         self._place(self.metadata.generation, member_id)
 
     def _forget_generation(self, *, forget_member: bool) -> None:
-        self._life += 1
+        self.life += 1
         self._place(-1, "" if forget_member else self.metadata.member_id)

@@ -1,66 +1,65 @@
-"""The requests of a member under the classic protocol, as values of the membership's settings and place."""
+"""The requests of a member under the classic protocol, and its leaving."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.messages import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from sparkrelay.consumer.base.assignor import MemberSubscription
+from sparkrelay.consumer.base.requests import Unsent
+from sparkrelay.consumer.group.coordinator import GROUP_LANE
 from sparkrelay.consumer.group.wire import encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
     from sparkrelay.consumer.base.events import Prepared
+    from sparkrelay.consumer.base.mailbox import Call
+    from sparkrelay.consumer.group.coordinator import CoordinatorManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["JOIN_LANE", "MemberSettings", "join_request", "leave_request", "refusal", "sync_request"]
+__all__ = ["ClassicLeave", "MemberSettings", "join_request", "refusal", "sync_request"]
 
-#: The broker answers JoinGroup and SyncGroup when all members have come: they get a connection of their own.
-JOIN_LANE: Final = "join"
+_log = logging.getLogger(__name__)
 _PROTOCOL_TYPE: Final = "consumer"
 _MIN_JOIN_VERSION: Final = 5  # static members
 _MIN_VERSION: Final = 3
 _LONGEST_REASON: Final = 255
-#: The broker waits for the slowest member for max.poll.interval.ms; its answer may take a little longer.
+#: The broker waits max.poll.interval.ms for the slowest member; its answer may take a little longer.
 _JOIN_GRACE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """What a member is configured with; times in seconds.
+    """The settings of a member; times in seconds.
 
     Attributes:
-        group_id: the group.
         assignors: (name, supports cooperative) of each client-side assignor; classic protocol only.
-        remote_assignor: name of the broker's assignor, None for the broker's choice; KIP-848 only.
-        group_instance_id: makes the member static.
-        rack: where the consumer runs.
-        session_timeout: a silent member is dead after this; classic protocol only, else the broker decides.
-        heartbeat_interval: pause between heartbeats; likewise.
-        max_poll_interval: a member that does not poll for so long leaves; the bound on its part of a rebalance.
+        session_timeout: the group waits this long for a silent member; classic protocol only, else the broker decides.
+        max_poll_interval: a member that does not poll for this long leaves; also bounds its part of a rebalance.
     """
 
     group_id: str
     assignors: tuple[tuple[str, bool], ...] = ()
-    remote_assignor: str | None = None
-    group_instance_id: str | None = None
+    remote_assignor: str | None = None  # name of the broker's assignor, None for the broker's choice; KIP-848 only
+    group_instance_id: str | None = None  # makes the member static
     rack: str | None = None
     session_timeout: float = 45.0
-    heartbeat_interval: float = 3.0
+    heartbeat_interval: float = 3.0  # pause between heartbeats; likewise
     max_poll_interval: float = 300.0
 
     @property
     def cooperative(self) -> bool:
-        """Whether partitions are kept during rebalances: only if every assignor on offer allows it (KIP-429)."""
+        """Whether partitions are kept during rebalances: only if every offered assignor allows it (KIP-429)."""
         return all(cooperative for _, cooperative in self.assignors)
 
     @property
     def poll_missed(self) -> str:
-        """What is said when the application does not poll any more."""
+        """The log message for an application that stopped polling."""
         limit = round(self.max_poll_interval * 1000)
         return (
             f"poll() was not called for max.poll.interval.ms={limit}, so the member leaves; "
@@ -69,14 +68,14 @@ class MemberSettings:
 
     @property
     def join_timeout(self) -> float:
-        """How long JoinGroup and SyncGroup may stay unanswered, in seconds."""
+        """Seconds that JoinGroup and SyncGroup may stay unanswered."""
         return self.max_poll_interval + _JOIN_GRACE_SECONDS
 
 
 def join_request(
     settings: MemberSettings, place: GroupMetadata, topics: frozenset[str], prepared: Prepared, reason: str
 ) -> Any:
-    """Return JoinGroup: the member's subscription, once for each assignor it offers."""
+    """Return JoinGroup, with the member's subscription once per offered assignor."""
     protocols = []
     for name, _ in settings.assignors:
         subscription = MemberSubscription(
@@ -103,7 +102,7 @@ def join_request(
 
 
 def sync_request(place: GroupMetadata, protocol: str, assignments: Mapping[str, MemberAssignment]) -> Any:
-    """Return SyncGroup, with everybody's assignment if we lead."""
+    """Return SyncGroup, with all assignments if the member leads."""
     make = SyncGroupRequest.SyncGroupRequestAssignment
     return SyncGroupRequest(
         group_id=place.group_id,
@@ -120,8 +119,8 @@ def sync_request(place: GroupMetadata, protocol: str, assignments: Mapping[str, 
     )
 
 
-def leave_request(place: GroupMetadata, reason: str) -> Any:
-    """Return LeaveGroup for this member; without a member id for whoever has its ``group.instance.id``."""
+def _leave_request(place: GroupMetadata, reason: str) -> Any:
+    """Return LeaveGroup for this member; without a member id, for the holder of its ``group.instance.id``."""
     identity = LeaveGroupRequest.MemberIdentity(
         member_id=place.member_id,
         group_instance_id=None if place.member_id else place.group_instance_id,
@@ -131,13 +130,79 @@ def leave_request(place: GroupMetadata, reason: str) -> Any:
 
 
 def refusal(code: int, doing: str, settings: MemberSettings) -> KafkaException:
-    """Return (not raise) the error for a broker's refusal, naming the setting that caused it where that is known."""
-    names = ",".join(name for name, _ in settings.assignors)
-    text = f"{doing} in group {settings.group_id!r}"
+    """Return the error for a broker's refusal, with the setting that caused it if known."""
+    detail = ",".join(name for name, _ in settings.assignors)
     if code == ErrorCode.FENCED_INSTANCE_ID:
-        text += f" with group.instance.id={settings.group_instance_id!r}"
+        detail = f"group.instance.id={settings.group_instance_id!r}"
     elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-        text += f" with partition.assignment.strategy={names}"
-    else:
-        text += f" with {names}"
-    return broker_error(code, text, needs="READ")
+        detail = f"partition.assignment.strategy={detail}"
+    return broker_error(code, f"{doing} in group {settings.group_id!r} with {detail}", needs="READ")
+
+
+@dataclass(eq=False)
+class ClassicLeave:
+    """Leaves a classic group: LeaveGroup, and what must happen before it. A part of the membership.
+
+    A member without an id has nothing to leave. If its first JoinGroup is under way, the answer may name it, so that is
+    awaited; otherwise the group would wait for a member that never arrives.
+
+    Static members do not send LeaveGroup, and keep their partitions for ``session.timeout.ms``, unless they leave for
+    good. Such a member without an id gives up the place that a former run may have left: the broker accepts its
+    ``group.instance.id`` instead of a member id (KIP-345). Pure, see ``requests``.
+    """
+
+    settings: MemberSettings
+    coordinator: CoordinatorManager
+    place: Callable[[], GroupMetadata]  # returns the member's identity in its group
+
+    def __post_init__(self) -> None:
+        self.awaits_name = False  # whether a JoinGroup is under way whose answer gives the member its id
+        self._call: Call | None = None
+        self._reason = ""
+        self._sent = False
+        #: Whether nothing is sent, and the broker keeps the member's place.
+        self._stays = self._static
+        #: Whether that place is given up, whichever run got it; this needs a coordinator.
+        self._frees_name = False
+
+    def begin(self, call: Call, reason: str, *, for_good: bool = False) -> None:
+        """Leave, if static only ``for_good``; ``call`` is resolved once the broker knows, or is unreachable."""
+        self._call, self._reason, self._sent = call, reason, False
+        self._stays, self._frees_name = self._static and not for_good, self._static and for_good
+
+    @property
+    def _static(self) -> bool:
+        return self.settings.group_instance_id is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether leaving has ended."""
+        return self._call is None or self._call.done
+
+    def poll(self) -> tuple[Unsent, ...]:
+        """Return LeaveGroup when it is time for it."""
+        call = self._call
+        if call is None or call.done or self._sent or (self.awaits_name and not self._stays):
+            return ()
+        requests = self.request(self._reason, call)
+        if requests:
+            self._sent = True
+        elif not self._frees_name:
+            call.resolve(None)
+        return requests
+
+    def request(self, reason: str, call: Call | None = None) -> tuple[Unsent, ...]:
+        """Return LeaveGroup; nothing if there is nothing to leave, or no coordinator."""
+        place = self.place()
+        node = self.coordinator.need() if self._frees_name else self.coordinator.node
+        if node is None or self._stays or not (place.member_id or self._frees_name):
+            return ()
+
+        def handle(_: Any, error: KafkaException | None, now: float) -> None:
+            del now
+            if error is not None:
+                _log.info("group %s: leaving was not confirmed: %s", self.settings.group_id, error)
+            if call is not None:
+                call.resolve(None)
+
+        return (Unsent(_leave_request(place, reason), handle, node, GROUP_LANE),)

@@ -1,12 +1,13 @@
-"""What a KIP-848 heartbeat says: everything when it must, otherwise what changed since the last one.
+"""The contents of a KIP-848 heartbeat: everything when necessary, otherwise only changes.
 
-Everything is said when joining, and again after each heartbeat whose fate is unknown, because the coordinator may have
-taken it in or not. The coordinator answers such a full heartbeat with the whole assignment. See KIP-848,
-"ConsumerGroupHeartbeat API"; KIP-1082 for the member id, which the client makes.
+A full heartbeat is sent when joining, and after each heartbeat with unknown outcome, which the coordinator may or may
+not have processed. The coordinator answers it with the whole assignment. See KIP-848, "ConsumerGroupHeartbeat API";
+KIP-1082 for the member id, which the client generates.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.messages import ConsumerGroupHeartbeatRequest
@@ -28,23 +29,21 @@ _PAUSE_EPOCH: Final = -2
 _PATTERN_VERSION: Final = 1
 
 
+@dataclass(eq=False)
 class HeartbeatWriter:
-    """Writes one member's heartbeats, and remembers what was sent to the coordinator.
+    """Writes one member's heartbeats, and remembers what the coordinator got."""
 
-    Args:
-        settings: the member's.
-    """
+    settings: MemberSettings
 
-    def __init__(self, settings: MemberSettings) -> None:
-        self._settings = settings
+    def __post_init__(self) -> None:
         self._sent: tuple[frozenset[str], str] | None = None
 
     def forget(self) -> None:
-        """Say everything in the next heartbeat."""
+        """Make the next heartbeat a full one."""
         self._sent = None
 
     def differs(self, topics: frozenset[str], pattern: str) -> bool:
-        """Return whether the coordinator knows another subscription than this."""
+        """Return whether the coordinator has another subscription than this."""
         return self._sent is not None and self._sent != (topics, pattern)
 
     def write(
@@ -60,17 +59,17 @@ class HeartbeatWriter:
         """Return the heartbeat to send now.
 
         Args:
-            member_id: ours.
+            member_id: the member's id.
             epoch: the member's; 0 to join.
             topics: subscribed by name.
             pattern: subscribed by expression, empty for none.
-            owned: what the member holds, or may be about to hold.
-            acknowledge: whether to say what it holds even if nothing else needs saying.
+            owned: partitions that the member holds, or may be about to hold.
+            acknowledge: whether to name them even in a heartbeat that is not full.
         """
         sent, self._sent = self._sent, (topics, pattern)
         full = epoch == JOIN_EPOCH or sent is None
         says_pattern = bool(pattern) or (sent is not None and bool(sent[1]))
-        settings = self._settings
+        settings = self.settings
         return ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
             member_id=member_id,
@@ -79,7 +78,7 @@ class HeartbeatWriter:
             rack_id=(settings.rack or None) if full else None,
             rebalance_timeout_ms=round(settings.max_poll_interval * 1000) if full else -1,
             subscribed_topic_names=sorted(topics) if full or sent != self._sent else None,
-            # An empty expression takes the one back that the coordinator knows.
+            # An empty expression revokes the one that the coordinator knows.
             subscribed_topic_regex=pattern if says_pattern and (full or sent != self._sent) else None,
             server_assignor=settings.remote_assignor if full else None,
             topic_partitions=_listed(owned) if full or acknowledge else None,
@@ -90,7 +89,7 @@ class HeartbeatWriter:
 def leave_heartbeat(settings: MemberSettings, member_id: str, *, for_good: bool = False) -> Any:
     """Return the heartbeat that leaves the group.
 
-    A static member keeps its place for the session timeout (KIP-345), unless it goes ``for_good``.
+    A static member keeps its partitions for the session timeout (KIP-345), unless it leaves ``for_good``.
     """
     return ConsumerGroupHeartbeatRequest(
         group_id=settings.group_id,

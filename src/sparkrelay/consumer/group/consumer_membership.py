@@ -1,14 +1,13 @@
 """A member of a group under KIP-848 (``group.protocol=consumer``): one heartbeat for everything, the broker assigns.
 
-``FOLLOWING`` says which state may come after which; docs/internals/consumer.md says when.
+``FOLLOWING`` lists the allowed state changes; docs/internals/consumer.md gives their causes.
 
-Pure, see ``requests``. Each stay in the group is a *life*: answers to an earlier life's heartbeats are ignored by its
-number, answers to an overtaken step by the step's (KAFKA-16375).
+Pure, see ``requests``. Each stay in the group is a *life*: answers to heartbeats of an earlier life, and to overtaken
+steps, are ignored by their numbers (KAFKA-16375).
 
-**What we say that we hold is binding**: partitions that the coordinator wants back are free as soon as a heartbeat
-leaves them out. So no step begins while such a heartbeat is unanswered, for it may be giving away what the step takes;
-and while a step is under way such a heartbeat names what it may take as well. Kafka's own client did neither in
-October 2024.
+**Declared partitions are binding**: partitions that the coordinator wants back are free as soon as a heartbeat leaves
+    them out. So no step begins while such a heartbeat is unanswered, because it may give away what the step takes; and
+    a heartbeat during a step also names what the step may take. Kafka's own client did neither in October 2024.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import uuid
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,13 +32,10 @@ from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from sparkrelay.client.metadata import Metadata
-    from sparkrelay.consumer.base.events import Assigned, AssignNeeded, Call
-    from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
-    from sparkrelay.consumer.group.classic_requests import MemberSettings
-    from sparkrelay.consumer.group.coordinator import CoordinatorManager
+    from sparkrelay.consumer.base.events import Assigned, AssignNeeded
+    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.errors import KafkaException
 
     PartitionsById = Mapping[uuid.UUID, frozenset[int]]
@@ -46,9 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["FOLLOWING", "ConsumerMembership"]
 
 _log = logging.getLogger(__name__)
-#: Until the broker says how often.
+#: Until the broker sets the interval.
 _FIRST_INTERVAL_SECONDS: Final = 5.0
-#: Names of topic ids are asked for this often; after an unanswered question, that often.
+#: Pauses between requests for the names of topic ids: after an answer, and without one.
 _LOOK_UP_SECONDS: Final = 1.0
 _LOOK_UP_UNANSWERED_SECONDS: Final = 30.0
 _NONE: Final[PartitionsById] = MappingProxyType({})
@@ -60,7 +57,7 @@ _INSIDE: Final = frozenset(
 )
 _OUT: Final = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
 _AWAY: Final = _OUT | {MemberState.LEAVING, MemberState.FENCED, MemberState.STALE}
-#: State -> the states that may come after it.
+#: The states that may follow each state.
 FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
     MemberState.UNSUBSCRIBED: frozenset({MemberState.JOINING, MemberState.FATAL}),
     MemberState.JOINING: _AWAY | {MemberState.RECONCILING},
@@ -74,48 +71,31 @@ FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
 }
 
 
+@dataclass(eq=False)
 class ConsumerMembership(Membership):
-    """A membership that says in heartbeats what it holds, and takes what the broker assigns.
+    """A membership that declares its partitions in heartbeats, and takes what the broker assigns."""
 
-    Args:
-        settings: the member's.
-        coordinator: finds the broker to talk to.
-        topics: finds the names of topic ids.
-        metadata: what is known of the cluster.
-        on_step: takes steps for the application.
-        fail: takes errors that the next ``poll`` raises.
-    """
+    FOLLOWING = FOLLOWING
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        *,
-        coordinator: CoordinatorManager,
-        topics: TopicMetadataManager,
-        metadata: Metadata,
-        on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
-        fail: Callable[[Exception], None],
-    ) -> None:
-        super().__init__(settings, FOLLOWING, coordinator=coordinator, on_step=on_step, fail=fail)
-        self._asker = topics
-        self._cluster = metadata
-        self._writer = HeartbeatWriter(settings)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._writer = HeartbeatWriter(self.settings)
         self.reason = _ASSIGNED
         self.heartbeat_interval = _FIRST_INTERVAL_SECONDS
-        #: One for as long as this consumer lives, whatever becomes of its membership (KIP-1082).
+        #: One for the consumer's lifetime, whatever happens to its membership (KIP-1082).
         self._member_id = str(uuid.uuid4())
         self._place(-1, self._member_id)
         self._topics: frozenset[str] = frozenset()
         self._pattern = ""
         self._introduced = False
-        #: Whether an earlier heartbeat of ours may hold our group.instance.id, and whether that is to be freed first.
+        #: Whether an earlier heartbeat of ours may hold our group.instance.id, and whether to free that first.
         self._holds_name = self._frees_name = False
         self._released = self._polled_again = False
         self._look_up_at = -math.inf
         self._forget_assignment()
 
     def _forget_assignment(self) -> None:
-        #: What the broker wants us to hold, and how often it changed its mind.
+        #: The broker's assignment, and how often it changed.
         self._target: PartitionsById = _NONE
         self._target_number = 0
         #: What the application holds, by its last answer (None: nothing was ever adopted); what the step adds to that.
@@ -123,17 +103,17 @@ class ConsumerMembership(Membership):
         self._owned_ids: PartitionsById = _NONE
         self._taking: frozenset[TopicPartition] = frozenset()
         self._taking_ids: PartitionsById = _NONE
-        #: Which target the last finished step was about, and which one was acknowledged.
+        #: The target of the present step, of the last finished one, and of the last acknowledgement.
         self._adopting = self._adopted = self._acknowledged = -1
         self._incomplete = False
-        #: A heartbeat that says what we hold may be on its way.
+        #: Whether a heartbeat that declares our partitions may be on its way.
         self._declaring = False
         self._names: dict[uuid.UUID, str] = {}
 
-    # -- events of the application -----------------------------------------------------------------------------------
+    # -- events of the application ------------------------------------------------------------------------------------
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
-        """Join, or say what is wanted now; the broker matches the pattern, as RE2."""
+        """Join, or declare the new subscription; the broker matches the pattern, as RE2."""
         self._topics, self._pattern = topics, "" if pattern is None else pattern_for_broker(pattern)
         self._polled_at = now
         if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
@@ -144,18 +124,17 @@ class ConsumerMembership(Membership):
         self._maybe_return()
 
     def rejoin(self, reason: str) -> None:
-        """Do nothing but say so: under KIP-848 only the broker decides when to rebalance."""
+        """Log that only the broker starts a rebalance under KIP-848."""
         _log.warning(
             "group %s: a rebalance was asked for (%s); with group.protocol=consumer only the broker starts one, so "
             "nothing happens",
-            self._settings.group_id, reason,
+            self.settings.group_id, reason,
         )  # fmt: skip
 
-    def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
-        """Go on with what the application holds now, or when it has dropped everything."""
-        del now
-        if self._steps.answered(answer.number) is None:
-            return
+    def _answered(
+        self, step: JoinNeeded | AssignNeeded | AdoptNeeded, answer: Prepared | Assigned | Adopted, now: float
+    ) -> None:
+        del step, now
         if isinstance(answer, Adopted):
             self._take_adopted(answer)
         elif isinstance(answer, Prepared) and answer.error is not None:
@@ -174,22 +153,22 @@ class ConsumerMembership(Membership):
         inside = self.state in _INSIDE
         self._end_life()
         if inside:
-            _log.info("group %s: member %s leaves: %s", self._settings.group_id, self._member_id, reason)
+            _log.info("group %s: member %s leaves: %s", self.settings.group_id, self._member_id, reason)
             self._parting = self._leave_group(call, for_good=for_good)
         self._machine.move(MemberState.LEAVING if inside and self._parting else MemberState.UNSUBSCRIBED, reason)
         if not inside:
             call.resolve(None)
 
-    # -- news from the coordinator -----------------------------------------------------------------------------------
+    # -- news from the coordinator ------------------------------------------------------------------------------------
 
     def fenced(self, code: int) -> bool:
-        """Have the application drop what it holds, then join again. Under KIP-848 a member always is in one epoch."""
+        """Have the application drop its partitions, then join again. A KIP-848 member always is in one epoch."""
         if self.state not in _INSIDE:
             return True
         _log.warning(
             "group %s: member %s was expelled (%s): it was silent for longer than the broker's "
             "group.consumer.session.timeout.ms, or gave up partitions too slowly (max.poll.interval.ms=%d)",
-            self._settings.group_id, self._member_id, error_name(code), self._settings.max_poll_interval * 1000,
+            self.settings.group_id, self._member_id, error_name(code), self.settings.max_poll_interval * 1000,
         )  # fmt: skip
         self._end_life()
         self._machine.move(MemberState.FENCED, f"expelled ({error_name(code)})")
@@ -204,24 +183,24 @@ class ConsumerMembership(Membership):
         self._introduced = False
         self._machine.move(MemberState.FATAL, f"refused: {error!r}")
         self._parting += leave
-        self._fail(error)
+        self.fail(error)
 
-    # -- heartbeats --------------------------------------------------------------------------------------------------
+    # -- heartbeats ---------------------------------------------------------------------------------------------------
 
     @property
     def beats(self) -> bool:
-        """Whether the member is in the group or joins; not while its name is to be freed first."""
+        """Whether the member is in the group or joins; False while its name must be freed first."""
         return self.state in _INSIDE and not self._frees_name
 
     @property
     def hurried(self) -> bool:
-        """Whether there is anything to say: that we join, what we hold, or what we want now."""
+        """Whether there is news: that we join, what we hold, or a new subscription."""
         return self.state in {MemberState.JOINING, MemberState.ACKNOWLEDGING} or self._writer.differs(
             self._topics, self._pattern
         )
 
     def heartbeat(self) -> Any:
-        """Return ConsumerGroupHeartbeat with what the coordinator does not know yet."""
+        """Return ConsumerGroupHeartbeat with what the coordinator does not know."""
         acknowledging = self.state is MemberState.ACKNOWLEDGING
         self._introduced = True
         request = self._writer.write(
@@ -251,7 +230,7 @@ class ConsumerMembership(Membership):
             self._member_id = message.member_id
         if message.member_epoch != self.metadata.generation:
             _log.info(
-                "group %s: member %s is in epoch %d", self._settings.group_id, self._member_id, message.member_epoch
+                "group %s: member %s is in epoch %d", self.settings.group_id, self._member_id, message.member_epoch
             )
             self._place(message.member_epoch, self._member_id)
         target = message.assignment
@@ -261,7 +240,7 @@ class ConsumerMembership(Membership):
         self._take_target({t.topic_id: frozenset(t.partitions) for t in assigned if t.partitions})
 
     def heartbeat_failed(self, error: KafkaException) -> None:
-        """Say everything in the next one: the coordinator may have taken this one in or not."""
+        """Make the next heartbeat a full one: the coordinator may have processed this one or not."""
         self._writer.forget()
         if self.state is MemberState.JOINING:
             self._free_name()
@@ -282,25 +261,25 @@ class ConsumerMembership(Membership):
             self._introduced = False
             self.refused(self._no_protocol(error))
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            # The member stays, and asks again: rights can be given without a restart.
-            self._fail(error)
+            # The member stays and repeats it: rights can be granted without a restart.
+            self.fail(error)
         elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining and self._holds_name:
             self._free_name()
         elif not is_retriable(code):
             if joining or code in _NAME_TAKEN:
-                self._introduced = False  # no member: there is nothing to leave
+                self._introduced = False  # not a member, so there is nothing to leave
             self.refused(error)
 
     def _no_protocol(self, error: KafkaException) -> UnsupportedVersionException:
         wrapped = UnsupportedVersionException(
-            f"the cluster does not offer group.protocol='consumer' (KIP-848), {self._described()}: it takes Kafka 4.0 "
+            f"the cluster does not offer group.protocol='consumer' (KIP-848), {self._described()}: it needs Kafka 4.0 "
             "with the feature group.version=1, and 'consumer' in the brokers' group.coordinator.rebalance.protocols; "
             f"set group.protocol='classic' until then ({error})"
         )
         wrapped.__cause__ = error
         return wrapped
 
-    # -- reconciling -------------------------------------------------------------------------------------------------
+    # -- reconciling --------------------------------------------------------------------------------------------------
 
     def _take_target(self, target: PartitionsById) -> None:
         if self.state is MemberState.JOINING or target != self._target:
@@ -313,21 +292,21 @@ class ConsumerMembership(Membership):
             self._machine.move(MemberState.RECONCILING, f"target {self._target_number}")
 
     def _reconcile(self, now: float) -> float:
-        """Begin the step that takes us to the target, as far as it has names; return seconds until the next look."""
+        """Begin the step to the target, as far as it has names; return seconds until the next look."""
         wanted, unnamed = self._resolve()
         wait = self._look_up(now) if unnamed else math.inf
         if self._owned is None and unnamed and not wanted:
-            return wait  # nothing to ask of the application yet
+            return wait  # nothing for the application to do yet
         if wanted != self._owned:
             self._adopting, self._incomplete = self._target_number, unnamed
             self._taking = wanted
             self._taking_ids = self._by_id(wanted)
             given = MemberAssignment(tuple(sorted(wanted)))
-            _log.debug("group %s: reconciling to %s", self._settings.group_id, ", ".join(map(str, given.partitions)))
-            self._steps.announce(AdoptNeeded(self._steps.number(), "", given, self.metadata))
+            _log.debug("group %s: reconciling to %s", self.settings.group_id, ", ".join(map(str, given.partitions)))
+            self._announce(AdoptNeeded, "", given, self.metadata)
         elif self._acknowledged != self._target_number:
             self._adopted, self._incomplete = self._target_number, unnamed
-            # The names may stand for other topics by now: what we say that we hold are the ids of today.
+            # The names may belong to other topics by now; we declare today's ids.
             self._owned_ids = self._by_id(wanted)
             self._machine.move(MemberState.ACKNOWLEDGING, "the target is what the application holds")
         elif not unnamed:
@@ -335,7 +314,7 @@ class ConsumerMembership(Membership):
         return wait
 
     def _take_adopted(self, answer: Adopted) -> None:
-        """Say what the application holds now, which is not what was asked for if a callback was interrupted."""
+        """Declare what the application holds now, which differs from the step if a callback was interrupted."""
         self._owned = answer.owned
         self._owned_ids = self._by_id(answer.owned)
         self._adopted = self._adopting if answer.owned == self._taking else -1
@@ -349,7 +328,7 @@ class ConsumerMembership(Membership):
         found: list[TopicPartition] = []
         unnamed = False
         for topic_id, numbers in self._target.items():
-            name = self._cluster.topic_name(topic_id) or self._names.get(topic_id)
+            name = self.cluster.topic_name(topic_id) or self._names.get(topic_id)
             if name is None:
                 unnamed = True
             else:
@@ -359,52 +338,50 @@ class ConsumerMembership(Membership):
 
     def _by_id(self, partitions: frozenset[TopicPartition]) -> PartitionsById:
         ids = {name: i for i, name in self._names.items()}
-        # A topic that was made again has the id that we are to hold it by.
+        # A recreated topic goes by the id in the target.
         ids |= {name: i for i in self._target if (name := self._names.get(i)) is not None}
         found: dict[uuid.UUID, frozenset[int]] = {}
-        for partition in partitions:
-            topic_id = ids.get(partition.topic)
-            if topic_id is None:
-                continue  # not from this group
-            found[topic_id] = found.get(topic_id, frozenset()) | {partition.partition}
+        for topic, number in partitions:
+            if (topic_id := ids.get(topic)) is not None:  # else it is not from this group
+                found[topic_id] = found.get(topic_id, frozenset()) | {number}
         return found
 
     def _look_up(self, now: float) -> float:
-        """Ask for the names of topic ids: those subscribed to, or all topics if the broker matched a pattern."""
+        """Request the names of topic ids: of the subscribed topics, or of all if the broker matched a pattern."""
         if now >= self._look_up_at:
             self._look_up_at = now + _LOOK_UP_UNANSWERED_SECONDS
-            life = self._life
+            life = self.life
 
             def known() -> None:
-                if life == self._life:
+                if life == self.life:
                     self._look_up_at = now + _LOOK_UP_SECONDS
 
-            self._asker.ask(None if self._pattern else self._topics, known)
+            self.topics.ask(None if self._pattern else self._topics, known)
         return self._look_up_at - now
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- joining and leaving ------------------------------------------------------------------------------------------
 
     def _join(self, why: str) -> None:
-        _log.info("group %s: member %s joins: %s", self._settings.group_id, self._member_id, why)
+        _log.info("group %s: member %s joins: %s", self.settings.group_id, self._member_id, why)
         self._end_life()
         self._machine.move(MemberState.JOINING, why)
         if self._introduced:
             self._free_name()
 
     def _free_name(self) -> None:
-        """Have a static member leave before it joins: the broker does not let it in while it has it (KIP-848).
+        """Have a static member leave before it joins: the broker refuses it while its name is taken (KIP-848).
 
-        It may have it by a heartbeat whose answer was lost, and does have it after FENCED_MEMBER_EPOCH. Leaving
-        goes over the same connection in front of the join. If the broker answers it that the name is another member's,
-        then a join that is refused for the name is refused for good.
+        It may hold the name by a heartbeat whose answer was lost, and does after FENCED_MEMBER_EPOCH. The request to
+        leave uses the same connection, before the join. If the broker answers that the name is another member's, a
+        refused join is final.
         """
-        if self._settings.group_instance_id is not None:
+        if self.settings.group_instance_id is not None:
             self._holds_name = self._frees_name = True
 
     def _end_life(self) -> None:
-        """Make answers to what is under way meaningless, and hold nothing any more."""
-        self._life += 1
-        self._steps.cancel()
+        """Ignore the answers to everything under way, and hold nothing."""
+        self.life += 1
+        self._cancel_step()
         self.reason = _ASSIGNED
         self._place(-1, self._member_id)
         self._writer.forget()
@@ -414,19 +391,19 @@ class ConsumerMembership(Membership):
 
     def _release(self) -> None:
         """Have the application drop its partitions: others have them, or will."""
-        self._steps.announce(JoinNeeded(self._steps.number(), Hold.LOSE, self._topics, frozenset()))
+        self._announce(JoinNeeded, Hold.LOSE, self._topics, frozenset())
 
     def _maybe_return(self) -> None:
         if self._released and self._polled_again:
             self._join("the application polls again")
 
     def poll_missed(self) -> None:
-        """Leave; what comes behind it joins again, once the application has dropped its partitions."""
+        """Leave; the next poll joins again, once the application has dropped its partitions."""
         if self.state in _INSIDE:
             self._parting += self._give_up_polling()
 
     def _give_up_polling(self) -> tuple[Unsent, ...]:
-        _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
+        _log.warning("group %s: %s", self.settings.group_id, self.settings.poll_missed)
         leave = self._leave_group(None)
         self._end_life()
         self._machine.move(MemberState.STALE, "poll() was not called")
@@ -434,8 +411,8 @@ class ConsumerMembership(Membership):
         return leave
 
     def _leave_group(self, call: Call | None, *, for_good: bool = False) -> tuple[Unsent, ...]:
-        """Return the leave heartbeat; nothing if the coordinator does not know us, or there is none."""
-        node = self._coordinator.node
+        """Return the leave heartbeat; nothing if the coordinator is unknown or does not know us."""
+        node = self.coordinator.node
         if node is None or not self._introduced:
             if call is not None:
                 call.resolve(None)
@@ -448,17 +425,17 @@ class ConsumerMembership(Membership):
                 self._holds_name = False
             if error is not None or message.error_code:
                 said = error if error is not None else error_name(message.error_code)
-                _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, said)
+                _log.info("group %s: leaving was not confirmed: %s", self.settings.group_id, said)
             if call is not None:
                 call.resolve(None)
 
-        leaves = leave_heartbeat(self._settings, self._member_id, for_good=for_good)
+        leaves = leave_heartbeat(self.settings, self._member_id, for_good=for_good)
         return (Unsent(leaves, handle, node, GROUP_LANE),)
 
-    # -- driving -----------------------------------------------------------------------------------------------------
+    # -- driving ------------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Return the heartbeat that leaves, if there is one; begin to reconcile when it is time for it."""
+        """Return the leave heartbeat, if any; begin to reconcile when it is time for it."""
         if self._parting:
             parting, self._parting = self._parting, ()
             if self.state is MemberState.LEAVING:
@@ -466,29 +443,27 @@ class ConsumerMembership(Membership):
             return PollResult(parting, 0.0)
         if self.state not in _INSIDE:
             return PollResult()
-        left = self._polled_at + self._settings.max_poll_interval - now
+        left = self._polled_at + self.settings.max_poll_interval - now
         if left <= 0:
             return PollResult(self._give_up_polling())
-        if self._frees_name:
-            if self._coordinator.need() is None:
-                return PollResult(wait=left)
+        if self._frees_name and self.coordinator.need() is not None:
             self._frees_name = False
             return PollResult(self._leave_group(None), left)
-        if self.state is MemberState.RECONCILING and self._steps.current is None and not self._declaring:
+        if not self._frees_name and self.state is MemberState.RECONCILING and self.step is None and not self._declaring:
             return PollResult(wait=min(left, self._reconcile(now)))
         return PollResult(wait=left)
 
-    # -- small things ------------------------------------------------------------------------------------------------
+    # -- small things -------------------------------------------------------------------------------------------------
 
     def _described(self) -> str:
-        """Name the settings that may be at fault."""
+        """Return the settings that may be at fault."""
         settings = {
-            "group.instance.id": self._settings.group_instance_id,
-            "group.remote.assignor": self._settings.remote_assignor,
+            "group.instance.id": self.settings.group_instance_id,
+            "group.remote.assignor": self.settings.remote_assignor,
             "pattern": self._pattern or None,
         }
         said = "".join(f", {key}={value!r}" for key, value in settings.items() if value is not None)
-        return f"group.id={self._settings.group_id!r}{said}"
+        return f"group.id={self.settings.group_id!r}{said}"
 
 
 def _union(one: PartitionsById, other: PartitionsById) -> PartitionsById:

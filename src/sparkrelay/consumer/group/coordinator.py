@@ -1,19 +1,19 @@
-"""Which broker coordinates the group.
+"""The group's coordinator.
 
-Nobody looks for a coordinator that nobody needs: managers that have something to send call ``need()`` (KAFKA-18569: a
-consumer that closes must not begin a search). See the consumer threading refactor, "FindCoordinatorRequest".
+It is searched only when needed: managers with something to send call ``need()`` (KAFKA-18569: a closing consumer must
+not begin a search). See the consumer threading refactor, "FindCoordinatorRequest".
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name
 from sparkrelay.client.group_requests import find_coordinators
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
-from sparkrelay.consumer.group.classic_requests import JOIN_LANE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,108 +22,91 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["GROUP_LANE", "CoordinatorManager"]
+__all__ = ["GROUP_LANE", "JOIN_LANE", "CoordinatorManager"]
 
-#: Heartbeats and commits; they must never wait behind a JoinGroup, which the broker holds back.
+#: Heartbeats and commits; they must never queue after a JoinGroup, which the broker holds back.
 GROUP_LANE: Final = "group"
+#: JoinGroup and SyncGroup are answered when all members have arrived, so they have their own connection.
+JOIN_LANE: Final = "join"
 _MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class CoordinatorManager:
-    """Finds the coordinator, and forgets it when it is not the one any more.
+    """Finds the coordinator, and drops it when it has moved or is silent."""
 
-    Args:
-        group_id: the group.
-        metadata: the cluster; the coordinator must be in it.
-        topics: refreshes metadata.
-        fail: called with errors that looking again does not change.
-        state: pauses between attempts.
-    """
+    group_id: str
+    metadata: Metadata  # the cluster; the coordinator must be in it
+    topics: TopicMetadataManager  # refreshes metadata
+    fail: Callable[[KafkaException], None]  # called with errors that repeating does not change
+    state: RequestState  # pauses between attempts
 
-    def __init__(
-        self,
-        group_id: str,
-        *,
-        metadata: Metadata,
-        topics: TopicMetadataManager,
-        fail: Callable[[KafkaException], None],
-        state: RequestState,
-    ) -> None:
-        self._group_id = group_id
-        self._metadata = metadata
-        self._topics = topics
-        self._fail = fail
-        self._state = state
-        self._node: int | None = None
+    def __post_init__(self) -> None:
+        self.node: int | None = None  # broker id of the coordinator; None if unknown
         self._needed = False
         self._dropped: tuple[tuple[int, str], ...] = ()
-        self.last_error: KafkaException | None = None
-
-    @property
-    def node(self) -> int | None:
-        """Broker id of the coordinator; None if it is unknown."""
-        return self._node
+        self.last_error: KafkaException | None = None  # why the last search failed
 
     def need(self) -> int | None:
-        """Return the coordinator; if it is unknown, look for it."""
-        if self._node is None:
+        """Return the coordinator; search for it if it is unknown."""
+        if self.node is None:
             self._needed = True
-        return self._node
+        return self.node
 
     def lost(self, why: object) -> None:
-        """Forget the coordinator: it does not answer, or says that it is not the one."""
-        if self._node is not None:
-            _log.info("group %s: coordinator %s is not it any more: %s", self._group_id, self._node, why)
-            self._node = None
+        """Drop the coordinator: it does not answer, or is not the coordinator."""
+        if self.node is not None:
+            _log.info("group %s: coordinator %s was lost: %s", self.group_id, self.node, why)
+            self.node = None
 
     def moved(self, code: int) -> bool:
-        """Forget the coordinator if ``code``, which it answered, says so; return whether it did."""
+        """Drop the coordinator if the error ``code`` it returned says so; return whether it did."""
         if code not in _MOVED:
             return False
         self.lost(error_name(code))
         return True
 
     def silent(self, node: int, why: object) -> None:
-        """Forget a coordinator that hangs: its connections stay open, and what waits there would wait too long."""
+        """Drop a coordinator that hangs, and close its open connections."""
         self._dropped += (node, GROUP_LANE), (node, JOIN_LANE)
-        if node == self._node:
+        if node == self.node:
             self.lost(why)
 
     def poll(self, now: float) -> PollResult:
-        """Return FindCoordinator if somebody needs it."""
+        """Return FindCoordinator if somebody needs the coordinator."""
         dropped, self._dropped = self._dropped, ()
-        if not self._needed or self._node is not None:
+        if not self._needed or self.node is not None:
             return PollResult(dropped=dropped) if dropped else NOTHING
-        if (wait := self._state.wait(now)) > 0:
+        if (wait := self.state.wait(now)) > 0:
             return PollResult(wait=wait, dropped=dropped)
-        self._state.sent()
-        request = find_coordinators([self._group_id])
+        self.state.sent()
+        request = find_coordinators([self.group_id])
         return PollResult((Unsent(request, self._answered, None, GROUP_LANE),), math.inf, dropped)
 
     def _answered(self, message: Any, error: KafkaException | None, now: float) -> None:
         if error is None:
             found = message.coordinators[0]
             if found.error_code:
-                what = f"finding the coordinator of group {self._group_id!r}"
+                what = f"finding the coordinator of group {self.group_id!r}"
                 error = broker_error(found.error_code, what, needs="READ")
             else:
                 self._found(found.node_id, now)
                 return
         self.last_error = error
-        self._state.failed(now)
+        self.state.failed(now)
         if not error.retriable:
             self._needed = False
-            self._fail(error)
+            self.fail(error)
 
     def _found(self, node: int, now: float) -> None:
-        if node not in self._metadata.brokers:
-            # Brokers are known by their metadata only; ask for it, then for the coordinator again.
-            self._topics.refresh()
-            self._state.failed(now)
+        if node not in self.metadata.brokers:
+            # Brokers are known by metadata only: refresh it, then search again.
+            self.topics.refresh()
+            self.state.failed(now)
             return
-        self._state.succeeded()
+        self.state.succeeded()
         self._needed = False
-        self._node = node
+        self.node = node
         self.last_error = None
-        _log.info("group %s: coordinator is broker %s", self._group_id, node)
+        _log.info("group %s: coordinator is broker %s", self.group_id, node)

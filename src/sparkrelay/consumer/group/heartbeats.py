@@ -1,12 +1,13 @@
-"""Heartbeats: by them the coordinator knows that we live, and bring us the news of a rebalance.
+"""Heartbeats: they keep the member alive, and their answers announce rebalances.
 
-They are sent from the network thread, so they go on while a callback or an assignor keeps the application thread. A
-member that does not poll for ``max.poll.interval.ms`` is taken care of by the membership itself.
+The network thread sends them, so they continue while a callback or an assignor occupies the application thread. The
+membership itself handles a member that does not poll for ``max.poll.interval.ms``.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import NOT_COORDINATING, ErrorCode, broker_error
@@ -20,35 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["HeartbeatManager"]
 
-#: Of a partition that moves nobody takes records until its next owner knows of the second rebalance; so heartbeats
-#: are quick for so long after the first, and after the application said that it expects one.
+#: A partition that moves is not read until its next owner learns of the second rebalance. So heartbeats are quick for
+#: this long after the first, and after the application announced one.
 _AWAITING_SECONDS: Final = 3.0
 _AWAITING_INTERVAL: Final = 0.1
 
 
+@dataclass(eq=False)
 class HeartbeatManager:
     """Sends a heartbeat each interval, one at a time, while the membership wants them.
 
     Args:
-        membership: whose heartbeats.
-        coordinator: where to.
-        session_timeout: seconds that a heartbeat may stay unanswered before its connection is dropped and the
-            coordinator looked for again; infinity if only the broker knows it.
-        state: pauses after failures.
+        session_timeout: seconds after which an unanswered heartbeat's connection is dropped and the coordinator
+            searched
+            again; infinity if only the broker knows it.
     """
 
-    def __init__(
-        self,
-        membership: Membership,
-        coordinator: CoordinatorManager,
-        *,
-        session_timeout: float,
-        state: RequestState,
-    ) -> None:
-        self._membership = membership
-        self._coordinator = coordinator
-        self._session_timeout = session_timeout
-        self._state = state
+    membership: Membership
+    coordinator: CoordinatorManager
+    session_timeout: float
+    state: RequestState  # pauses after failures
+
+    def __post_init__(self) -> None:
         self._due = -math.inf
         self._sent_at = -math.inf
         self._sent_to = -1
@@ -62,7 +56,7 @@ class HeartbeatManager:
 
     def poll(self, now: float) -> PollResult:
         """Return a heartbeat if one is due."""
-        membership = self._membership
+        membership = self.membership
         if not membership.beats:
             return NOTHING
         if membership.life != self._life:
@@ -71,21 +65,21 @@ class HeartbeatManager:
         if self._awaiting_since is None and membership.awaits_another:
             self._awaiting_since = now
             self._due = min(self._due, now + _AWAITING_INTERVAL)
-        node = self._coordinator.need()
-        if self._state.in_flight:
-            if (left := self._sent_at + self._session_timeout - now) > 0:
+        node = self.coordinator.need()
+        if self.state.in_flight:
+            if (left := self._sent_at + self.session_timeout - now) > 0:
                 return PollResult(wait=left)
             self._sent_at = now
-            self._coordinator.silent(self._sent_to, f"a heartbeat was not answered for {self._session_timeout:g} s")
+            self.coordinator.silent(self._sent_to, f"a heartbeat was not answered for {self.session_timeout:g} s")
             return PollResult(wait=0.0)
         if node is None:
             return PollResult(wait=max(self._due - now, 0.05))
-        wait = self._state.wait(now)
+        wait = self.state.wait(now)
         if not membership.hurried:
             wait = max(wait, self._due - now)
         if wait > 0:
             return PollResult(wait=wait)
-        self._state.sent()
+        self.state.sent()
         self._sent_at, self._sent_to = now, node
         interval = self._interval(now)
         self._due = now + interval
@@ -97,7 +91,7 @@ class HeartbeatManager:
         return PollResult((Unsent(membership.heartbeat(), handle, node, GROUP_LANE),), interval)
 
     def _interval(self, now: float) -> float:
-        interval = self._membership.heartbeat_interval
+        interval = self.membership.heartbeat_interval
         since = self._awaiting_since
         quick = since is not None and now - since < _AWAITING_SECONDS
         return min(interval, _AWAITING_INTERVAL) if quick else interval
@@ -105,21 +99,21 @@ class HeartbeatManager:
     def _answered(self, life: int, message: Any, error: KafkaException | None, now: float) -> None:
         code = 0 if message is None else message.error_code
         if error is not None:
-            self._coordinator.lost(error)
+            self.coordinator.lost(error)
         elif code in NOT_COORDINATING:
-            self._coordinator.moved(code)
+            self.coordinator.moved(code)
             error = broker_error(code, "heartbeat")
         if error is not None:
-            self._state.failed(now)
+            self.state.failed(now)
             self._due = now
-            if life == self._membership.life:
-                self._membership.heartbeat_failed(error)
+            if life == self.membership.life:
+                self.membership.heartbeat_failed(error)
             return
         if code and code != ErrorCode.REBALANCE_IN_PROGRESS:
-            # Whatever follows: not at once, and ever more slowly while it repeats itself.
-            self._state.failed(now)
+            # Whatever follows is delayed, ever longer while the error repeats.
+            self.state.failed(now)
         else:
-            self._state.succeeded()
-        if life == self._membership.life:
-            self._membership.heartbeat_answered(message)
+            self.state.succeeded()
+        if life == self.membership.life:
+            self.membership.heartbeat_answered(message)
             self._due = min(self._due, now + self._interval(now))

@@ -1,11 +1,12 @@
-"""What a group's leader keeps an eye on: the topics that its members subscribe to.
+"""The group leader's watch over the topics that its members subscribe to.
 
-It needs them fresh before it assigns, and asks for a rebalance when they change afterwards. An assignor may create
-topics itself (Kafka Streams' repartition topics); those are no reason for another rebalance.
+The leader needs fresh metadata before it assigns, and requests a rebalance when the topics change later. Topics that an
+assignor creates itself (Kafka Streams' repartition topics) do not count as a change.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["TopicWatch"]
 
 
+@dataclass(eq=False)
 class TopicWatch:
     """The topics of one group, as its leader sees them. Pure, see ``requests``.
 
     Args:
-        metadata: what is known of the cluster.
-        topics: asks for more.
-        by_rack: whether replicas that move to other racks are a change too: if the leader has a rack, as in Java.
+        by_rack: whether replicas that move to other racks are a change: if the leader has a rack, as in Java.
     """
 
-    def __init__(self, metadata: Metadata, topics: TopicMetadataManager, *, by_rack: bool = False) -> None:
-        self._metadata = metadata
-        self._asker = topics
-        self._by_rack = by_rack
+    metadata: Metadata  # what is known of the cluster
+    topics: TopicMetadataManager  # requests metadata
+    by_rack: bool = False
+
+    def __post_init__(self) -> None:
         self._topics: frozenset[str] = frozenset()
         self._shapes: dict[str, object] = {}
         self._watching = False
@@ -41,12 +42,12 @@ class TopicWatch:
         self._round = 0
 
     def stop(self) -> None:
-        """Lead no more."""
+        """Stop watching."""
         self._round += 1
         self._watching = False
 
     def view(self, topics: frozenset[str], ready: Callable[[ClusterView], None]) -> None:
-        """Ask for fresh metadata of ``topics``, and give it to ``ready`` unless ``stop`` comes first."""
+        """Request fresh metadata of ``topics``, and pass it to ``ready`` unless ``stop`` comes first."""
         self.stop()
         current = self._round
         self._topics = topics
@@ -54,14 +55,14 @@ class TopicWatch:
         def known() -> None:
             if current == self._round:
                 self._shapes = self._look()
-                partitions = {t: p for t in sorted(topics) if (p := self._metadata.partitions(t)) is not None}
+                partitions = {t: p for t in sorted(topics) if (p := self.metadata.partitions(t)) is not None}
                 racks = {at: r for t in partitions for at, r in self._racks(t).items()}
                 ready(ClusterView(MappingProxyType(partitions), MappingProxyType(racks)))
 
-        self._asker.ask(topics, known)
+        self.topics.ask(topics, known)
 
     def assigned(self, topics: Collection[str]) -> None:
-        """Begin to watch, after partitions of ``topics`` were assigned; some of them may be new."""
+        """Begin to watch after partitions of ``topics``, some perhaps new, were assigned."""
         current = self._round
 
         def known() -> None:
@@ -70,13 +71,13 @@ class TopicWatch:
                 self._shapes = made | self._shapes
                 self._watching = True
 
-        self._asker.ask(self._topics | frozenset(topics), known)
+        self.topics.ask(self._topics | frozenset(topics), known)
 
     def resume(self, topics: frozenset[str], ready: Callable[[], None]) -> None:
-        """Begin to watch without having assigned: a static leader came back, and the assignment stands (KIP-814).
+        """Begin to watch without assigning: a static leader returned, and the assignment stands (KIP-814).
 
-        ``ready`` is called when it watches, unless ``stop`` comes first: what is added after that is a change, what was
-        added before stands in no assignment.
+        ``ready`` is called when watching begins, unless ``stop`` comes first. Later partitions count as a change;
+        earlier ones are in no assignment.
         """
 
         def known(_: ClusterView) -> None:
@@ -87,21 +88,21 @@ class TopicWatch:
 
     def changed(self) -> list[str]:
         """Return the topics that appeared, vanished or grew since they were assigned; each change once."""
-        if not self._watching or self._metadata.version == self._version:
+        if not self._watching or self.metadata.version == self._version:
             return []
-        self._version = self._metadata.version
+        self._version = self.metadata.version
         before, self._shapes = self._shapes, self._look()
         return [t for t in sorted(self._topics) if before.get(t) != self._shapes.get(t)]
 
     def _look(self) -> dict[str, object]:
-        """Return what must stay as it is, by topic: the number of partitions, and perhaps their racks."""
-        known = ((t, p) for t in self._topics if (p := self._metadata.partitions(t)) is not None)
-        return {t: (len(p), self._racks(t) if self._by_rack else None) for t, p in known}
+        """Return by topic what must not change: the number of partitions, and perhaps their racks."""
+        known = ((t, p) for t in self._topics if (p := self.metadata.partitions(t)) is not None)
+        return {t: (len(p), self._racks(t) if self.by_rack else None) for t, p in known}
 
     def _racks(self, topic: str) -> dict[TopicPartition, frozenset[str]]:
         """Return the racks of each partition's replicas; nothing if no broker has one."""
-        racks = {broker.id: broker.rack for broker in self._metadata.brokers.values() if broker.rack}
-        known = self._metadata.topic(topic)
+        racks = {broker.id: broker.rack for broker in self.metadata.brokers.values() if broker.rack}
+        known = self.metadata.topic(topic)
         if not racks or known is None:
             return {}
         return {

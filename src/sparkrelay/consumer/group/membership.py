@@ -1,9 +1,9 @@
-"""Membership in a group: what the rest of the consumer knows of it, and what both protocols do alike.
+"""Membership in a group: the interface to the rest of the consumer, and what both protocols share.
 
-Two kinds: ``classic_membership`` (JoinGroup, SyncGroup, Heartbeat, LeaveGroup; assignors run in a member) and
-``consumer_membership`` (KIP-848: one heartbeat for everything; the broker assigns). ``group.protocol`` chooses. Each
-has a table of the states that may follow each state; docs/internals/consumer.md draws both, and says what leads from
-one to the next. A change that is not in the table raises, which ends the consumer with that error.
+``classic_membership`` speaks JoinGroup, SyncGroup, Heartbeat, LeaveGroup; a member runs the assignor.
+``consumer_membership`` speaks KIP-848: one heartbeat for everything; the broker assigns. ``group.protocol`` chooses.
+Each has a table of allowed state changes; docs/internals/consumer.md draws both, with the cause of each change. A
+change that is not in the table raises, which ends the consumer with that error.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from __future__ import annotations
 import abc
 import enum
 import math
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec
 
 from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.consumer.base.requests import NOTHING
 from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
-    from sparkrelay.consumer.base.events import (
-        Adopted,
-        AdoptNeeded,
-        Assigned,
-        AssignNeeded,
-        Call,
-        JoinNeeded,
-        Prepared,
-    )
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, JoinNeeded, Prepared
+    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.base.requests import PollResult, Unsent
+    from sparkrelay.consumer.base.subscription import SubscriptionState
+    from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
     from sparkrelay.consumer.group.classic_requests import MemberSettings
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["MemberState", "Membership"]
+__all__ = ["LostPartitions", "MemberState", "Membership"]
+
+P = ParamSpec("P")
 
 
 class MemberState(enum.Enum):
-    """Where a member stands. Each protocol has its part of them."""
+    """The states of a member. Each protocol uses some of them."""
 
     UNSUBSCRIBED = "unsubscribed"
     PREPARING = "preparing"
@@ -59,94 +59,48 @@ _GONE: Final = frozenset({MemberState.UNSUBSCRIBED, MemberState.LEAVING})
 _INACTIVE: Final = _GONE | {MemberState.STALE, MemberState.FATAL}
 
 
-class Steps:
-    """The application's part in a rebalance that is under way: one numbered step at a time.
-
-    A step that was overtaken is cancelled, and answers to any other than the present one are ignored (KAFKA-16375).
-
-    Args:
-        on_step: takes steps for the application.
-
-    Attributes:
-        current: the step that is not answered yet, None if there is none.
-    """
-
-    def __init__(self, on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None]) -> None:
-        self._on_step = on_step
-        self._count = 0
-        self.current: JoinNeeded | AssignNeeded | AdoptNeeded | None = None
-
-    def number(self) -> int:
-        """Return the number for a new step."""
-        self._count += 1
-        return self._count
-
-    def announce(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
-        """Ask the application for a step."""
-        self.current = step
-        self._on_step(step)
-
-    def answered(self, number: int) -> JoinNeeded | AssignNeeded | AdoptNeeded | None:
-        """Return the step that an answer ends, None if it was overtaken."""
-        step = self.current
-        if step is None or step.number != number:
-            return None
-        self.current = None
-        return step
-
-    def cancel(self) -> None:
-        """Make the answer to the present step meaningless."""
-        if self.current is not None:
-            self.current.cancelled = True
-            self.current = None
-
-
+@dataclass(eq=False)
 class Membership(abc.ABC):
     """One consumer's membership in its group: a state machine that is told the time.
 
-    Threading: everything here belongs to the network thread and returns at once; nothing blocks, does I/O, reads a
-    clock or calls the user's code. ``metadata``, ``awaits_poll`` and ``given_up`` may be read by any thread: what they
-    read is replaced as a whole. Work of the application thread is announced as a numbered step (``events.Step``), and
-    its answer comes by ``answered``.
-
-    Args:
-        settings: the member's.
-        following: for each state of the protocol, those that may come after it.
-        coordinator: finds the broker to talk to.
-        on_step: takes steps for the application.
-        fail: takes errors that the next ``poll`` raises.
+    It belongs to the network thread: nothing blocks, does I/O, reads a clock or calls the user's code. Any thread may
+    read ``metadata``, ``awaits_poll`` and ``given_up``, whose values are replaced as a whole. Work of the application
+    thread is a numbered step (``events.Step``), one at a time. An overtaken step is cancelled, and answers to any other
+    than the present step are ignored (KAFKA-16375).
 
     Attributes:
-        metadata: our place in the group; generation (or member epoch) -1 while we have none.
-        reason: why the present rebalance began, or the last one; for the log.
-        heartbeat_interval: seconds between heartbeats.
+        FOLLOWING: the states that may follow each state of the protocol.
+        metadata: the member's identity in the group; generation (or member epoch) -1 while it has none.
+        life: changes when answers to heartbeats under way become meaningless. Not the generation: a static member that
+            joins again may get its old one.
     """
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        following: Mapping[MemberState, Collection[MemberState]],
-        *,
-        coordinator: CoordinatorManager,
-        on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
-        fail: Callable[[Exception], None],
-    ) -> None:
-        self._settings = settings
-        self._machine = StateMachine(f"member of group {settings.group_id}", MemberState.UNSUBSCRIBED, following)
-        self._coordinator = coordinator
-        self._steps = Steps(on_step)
-        self._fail = fail
-        self.reason = ""
-        self.heartbeat_interval = settings.heartbeat_interval
+    FOLLOWING: ClassVar[Mapping[MemberState, frozenset[MemberState]]]
+
+    settings: MemberSettings
+    coordinator: CoordinatorManager  # finds the broker to talk to
+    topics: TopicMetadataManager  # requests metadata
+    cluster: Metadata  # what is known of the cluster
+    on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None]  # takes steps for the application
+    fail: Callable[[Exception], None]  # takes errors that the next ``poll`` raises
+
+    def __post_init__(self) -> None:
+        self._machine = StateMachine(
+            f"member of group {self.settings.group_id}", MemberState.UNSUBSCRIBED, self.FOLLOWING
+        )
+        self.step: JoinNeeded | AssignNeeded | AdoptNeeded | None = None  # the unanswered step, None if there is none
+        self._steps = 0
+        self.reason = ""  # why the present or last rebalance began, for the log
+        self.heartbeat_interval = self.settings.heartbeat_interval  # seconds between heartbeats
         self._polled_at = -math.inf
-        self._life = 0
-        #: Requests that say to the coordinator that we leave, and wait for nothing.
+        self.life = 0
+        #: Requests to leave that wait for nothing.
         self._parting: tuple[Unsent, ...] = ()
         self._place(-1, "")
 
     @property
     def state(self) -> MemberState:
-        """Where the member stands."""
+        """The member's state."""
         return self._machine.state
 
     @property
@@ -169,48 +123,45 @@ class Membership(abc.ABC):
         """Whether we will not join again."""
         return self.state is MemberState.FATAL
 
-    # -- events of the application -----------------------------------------------------------------------------------
-
     @abc.abstractmethod
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
         """Be a member for ``topics``, or for those that match ``pattern``."""
 
     def polled(self, now: float) -> None:
-        """Note that the application lives; a member that left because it did not comes back."""
+        """Record that the application is alive; a member that left because it did not poll joins again."""
         self._polled_at = max(now, self._polled_at)
         if self.state is MemberState.STALE:
             self._join_again()
 
     @abc.abstractmethod
     def poll_missed(self) -> None:
-        """Leave, because the application did not poll for ``max.poll.interval.ms``: others can do its work."""
+        """Leave, because the application did not poll for ``max.poll.interval.ms``; its next poll joins again."""
 
     @abc.abstractmethod
     def rejoin(self, reason: str) -> None:
-        """Ask for a rebalance: now, or after the one that is under way."""
+        """Request a rebalance: now, or after the present one."""
 
-    @abc.abstractmethod
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
-        """Take the application's answer to a step; answers to other steps than the present one are ignored."""
+        """Handle the application's answer to the present step; other answers are ignored."""
+        step = self.step
+        if step is not None and step.number == answer.number:
+            self.step = None
+            self._answered(step, answer, now)
 
     @abc.abstractmethod
     def leave(self, call: Call, reason: str, *, for_good: bool = False) -> None:
-        """Leave the group; ``call`` is resolved when the broker knows, or cannot be reached.
+        """Leave the group; ``call`` is resolved once the broker knows, or is unreachable.
 
-        A static member keeps its place for the session timeout, unless it goes ``for_good``.
+        A static member keeps its place for the session timeout, unless it leaves ``for_good``.
         """
-
-    # -- news from the coordinator -----------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def fenced(self, code: int) -> bool:
-        """Take it that the group expelled us: what we hold is lost. Return False if we are only between generations."""
+        """Handle expulsion: all partitions are lost. Return False if the member is only between two generations."""
 
     @abc.abstractmethod
     def refused(self, error: Exception) -> None:
         """Give up: joining again would not help."""
-
-    # -- heartbeats: ``HeartbeatManager`` sends them ------------------------------------------------------------------
 
     @property
     @abc.abstractmethod
@@ -223,16 +174,8 @@ class Membership(abc.ABC):
         return False
 
     @property
-    def life(self) -> int:
-        """A number that changes when answers to heartbeats that are under way lose their meaning.
-
-        Not the generation: a static member that joins again may get its old one.
-        """
-        return self._life
-
-    @property
     def awaits_another(self) -> bool:
-        """Whether a rebalance is over that is often followed by another, which only a heartbeat announces."""
+        """Whether a rebalance has ended that often precedes another, which only a heartbeat announces."""
         return False
 
     @abc.abstractmethod
@@ -241,23 +184,60 @@ class Membership(abc.ABC):
 
     @abc.abstractmethod
     def heartbeat_answered(self, message: Any) -> None:
-        """Take the answer to a heartbeat of the present life."""
+        """Handle the answer to a heartbeat of the present life."""
 
     @abc.abstractmethod
     def heartbeat_failed(self, error: KafkaException) -> None:
-        """Take it that a heartbeat of the present life was not dealt with; another follows if that may help."""
-
-    # -- driving -----------------------------------------------------------------------------------------------------
+        """Handle a heartbeat of the present life without an answer; another follows if that may help."""
 
     @abc.abstractmethod
     def poll(self, now: float) -> PollResult:
-        """Return the request that the present state calls for; see ``requests.RequestManager``."""
-
-    # -- for the protocols -------------------------------------------------------------------------------------------
+        """Return the request that the present state needs; see ``requests.RequestManager``."""
 
     @abc.abstractmethod
-    def _join_again(self) -> None:
-        """Join again: the application polls again."""
+    def _join_again(self) -> None: ...
+
+    @abc.abstractmethod
+    def _answered(
+        self, step: JoinNeeded | AssignNeeded | AdoptNeeded, answer: Prepared | Assigned | Adopted, now: float
+    ) -> None: ...
+
+    def _announce(
+        self,
+        kind: Callable[Concatenate[int, P], JoinNeeded | AssignNeeded | AdoptNeeded],
+        *args: P.args,
+        **fields: P.kwargs,
+    ) -> None:
+        """Ask the application for a step."""
+        self._steps += 1
+        self.step = kind(self._steps, *args, **fields)
+        self.on_step(self.step)
+
+    def _cancel_step(self) -> None:
+        if self.step is not None:
+            self.step.cancelled = True
+            self.step = None
 
     def _place(self, generation: int, member_id: str) -> None:
-        self.metadata = GroupMetadata(self._settings.group_id, generation, member_id, self._settings.group_instance_id)
+        self.metadata = GroupMetadata(self.settings.group_id, generation, member_id, self.settings.group_instance_id)
+
+
+@dataclass(eq=False)
+class LostPartitions:
+    """Holds back the partitions of a member that has lost its generation, whose records others may read. Pure.
+
+    A member that was expelled, or that left because nobody polled, keeps its partitions and their fetched records until
+    the application takes the step that drops them. ``poll`` must not return these records before (KAFKA-20321). Polled
+    right after the membership: in the turn in which that leaves, before its request to leave is sent.
+    """
+
+    place: Callable[[], GroupMetadata | None]
+    subscription: SubscriptionState
+
+    def poll(self, now: float) -> PollResult:
+        """Hold back; there is never anything to send."""
+        del now
+        place = self.place()
+        if place is not None and place.generation < 0:
+            self.subscription.lose()
+        return NOTHING

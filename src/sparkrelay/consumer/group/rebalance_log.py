@@ -1,14 +1,14 @@
-"""A rebalance in the log: one logger, one line a step, for whoever must find out why it took so long.
+"""The rebalance log, for whoever must find out why a rebalance took so long.
 
-``sparkrelay.consumer.rebalance`` at INFO: one line when a rebalance has ended: why it was, how long it took, what was
-given and taken. At DEBUG: each step with its own time: what the application gave up, JoinGroup, the assignor,
-SyncGroup, the callbacks. It only listens: to the steps that the membership asks of the application, to their answers,
-and to requests; so any membership is logged the same way.
+``sparkrelay.consumer.rebalance`` at INFO has one line per finished rebalance: its reason, its duration, the partitions
+given and taken. DEBUG adds each step with its time: revoking, JoinGroup, the assignor, SyncGroup, the callbacks. The
+log only observes steps, their answers and requests, so it serves every membership.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import error_name
@@ -30,59 +30,50 @@ _log = logging.getLogger("sparkrelay.consumer.rebalance")
 _NAMED: Final = 10
 
 
+@dataclass(eq=False)
 class RebalanceLog:
-    """See the module.
+    """Logs the rebalances of one member."""
 
-    Args:
-        place: the member's place in its group.
-        held: the partitions that it holds.
-        metrics: counts rebalances.
-    """
+    place: Callable[[], GroupMetadata]  # returns the member's identity in its group
+    held: Callable[[], frozenset[TopicPartition]]  # returns the partitions that it holds
+    metrics: ConsumerMetrics  # counts rebalances
 
-    def __init__(
-        self,
-        place: Callable[[], GroupMetadata],
-        held: Callable[[], frozenset[TopicPartition]],
-        metrics: ConsumerMetrics,
-    ) -> None:
-        self._place = place
-        self._held = held
-        self._metrics = metrics
-        #: When the rebalance that is being logged began; None outside of one.
+    def __post_init__(self) -> None:
+        #: When the present rebalance began; None outside of one.
         self._began: float | None = None
-        #: What the application was asked to do last; answers to other steps come too late.
+        #: The last step; answers to other steps are too late.
         self._step: Step | None = None
-        #: Whether the member has left because nobody polled, and nobody has since.
+        #: Whether the member has left because nobody polled, and nobody has polled since.
         self._away = False
         self._step_began = 0.0
         self._why = ""
         self._before: frozenset[TopicPartition] = frozenset()
 
     def on_step(self, step: Step, reason: str, now: float, *, away: bool = False) -> None:
-        """Take a step that the application is asked for; ``away`` if that is for the time when it polls again."""
+        """Log a new step; ``away`` if it waits for the application to poll again."""
         self._step, self._away = step, away
         self._step_began = now
         match step:
             case JoinNeeded():
                 if self._began is not None:
                     self._say("it begins anew after %.3f s: %s", now - self._began, reason)
-                    self._metrics.rebalance_failed(now)
+                    self.metrics.rebalance_failed(now)
                 else:
-                    self._before = self._held()
+                    self._before = self.held()
                 self._began, self._why = now, reason
                 self._say(
                     "rebalance: %s; partitions: %s, %d held, topics %s",
-                    reason, step.hold.value, len(self._held()), ", ".join(sorted(step.topics)) or "none",
+                    reason, step.hold.value, len(self.held()), ", ".join(sorted(step.topics)) or "none",
                 )  # fmt: skip
             case AssignNeeded():
                 self._say("leads %d members: assignor %r runs", len(step.members), step.assignor)
             case AdoptNeeded():
                 if self._began is None:
-                    self._began, self._why, self._before = now, reason or "the coordinator assigned", self._held()
+                    self._began, self._why, self._before = now, reason or "the coordinator assigned", self.held()
                 self._say("is given %s", _names(step.assignment.partitions))
 
     def returned(self, now: float) -> None:
-        """Note that the application polls again: the rebalance begins here, and not when it stopped polling."""
+        """Record that the application polls again: the rebalance begins now, not when it stopped polling."""
         if self._away:
             self._away = False
             self._step_began = now
@@ -90,7 +81,7 @@ class RebalanceLog:
                 self._began = now
 
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
-        """Take what the application has done."""
+        """Log the application's answer to a step."""
         step = self._step
         if step is None or step.cancelled or answer.number != step.number:
             return
@@ -106,7 +97,7 @@ class RebalanceLog:
                 self._finish(now)
 
     def received(self, request: Any, message: Any, error: KafkaException | None, *, sent_at: float, now: float) -> None:
-        """Take the answer to a request."""
+        """Log the answer to a request."""
         name = type(request).__name__
         if name not in _LOGGED:
             return
@@ -119,20 +110,20 @@ class RebalanceLog:
         self._say("%s: %s after %.3f s", name, what, now - sent_at)
 
     def ended(self, reason: str, now: float) -> None:
-        """Note that the member leaves, or gives up."""
+        """Log that the member leaves, or gives up."""
         if self._began is not None:
-            self._metrics.rebalance_failed(now)
+            self.metrics.rebalance_failed(now)
             self._began = None
         self._step, self._away = None, False
-        if self._place().member_id:
+        if self.place().member_id:
             self._say("leaves: %s", reason)
 
     def _finish(self, now: float) -> None:
         assert self._began is not None, "a rebalance is being logged"
-        took, held = now - self._began, self._held()
+        took, held = now - self._began, self.held()
         self._began = None
-        self._metrics.rebalanced(took, now)
-        place = self._place()
+        self.metrics.rebalanced(took, now)
+        place = self.place()
         _log.info(
             "group %s member %s generation %d: rebalanced in %.3f s (%s): given %s; taken %s; %d held",
             place.group_id, place.member_id, place.generation, took, self._why, _names(held - self._before),
@@ -141,7 +132,7 @@ class RebalanceLog:
 
     def _say(self, what: str, *args: object) -> None:
         if _log.isEnabledFor(logging.DEBUG):
-            place = self._place()
+            place = self.place()
             prefix = "group %s member %s generation %d: "
             _log.debug(prefix + what, place.group_id, place.member_id or "(new)", place.generation, *args)
 
@@ -151,7 +142,7 @@ _LOGGED: Final = _BEATS | {"JoinGroupRequest", "SyncGroupRequest", "LeaveGroupRe
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions for people: ``orders 0-4, 7; users 0``."""
+    """Return partitions as a short text: ``orders 0-4, 7; users 0``."""
     runs: dict[str, list[list[int]]] = {}
     for topic, number in sorted(partitions):
         of_topic = runs.setdefault(topic, [])

@@ -1,7 +1,7 @@
 """The two messages that members and leader exchange through the broker, which does not read them.
 
-Versions as in Kafka 3.5+: subscription 3 (owned partitions, generation, rack), assignment 3. Newer versions are read as
-far as we know them: fields are only ever added at the end.
+Versions as in Kafka 3.5+: subscription 3 (owned partitions, generation, rack), assignment 3. Of newer versions the
+known fields are read: fields are only ever added at the end.
 """
 
 from __future__ import annotations
@@ -24,16 +24,11 @@ _VERSION: Final = 3
 
 
 def encode_subscription(subscription: MemberSubscription) -> bytes:
-    """Write what a member says when it joins."""
-    make = ConsumerProtocolSubscription
-    owned = [
-        make.TopicPartition(topic=topic, partitions=parts)
-        for topic, parts in _by_topic(sorted(subscription.owned_partitions))
-    ]
-    message = make(
+    """Encode the subscription of a joining member."""
+    message = ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
-        owned_partitions=owned,
+        owned_partitions=_by_topic(ConsumerProtocolSubscription, sorted(subscription.owned_partitions)),
         generation_id=subscription.generation,
         rack_id=subscription.rack,
     )
@@ -41,11 +36,7 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
 
 
 def decode_subscription(data: bytes, *, group_instance_id: str | None = None) -> MemberSubscription:
-    """Read what a member said.
-
-    Raises:
-        SerializationException: the bytes are not a subscription.
-    """
+    """Decode a member's subscription, or raise SerializationException."""
     with _named("subscription", data):
         message, version = _decode(ConsumerProtocolSubscription, data)
         owned = message.owned_partitions if version >= 1 else ()
@@ -60,23 +51,14 @@ def decode_subscription(data: bytes, *, group_instance_id: str | None = None) ->
 
 
 def encode_assignment(assignment: MemberAssignment) -> bytes:
-    """Write what the leader says to a member. The order of partitions is kept within each topic."""
-    make = ConsumerProtocolAssignment
-    message = make(
-        assigned_partitions=[
-            make.TopicPartition(topic=topic, partitions=parts) for topic, parts in _by_topic(assignment.partitions)
-        ],
-        user_data=assignment.user_data,
-    )
+    """Encode a member's assignment. The order of partitions is kept within each topic."""
+    partitions = _by_topic(ConsumerProtocolAssignment, assignment.partitions)
+    message = ConsumerProtocolAssignment(assigned_partitions=partitions, user_data=assignment.user_data)
     return bytes(message.encode(version=_VERSION))
 
 
 def decode_assignment(data: bytes) -> MemberAssignment:
-    """Read what the leader said; no bytes at all mean no partitions.
-
-    Raises:
-        SerializationException: the bytes are not an assignment.
-    """
+    """Decode an assignment, or raise SerializationException; no bytes mean no partitions."""
     if not data:
         return MemberAssignment()
     with _named("assignment", data):
@@ -100,12 +82,12 @@ def _named(what: str, data: bytes) -> Iterator[None]:
     try:
         yield
     except (ValueError, IndexError, struct.error, OverflowError, TypeError) as error:
-        # A TypeError is an array that is null, where the protocol has none.
+        # TypeError: an array is null although the protocol does not allow it.
         raise SerializationException(f"a member's {what} of {len(data)} bytes cannot be read: {error}") from error
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+def _by_topic(kind: Any, partitions: Iterable[TopicPartition]) -> list[Any]:
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
-    return list(topics.items())
+    return [kind.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()]

@@ -1,4 +1,1 @@
-"""The network thread: it drives the request managers of one consumer, and nothing of the application's runs on it.
-
-May use every room but ``api``.
-"""
+"""The network thread, which drives the request managers and never runs the application's code. Used by ``api`` only."""

@@ -1,13 +1,13 @@
-"""All request managers of one consumer, wired together, and which event goes to whom.
+"""The request managers of one consumer, wired together, and the dispatch of events to them.
 
-It lives in the network thread. It is apart from the loop so that several consumers of one process can share a thread,
-and so that a test can drive it with a clock of its own.
+A core lives in the network thread. It is separate from the loop so that several consumers can share a thread, and so
+that a test can drive it with its own clock.
 """
 
 from __future__ import annotations
 
-import logging
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.consumer.base.events import (
@@ -35,7 +35,7 @@ from sparkrelay.consumer.group.classic_requests import MemberSettings
 from sparkrelay.consumer.group.consumer_membership import ConsumerMembership
 from sparkrelay.consumer.group.coordinator import CoordinatorManager
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
-from sparkrelay.consumer.group.lost_partitions import LostPartitions
+from sparkrelay.consumer.group.membership import LostPartitions
 from sparkrelay.consumer.group.rebalance_log import RebalanceLog
 from sparkrelay.consumer.offsets.commits import CommitManager
 from sparkrelay.consumer.offsets.offsets import OffsetsManager
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.base.config import ConsumerConfig
-    from sparkrelay.consumer.base.events import AdoptNeeded, ApplicationEvent, AssignNeeded, Call, JoinNeeded, Mailbox
+    from sparkrelay.consumer.base.events import AdoptNeeded, ApplicationEvent, AssignNeeded, JoinNeeded
+    from sparkrelay.consumer.base.mailbox import Call, Mailbox
     from sparkrelay.consumer.base.requests import RequestManager, Unsent
     from sparkrelay.consumer.base.subscription import SubscriptionState
     from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
@@ -57,77 +58,74 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerCore"]
 
-_log = logging.getLogger(__name__)
 
-
+@dataclass(eq=False)
 class ConsumerCore:
-    """The managers, in the order in which they are polled.
+    """The managers, in polling order.
 
-    Those that find something missing stand before those that fetch it: coordinator and metadata come last.
-
-    Args:
-        config: the consumer's settings.
-        metadata: the cluster.
-        mailbox: takes background events.
-        subscription: what both threads know of partitions.
-        assignors: what the member offers to its group.
-        buffer: takes fetched data; None for a consumer that does not fetch.
-        metrics: counts.
-
-    Attributes:
-        now: monotonic time of the present turn or answer, for those who only listen.
+    Managers that find something missing are polled before those that fetch it: coordinator and metadata come last.
     """
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        metadata: Metadata,
-        *,
-        mailbox: Mailbox,
-        subscription: SubscriptionState,
-        assignors: Sequence[PartitionAssignor],
-        buffer: FetchBuffer | None,
-        metrics: ConsumerMetrics | None = None,
-    ) -> None:
-        self.now = 0.0
-        self._metrics = metrics if metrics is not None else ConsumerMetrics()
-        self._story: RebalanceLog | None = None
-        self._heartbeats: HeartbeatManager | None = None
-        self._config = config
-        self._metadata = metadata
-        self._mailbox = mailbox
-        self._subscription = subscription
+    config: ConsumerConfig
+    metadata: Metadata
+    mailbox: Mailbox
+    subscription: SubscriptionState  # what both threads know of partitions
+    assignors: Sequence[PartitionAssignor]  # what the member offers to its group
+    buffer: FetchBuffer | None  # takes fetched data; None for a consumer that does not fetch
+    metrics: ConsumerMetrics = field(default_factory=ConsumerMetrics)
+
+    def __post_init__(self) -> None:
+        config, metadata = self.config, self.metadata
+        self.now = 0.0  # monotonic time of the present turn or answer, for observers
         self._topics = TopicMetadataManager(
             metadata,
             max_age=config.metadata_max_age_ms / 1000,
             state=self._make_state(),
             fail=self.fail,
-            refused=lambda topic, error: mailbox.put(ErrorRaised(error, topic=topic)),
+            refused=lambda topic, error: self.mailbox.put(ErrorRaised(error, topic=topic)),
         )
         self._offsets = OffsetsManager(
-            metadata,
-            stale=self._topics.stale,
-            make_state=self._make_state,
-            timeout_ms=config.client.request_timeout_ms,
+            metadata, self._topics.stale, self._make_state, timeout_ms=config.client.request_timeout_ms
         )
         self.membership: Membership | None = None
+        self._story: RebalanceLog | None = None
+        self._heartbeats: HeartbeatManager | None = None
         self._commits: CommitManager | None = None
         managers: list[RequestManager] = []
         finders: list[RequestManager] = [self._topics]
         if config.group_id is not None:
-            coordinator, managers = self._make_group(config.group_id, assignors)
+            coordinator, managers = self._make_group(config.group_id)
             finders.insert(0, coordinator)
         self._fetches: FetchManager | None = None
-        if buffer is not None:
-            positions = self._make_positions(buffer)
-            managers[:0] = [positions, self._make_validation(buffer, positions)]
-            self._fetches = self._make_fetches(buffer)
-            managers.append(self._fetches)
+        if self.buffer is not None:
+            positions = PositionsManager(
+                self.subscription,
+                commits=self._commits,
+                offsets=self._offsets,
+                reset_timestamp=config.reset_timestamp,
+                read_committed=config.read_committed,
+                fail=self.fail,
+                notify=self.mailbox.notify,
+            )
+            validation = ValidationManager(
+                metadata,
+                self.subscription,
+                has_reset=config.auto_offset_reset != "none",
+                reset=positions.reset,
+                drop=self.buffer.drop,
+                stale=self._topics.stale,
+                make_state=self._make_state,
+                fail=self.fail,
+            )
+            self._fetches = FetchManager(
+                metadata, config, self.buffer, self._topics.stale, sessions=True, rack=config.client_rack
+            )
+            managers = [positions, validation, *managers, self._fetches]
         self.managers: tuple[RequestManager, ...] = (*managers, self._offsets, *finders)
 
     @property
     def group_metadata(self) -> GroupMetadata | None:
-        """The member's place in its group; None without a group."""
+        """The member's identity in its group; None without a group."""
         return None if self.membership is None else self.membership.metadata
 
     @property
@@ -141,34 +139,34 @@ class ConsumerCore:
         return self.membership is not None and self.membership.given_up
 
     def last_requests(self) -> tuple[Unsent, ...]:
-        """Return last requests, for brokers to forget us; nobody waits for their answers."""
+        """Return final requests, by which brokers forget us; nobody waits for their answers."""
         return () if self._fetches is None else self._fetches.close_sessions()
 
     def partitions(self, topic: str) -> tuple[int, ...]:
-        """Return a topic's partition numbers, as far as they are known."""
-        return self._metadata.partitions(topic) or ()
+        """Return a topic's known partition numbers."""
+        return self.metadata.partitions(topic) or ()
 
     def topics(self) -> frozenset[str]:
-        """Return the names of all topics that are known, without Kafka's internal ones."""
-        return frozenset(name for name, topic in self._metadata.topics().items() if not topic.is_internal)
+        """Return the names of all known topics except Kafka's internal ones."""
+        return frozenset(name for name, topic in self.metadata.topics().items() if not topic.is_internal)
 
     def fail(self, error: Exception) -> None:
         """Have the next ``poll`` raise ``error``."""
-        self._mailbox.put(ErrorRaised(error))
+        self.mailbox.put(ErrorRaised(error))
 
     def answered(self, request: Any, message: Any, error: KafkaException | None, sent_at: float) -> None:
-        """Listen to the answer to a request, before its manager gets it."""
-        self._metrics.answered(request, message, error, sent_at=sent_at, now=self.now)
+        """Observe the answer to a request, before its manager gets it."""
+        self.metrics.answered(request, message, error, sent_at=sent_at, now=self.now)
         if self._story is not None:
             self._story.received(request, message, error, sent_at=sent_at, now=self.now)
 
     def _on_step(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
         if self._story is not None and self.membership is not None:
             self._story.on_step(step, self.membership.reason, self.now, away=self.awaits_poll)
-        self._mailbox.put(step)
+        self.mailbox.put(step)
 
     def process(self, event: ApplicationEvent, now: float) -> None:
-        """Take an event of the application to its manager."""
+        """Dispatch an application event to its manager."""
         self.now = now
         match event:
             case Polled(time, missed):
@@ -216,35 +214,30 @@ class ConsumerCore:
                 self._topics.ask(topics, lambda: self._answer_metadata(call, topics), call.fail)
 
     def _answer_metadata(self, call: Call, topics: frozenset[str] | None) -> None:
-        refusal = self._topics.refusal(topics or ())
-        if refusal is None:
+        if (refusal := self._topics.refusal(topics or ())) is None:
             call.resolve(None)
         else:
             call.fail(refusal)
 
     def _follow_assignment(self) -> None:
-        """Look after the topics of what is held or subscribed to, and after no other partitions."""
-        held = self._subscription.assigned
-        self._topics.want({partition.topic for partition in held} | self._subscription.topics)
+        """Track exactly the topics that are assigned or subscribed to."""
+        held = self.subscription.assigned
+        self._topics.want({partition.topic for partition in held} | self.subscription.topics)
         if self._fetches is not None:
             self._fetches.keep(held)
 
-    # -- wiring ------------------------------------------------------------------------------------------------------
-
     def _make_state(self) -> RequestState:
-        client = self._config.client
+        client = self.config.client
         return RequestState(client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000)
 
-    def _make_group(
-        self, group_id: str, assignors: Sequence[PartitionAssignor]
-    ) -> tuple[CoordinatorManager, list[RequestManager]]:
-        config = self._config
+    def _make_group(self, group_id: str) -> tuple[CoordinatorManager, list[RequestManager]]:
+        config = self.config
         coordinator = CoordinatorManager(
-            group_id, metadata=self._metadata, topics=self._topics, fail=self._group_failed, state=self._make_state()
+            group_id, metadata=self.metadata, topics=self._topics, fail=self._group_failed, state=self._make_state()
         )
         settings = MemberSettings(
             group_id=group_id,
-            assignors=tuple((assignor.name, assignor.supports_cooperative) for assignor in assignors),
+            assignors=tuple((assignor.name, assignor.supports_cooperative) for assignor in self.assignors),
             remote_assignor=config.group_remote_assignor,
             group_instance_id=config.group_instance_id,
             rack=config.client_rack or None,
@@ -252,14 +245,16 @@ class ConsumerCore:
             heartbeat_interval=config.heartbeat_interval_ms / 1000,
             max_poll_interval=config.max_poll_interval_ms / 1000,
         )
+        around = settings, coordinator, self._topics, self.metadata, self._on_step, self._member_failed
         broker_assigns = config.group_protocol == "consumer"
-        self.membership = membership = (
-            self._make_consumer_membership(settings, coordinator)
+        membership: Membership = (
+            ConsumerMembership(*around)
             if broker_assigns
-            else self._make_classic_membership(settings, coordinator)
+            else ClassicMembership(*around, matched=self._matched, retry=self._make_state())
         )
-        self._story = RebalanceLog(lambda: membership.metadata, lambda: self._subscription.assigned, self._metrics)
-        self._heartbeats = heartbeats = HeartbeatManager(
+        self.membership = membership
+        self._story = RebalanceLog(lambda: membership.metadata, lambda: self.subscription.assigned, self.metrics)
+        self._heartbeats = HeartbeatManager(
             membership,
             coordinator,
             session_timeout=math.inf if broker_assigns else settings.session_timeout,
@@ -267,48 +262,24 @@ class ConsumerCore:
         )
 
         def place() -> GroupMetadata | None:
-            """Return what commits of a member are fenced with; those for partitions assigned by hand are not."""
+            """Return the identity that fences a member's commits; None for partitions assigned by hand."""
             return membership.metadata if membership.subscribed else None
 
         self._commits = CommitManager(
             group_id,
             coordinator=coordinator,
-            metadata=self._metadata,
+            metadata=self.metadata,
             stale=self._topics.stale,
             place=place,
             fenced=membership.fenced,
             member_reads=broker_assigns,
             make_state=self._make_state,
         )
-        lost = LostPartitions(place, self._subscription)
-        return coordinator, [membership, lost, heartbeats, self._commits]
-
-    def _make_consumer_membership(
-        self, settings: MemberSettings, coordinator: CoordinatorManager
-    ) -> ConsumerMembership:
-        return ConsumerMembership(
-            settings,
-            coordinator=coordinator,
-            topics=self._topics,
-            metadata=self._metadata,
-            on_step=self._on_step,
-            fail=self._member_failed,
-        )
-
-    def _make_classic_membership(self, settings: MemberSettings, coordinator: CoordinatorManager) -> ClassicMembership:
-        return ClassicMembership(
-            settings,
-            coordinator=coordinator,
-            topics=self._topics,
-            metadata=self._metadata,
-            on_step=self._on_step,
-            fail=self._member_failed,
-            matched=self._matched,
-            state=self._make_state(),
-        )
+        lost = LostPartitions(place, self.subscription)
+        return coordinator, [membership, lost, self._heartbeats, self._commits]
 
     def _matched(self, topics: frozenset[str]) -> None:
-        self._subscription.match(topics)
+        self.subscription.match(topics)
         self._follow_assignment()
 
     def _group_failed(self, error: KafkaException) -> None:
@@ -321,31 +292,4 @@ class ConsumerCore:
             self.fail(error)
 
     def _member_failed(self, error: Exception) -> None:
-        self._mailbox.put(ErrorRaised(error, fatal=self.given_up))
-
-    def _make_positions(self, buffer: FetchBuffer) -> PositionsManager:
-        return PositionsManager(
-            self._subscription,
-            commits=self._commits,
-            offsets=self._offsets,
-            reset=self._config.reset_timestamp,
-            read_committed=self._config.read_committed,
-            fail=self.fail,
-            notify=buffer.notify,
-        )
-
-    def _make_validation(self, buffer: FetchBuffer, positions: PositionsManager) -> ValidationManager:
-        return ValidationManager(
-            self._metadata,
-            self._subscription,
-            has_reset=self._config.auto_offset_reset != "none",
-            reset=positions.reset,
-            drop=buffer.drop,
-            stale=self._topics.stale,
-            make_state=self._make_state,
-            fail=self.fail,
-        )
-
-    def _make_fetches(self, buffer: FetchBuffer) -> FetchManager:
-        rack = self._config.client_rack
-        return FetchManager(self._metadata, self._config, buffer, self._topics.stale, sessions=True, rack=rack)
+        self.mailbox.put(ErrorRaised(error, fatal=self.given_up))

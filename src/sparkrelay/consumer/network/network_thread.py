@@ -1,14 +1,14 @@
-"""The network thread: events in, requests out, answers in, and no word of the application's code.
+"""The network thread: events in, requests out, answers in; it never runs the application's code.
 
-One turn: take the application's events to their managers; ask each manager what it wants; send it; wait for the network
-or a wakeup; fail what ran out of time. All sockets live and die in this thread. See the consumer threading refactor,
-"Background thread and its lifecycle".
+One turn: dispatch the application's events; poll each manager; send its requests; wait for the network or a wakeup;
+fail expired calls. All sockets live in this thread. See the consumer threading refactor, "Background thread and its
+lifecycle".
 
-Consumers of one process may share a thread: one selector under all their clients, and a consumer's managers are asked
-only when there is something new for them (an event, an answer) or when they said they would be due. A consumer whose
-managers fail is closed alone; if the thread itself fails, every call of every consumer raises what it died of
-(KAFKA-18812). Refused: one connection for all (a broker holds back a long Fetch or JoinGroup, and everything behind
-it), and asking every consumer on each turn of the loop (a hundred idle ones would be asked 200 times a second each).
+Consumers of one process may share a thread: one selector under all their clients, and a consumer's managers are polled
+only on news (an event, an answer) or when they are due. A consumer whose managers fail is closed alone; if the thread
+itself fails, every call of every consumer raises the cause (KAFKA-18812). Refused: one connection for all (a broker
+holds back a long Fetch or JoinGroup, and everything after it), and polling every consumer on each turn of the loop (200
+times a second for each of a hundred idle ones).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import os
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transport.loop import Loop
-from sparkrelay.consumer.base.error_copies import copy_of
-from sparkrelay.consumer.base.events import Mailbox, Polled, Wait, may_not_wait
-from sparkrelay.consumer.base.forked import forked_error
+from sparkrelay.consumer.base.errors import copy_of, forked_error
+from sparkrelay.consumer.base.events import Polled
+from sparkrelay.consumer.base.mailbox import Mailbox, Wait, may_not_wait
 from sparkrelay.consumer.base.topic_metadata import TopicsWanted
 from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
 from sparkrelay.settings import shortly
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import Response
     from sparkrelay.consumer.base.config import ConsumerConfig
-    from sparkrelay.consumer.base.events import ApplicationEvent, Call
+    from sparkrelay.consumer.base.events import ApplicationEvent
+    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.base.requests import Unsent
     from sparkrelay.consumer.network.core import ConsumerCore
 
@@ -52,8 +54,8 @@ _CLOSE_SECONDS: Final = 30.0
 class NetworkThread:
     """The connections of one consumer, or of many: ``Consumer(config, network=network)``.
 
-    It starts with the first consumer. Close the consumers before it: one that is closed with the thread does not leave
-    its group, and every call of it raises DisconnectException.
+    It starts with the first consumer. Close the consumers first: one that is closed with the thread does not leave its
+    group, and all its calls raise DisconnectException.
 
     Args:
         name: of the thread.
@@ -61,14 +63,14 @@ class NetworkThread:
 
     def __init__(self, name: str = "consumer-network") -> None:
         self._name = name
-        #: Made when it starts: Python 3.13 takes one that was made before a fork for one that has run.
+        #: Made when it starts: Python 3.13 considers one that was made before a fork as ended.
         self._thread: threading.Thread | None = None
-        #: The process that it runs in; None before it is started.
+        #: The process that it runs in; None before its start.
         self._process: int | None = None
         self._lock = threading.Lock()
         self._loop: Loop | None = None
         #: Where applications wait for its start.
-        self._door = Mailbox()
+        self._starting = Mailbox()
         self._handles: set[ConsumerHandle] = set()
         self._news: deque[ConsumerHandle] = deque()
         self._due: list[tuple[float, int, ConsumerHandle]] = []
@@ -83,26 +85,21 @@ class NetworkThread:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- for application threads -------------------------------------------------------------------------------------
+    # -- for application threads --------------------------------------------------------------------------------------
 
     def attach(
         self, config: ConsumerConfig, mailbox: Mailbox, make_core: Callable[[KafkaClient], ConsumerCore]
     ) -> ConsumerHandle:
-        """Take a consumer; return when it has what it needs.
-
-        Args:
-            config: the consumer's settings.
-            mailbox: notified when it ends.
-            make_core: makes the managers around the client's metadata; called in the thread.
+        """Add a consumer; return once ``make_core``, called in the thread with its client, has made its managers.
 
         Raises:
             SparkRelayError: that failed, and nothing of it is left.
-            DisconnectException: the thread is closed, or has died; the message says of what.
+            DisconnectException: the thread is closed, or has died; the message names the cause.
         """
         self._start()
         handle = ConsumerHandle(self, config, mailbox, make_core)
         handle.wake()
-        # Looked at after the consumer was put into the queue: the thread looks into it once more when it has ended.
+        # After queueing the consumer: the thread looks into the queue once more when it ends.
         if self._ended:
             raise self._closed_error()
         try:
@@ -113,7 +110,7 @@ class NetworkThread:
         return handle
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
-        """End the thread, and with it every consumer that is not closed yet. May be repeated.
+        """End the thread, and all consumers that are not closed. May be repeated.
 
         In a process forked from its own it does nothing.
         """
@@ -138,16 +135,16 @@ class NetworkThread:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
-        self._door.wait_for(Wait(lambda: self._loop is not None or self._ended, math.inf))
+        self._starting.wait_for(Wait(lambda: self._loop is not None or self._ended, math.inf))
         if self._ended:
             raise self._closed_error()
 
     def put(self, handle: ConsumerHandle) -> None:
-        """Have the thread look after a consumer when it has done what it is doing."""
+        """Queue a consumer for its turn."""
         self._news.append(handle)
 
     def wake(self) -> None:
-        """Have the thread look around now. Costs a system call only if it sleeps."""
+        """Wake the thread. Costs a system call only if it sleeps."""
         if self._loop is not None:
             self._loop.wakeup()
 
@@ -156,22 +153,22 @@ class NetworkThread:
             return DisconnectException("the consumer's network thread is closed", retriable=False)
         return _died(self._failure)
 
-    # -- the thread --------------------------------------------------------------------------------------------------
+    # -- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         may_not_wait()
         try:
             loop = self._loop = Loop(self._name)
-            self._door.notify()
+            self._starting.notify()
             while not self._stopping:
                 loop.turn(self._look_after(time.monotonic()))
-        except BaseException as error:  # noqa: BLE001 - whoever waits must get it
+        except BaseException as error:  # noqa: BLE001 - all waiting calls must get it
             self._failure = error
             _log.exception("the network thread of %d consumers died", len(self._handles))
         finally:
-            # First of all: whoever comes from now on is refused, whoever came before is found below.
+            # First: later consumers are refused, earlier ones are found below.
             self._ended = True
-            self._door.notify()
+            self._starting.notify()
             if self._handles and self._failure is None:
                 _log.warning(
                     "the network thread was closed before %d of its consumers; they did not leave their groups",
@@ -203,8 +200,8 @@ class NetworkThread:
         return self._due[0][0] - now if self._due else _LONGEST_WAIT_SECONDS
 
     def _turn(self, handle: ConsumerHandle, now: float) -> None:
-        # Before its events are taken: whoever adds one from here on puts it into the queue again. Also if it is only
-        # due: a Ctrl-C may have cut a ``wake`` short.
+        # Before its events are taken: a later event queues it again. Also if it is only due: a Ctrl-C may have
+        # interrupted a ``wake``.
         handle.listed = False
         if handle.dead:
             return
@@ -232,90 +229,65 @@ class NetworkThread:
             self._stopping = True
 
     def _schedule(self, handle: ConsumerHandle) -> None:
-        """Note when a consumer is due; an entry that is too early is corrected when its time comes."""
+        """Add a consumer's due time to the heap; an entry that is too early is corrected when its time comes."""
         if handle.due < handle.entry:
             handle.entry = handle.due
             heapq.heappush(self._due, (handle.due, next(self._numbers), handle))
 
 
+@dataclass(eq=False)
 class ConsumerHandle:
-    """One consumer's place in a network thread: what its application thread holds of it.
+    """One consumer in a network thread, as its application thread sees it.
 
     Attributes:
-        core: the consumer's managers.
         polled_at: when the application last polled, monotonic: set by its thread, read at each turn. Not an event, so
             that an idle ``poll`` does not wake the thread.
-        polls_missed: how often it had not polled for ``max.poll.interval.ms`` when it did; counted up before
-            ``polled_at`` is set.
-        owns_thread: whether the thread ends with it.
-        listed: whether it is in the thread's queue of consumers with news.
-        started: whether client and managers were made.
-        stopping: whether it is to be closed.
-        due: monotonic time of its next turn if nothing happens before; used by the thread only.
-        entry: time of its entry in the thread's heap, infinity if it has none; used by the thread only.
-        failure: what its managers failed of.
+        polls_missed: how often it polled after more than ``max.poll.interval.ms``; counted before ``polled_at`` is set.
+        due: monotonic time of its next turn if nothing happens before; for the thread only.
+        entry: time of its entry in the thread's heap, infinity for none; for the thread only.
     """
 
-    core: ConsumerCore
+    thread: NetworkThread
+    config: ConsumerConfig
+    mailbox: Mailbox
+    make_core: Callable[[KafkaClient], ConsumerCore]
 
-    def __init__(
-        self,
-        thread: NetworkThread,
-        config: ConsumerConfig,
-        mailbox: Mailbox,
-        make_core: Callable[[KafkaClient], ConsumerCore],
-    ) -> None:
-        self._thread = thread
-        self._config = config
-        self._mailbox = mailbox
-        self._make_core = make_core
+    def __post_init__(self) -> None:
+        self.core: ConsumerCore  # the consumer's managers
         self._events: deque[ApplicationEvent] = deque()
         self._calls: list[Call] = []
         self._new_calls: deque[Call] = deque()
         self._client: KafkaClient | None = None
-        self._trouble: KafkaException | None = None
+        self.trouble: KafkaException | None = None  # the network error of the latest request, if any
         self._problem: Exception | None = None
         self._closed_error: DisconnectException | None = None
         self._gone = False
         self.polled_at = -math.inf
         self._polled_announced = -math.inf
         self.polls_missed = self._misses_announced = 0
-        self.owns_thread = False
-        self.listed = False
+        self.owns_thread = False  # whether the thread ends with it
+        self.listed = False  # whether it is in the thread's queue
         self.started = False
         self.stopping = False
         self.due = self.entry = math.inf
-        self.failure: BaseException | None = None
+        self.failure: BaseException | None = None  # the error of its managers
 
-    # -- for the application thread ----------------------------------------------------------------------------------
+    # -- for the application thread -----------------------------------------------------------------------------------
 
     @property
     def dead(self) -> bool:
-        """Whether nothing will ever be answered."""
+        """Whether nothing will be answered any more."""
         return self._closed_error is not None
 
-    @property
-    def trouble(self) -> Exception | None:
-        """What came of the latest request, if that was an error of the network."""
-        return self._trouble
-
     def await_start(self) -> None:
-        """Wait until client and managers are made.
-
-        Raises:
-            Exception: they could not be.
-        """
+        """Wait until client and managers exist, or raise the error of making them."""
         self._wait(lambda: self.started or self._gone, math.inf)
         if self.failure is not None:
             raise self.failure
         self.check()
 
     def submit(self, event: ApplicationEvent, call: Call | None = None) -> None:
-        """Hand an event to the network thread.
-
-        Raises:
-            DisconnectException: the thread has died; the message says of what.
-        """
+        """Send an event to the network thread; see ``check`` for errors."""
         if call is not None:
             self._new_calls.append(call)
         self._events.append(event)
@@ -323,27 +295,23 @@ class ConsumerHandle:
         self.check()
 
     def wake(self) -> None:
-        """Have the managers asked soon. Costs a system call only if the thread sleeps."""
+        """Have the managers polled soon. Costs a system call only if the thread sleeps."""
         if not self.listed:
             try:
                 self.listed = True
-                self._thread.put(self)
-                self._thread.wake()
-            except BaseException:  # a signal handler raised: the next one must not rely on it
+                self.thread.put(self)
+                self.thread.wake()
+            except BaseException:  # a signal handler raised: the next call must not rely on this one
                 self.listed = False
                 raise
 
     def check(self) -> None:
-        """Raise what it died of, if it did.
-
-        Raises:
-            DisconnectException: nothing will ever be answered; the message says why.
-        """
+        """Raise DisconnectException with the cause if the consumer has ended."""
         if self._closed_error is not None:
             raise _again(self._closed_error)
 
     def ask_to_stop(self) -> None:
-        """Have the connections closed soon; ``dead`` says when they are."""
+        """Have the connections closed soon, after which ``dead`` is true."""
         self.stopping = True
         self.wake()
 
@@ -353,34 +321,30 @@ class ConsumerHandle:
         self.ask_to_stop()
         self._wait(lambda: self._gone, deadline)
         if self.owns_thread:
-            self._thread.close(max(0.0, deadline - time.monotonic()))
+            self.thread.close(max(0.0, deadline - time.monotonic()))
 
     def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
-        """Wait in the mailbox: an Event has a lock that an interrupted thread may keep, see ``Call``."""
-        self._mailbox.wait_for(Wait(ready, deadline, for_events=False, for_wakeup=False))
+        """Wait in the mailbox: an interrupted thread may keep an Event's lock, see ``mailbox``."""
+        self.mailbox.wait_for(Wait(ready, deadline, for_events=False, for_wakeup=False))
 
-    # -- for the network thread --------------------------------------------------------------------------------------
+    # -- for the network thread ---------------------------------------------------------------------------------------
 
     def start(self, loop: Loop) -> None:
         """Make client and managers."""
-        self._client = KafkaClient(self._config.client, loop=loop)
-        self.core = self._make_core(self._client)
+        self._client = KafkaClient(self.config.client, loop=loop)
+        self.core = self.make_core(self._client)
         self.started = True
-        self._mailbox.notify()
+        self.mailbox.notify()
 
     def turn(self, now: float) -> float:
-        """Take events, send what the managers want; return seconds until they are due.
-
-        Raises:
-            Exception: a manager failed, now or while it took an answer.
-        """
+        """Handle events, send the managers' requests; return seconds until they are due. Raises a manager's error."""
         if self._problem is not None:
             raise self._problem
         core = self.core
         core.now = now
         while self._events:
             core.process(self._events.popleft(), now)
-        # Last: an event may lead to a state that only a poll ends, and this poll is not announced twice.
+        # Last: an event may lead to a state that only a poll ends, and each poll is announced once.
         if (polled_at := self.polled_at) != self._polled_announced:
             self._polled_announced = polled_at
             missed, self._misses_announced = self._misses_announced, self.polls_missed
@@ -397,12 +361,12 @@ class ConsumerHandle:
         return min(wait, self._reap(now))
 
     def end(self, why: DisconnectException) -> None:
-        """Close everything; whoever waits, or calls from now on, gets the reason. Never raises; may be repeated."""
+        """Close everything; all waiting and later calls raise the reason. Never raises; may be repeated."""
         if self._closed_error is not None:
             return
         self._closed_error = why
         if self._client is not None:
-            # Others of the thread wait for their end: nothing that goes wrong here may keep it from them.
+            # Errors here must not keep other consumers of the thread from ending.
             with _logging_errors():
                 if self.stopping and self.started and self.failure is None:
                     for unsent in self.core.last_requests():
@@ -414,7 +378,7 @@ class ConsumerHandle:
         for call in self._calls:
             call.fail(_again(why))
         self._gone = True
-        self._mailbox.notify()
+        self.mailbox.notify()
 
     def _send(self, unsent: Unsent, now: float) -> None:
         assert self._client is not None, "started"
@@ -424,7 +388,7 @@ class ConsumerHandle:
             else:
                 response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
         except Exception as problem:  # noqa: BLE001 - the manager gets it
-            # One request that cannot be made must not end the consumer: whoever wants it gets the error.
+            # A request that cannot be made must not end the consumer.
             _log.exception("a request could not be sent")
             unsent.handle(None, problem if isinstance(problem, KafkaException) else _internal(problem), now)
             return
@@ -433,29 +397,29 @@ class ConsumerHandle:
     def _take(self, unsent: Unsent, response: Response, sent_at: float) -> None:
         if self.dead or self._problem is not None:
             return
-        error = self._trouble = response.error
+        error = self.trouble = response.error
         message = None if error is not None else response.result()
         self.core.now = now = time.monotonic()
         try:
             self.core.answered(unsent.request, message, error, sent_at)
             unsent.handle(message, error, now)
         except Exception as problem:  # noqa: BLE001 - raised by the next turn
-            # Whoever could not take its answer waits for it for ever: that ends the consumer, as if it failed in poll.
+            # The manager would wait for ever; so this ends the consumer, like an error in poll.
             self._problem = problem
         if not self.listed:
-            # We are the thread: it looks after the queue before it sleeps.
+            # We are in the thread, which looks at the queue before it sleeps.
             self.listed = True
-            self._thread.put(self)
+            self.thread.put(self)
 
     def _reap(self, now: float) -> float:
-        """Fail calls that ran out of time; return seconds until the next one does."""
+        """Fail expired calls; return seconds until the next one expires."""
         while self._new_calls:
             self._calls.append(self._new_calls.popleft())
         if not self._calls:
             return math.inf
         for call in self._calls:
             if call.last_error is None:
-                call.last_error = self._trouble
+                call.last_error = self.trouble
         self._calls = [call for call in self._calls if not call.expire(now)]
         return min((call.deadline for call in self._calls), default=math.inf) - now
 
@@ -466,10 +430,10 @@ def attach(
     mailbox: Mailbox,
     make_core: Callable[[KafkaClient], ConsumerCore],
 ) -> ConsumerHandle:
-    """Connect a consumer to a network thread: the given one, or one of its own. See ``NetworkThread.attach``."""
+    """Connect a consumer to the given network thread, or to its own. See ``NetworkThread.attach``."""
     if network is not None:
         if not isinstance(network, NetworkThread):
-            raise ConfigException(f"network={shortly(network)} is no NetworkThread; make one, or leave it out")
+            raise ConfigException(f"network={shortly(network)} is not a NetworkThread; make one, or leave it out")
         return network.attach(config, mailbox, make_core)
     own = NetworkThread(f"consumer-network-{config.client.client_id}")
     try:
@@ -483,11 +447,11 @@ def attach(
 
 @contextlib.contextmanager
 def _logging_errors() -> Iterator[None]:
-    """Log what goes wrong, and go on."""
+    """Log errors, and continue."""
     try:
         yield
     except Exception:  # noqa: BLE001 - logged
-        _log.exception("a consumer's connections could not be closed in good order")
+        _log.exception("closing a consumer's connections failed")
 
 
 def _died(cause: BaseException) -> DisconnectException:
@@ -497,7 +461,7 @@ def _died(cause: BaseException) -> DisconnectException:
 
 
 def _again(error: DisconnectException) -> DisconnectException:
-    """Return a copy for another thread, with what the original died of as its cause."""
+    """Return a copy for another thread, with the original's cause."""
     copy = copy_of(error)
     copy.__cause__ = error.__cause__
     return copy

@@ -1,7 +1,7 @@
-"""Asking partition leaders for offsets: by timestamp, the start, the end.
+"""Listing offsets: by timestamp, the start, the end.
 
-One request to each leader, all at once; partitions whose leader is unknown or has moved are asked again after their
-metadata. ``end_offsets`` of a consumer that knows its partitions is therefore one round trip.
+One request per leader, all at once; partitions with an unknown or moved leader are repeated after a metadata request.
+So ``end_offsets`` of a consumer with known leaders takes one round trip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkrelay.client.metadata import Metadata
-    from sparkrelay.consumer.base.events import Call
+    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 
@@ -38,50 +38,37 @@ class _Question:
     in_flight: set[TopicPartition] = field(default_factory=set)
 
 
+@dataclass(eq=False)
 class OffsetsManager:
-    """Sends ListOffsets.
+    """Sends ListOffsets."""
 
-    Args:
-        metadata: the cluster.
-        stale: called with a topic whose leaders must be asked for again.
-        make_state: returns pauses for one question.
-        timeout_ms: how long the broker may take (KIP-1075).
-    """
+    metadata: Metadata
+    stale: Callable[[str], None]  # called with a topic whose leaders must be requested again
+    make_state: Callable[[], RequestState]  # returns the pauses of one question
+    timeout_ms: int  # how long the broker may take (KIP-1075)
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        *,
-        stale: Callable[[str], None],
-        make_state: Callable[[], RequestState],
-        timeout_ms: int,
-    ) -> None:
-        self._metadata = metadata
-        self._stale = stale
-        self._make_state = make_state
-        self._timeout_ms = timeout_ms
+    def __post_init__(self) -> None:
         self._questions: list[_Question] = []
 
     def ask(self, call: Call, wanted: Mapping[TopicPartition, int], *, read_committed: bool) -> None:
-        """Ask for offsets by partition; the call is resolved with a dict (-1: no record is so late)."""
+        """List offsets by partition; the call is resolved with a dict (-1: no record is that recent)."""
         if not wanted:
             call.resolve({})
-            return
-        self._questions.append(_Question(call, dict(wanted), ListOffsetsCall(read_committed), self._make_state()))
+        else:
+            self._questions.append(_Question(call, dict(wanted), ListOffsetsCall(read_committed), self.make_state()))
 
     def poll(self, now: float) -> PollResult:
-        """Return requests for everything that is not known and not under way."""
+        """Return requests for all offsets that are neither known nor under way."""
         if not self._questions:
             return PollResult()
         self._questions = [question for question in self._questions if not question.call.done]
         requests: list[Unsent] = []
         wait = math.inf
         for question in self._questions:
-            pause = max(0.0, question.state.until - now)
-            if pause > 0:
+            if (pause := question.state.until - now) > 0:
                 wait = min(wait, pause)
-                continue
-            requests += self._ask_leaders(question)
+            else:
+                requests += self._ask_leaders(question)
         return PollResult(tuple(requests), wait)
 
     def _ask_leaders(self, question: _Question) -> list[Unsent]:
@@ -89,9 +76,9 @@ class OffsetsManager:
         for partition, timestamp in question.wanted.items():
             if partition in question.found or partition in question.in_flight:
                 continue
-            leader = self._metadata.leader(partition)
+            leader = self.metadata.leader(partition)
             if leader is None:
-                self._stale(partition.topic)
+                self.stale(partition.topic)
                 question.call.last_error = self._why_leaderless(partition) or question.call.last_error
                 continue
             by_leader.setdefault(leader, {}).setdefault(partition.topic, {})[partition.partition] = timestamp
@@ -99,15 +86,15 @@ class OffsetsManager:
         return [self._unsent(question, leader, topics) for leader, topics in by_leader.items()]
 
     def _why_leaderless(self, partition: TopicPartition) -> KafkaException | None:
-        """Return what metadata has against a partition, None if it is not known yet."""
-        if code := self._metadata.topic_error(partition.topic):
+        """Return the error for a partition without a leader, None if its metadata is unknown."""
+        if code := self.metadata.topic_error(partition.topic):
             return broker_error(code, f"topic {partition.topic!r}")
-        numbers = self._metadata.partitions(partition.topic)
+        numbers = self.metadata.partitions(partition.topic)
         if numbers is None:
             return None
         if partition.partition not in numbers:
-            there = f"topic {partition.topic!r} has {len(numbers)} partitions"
-            return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition}: {there}")
+            what = f"{partition}: topic {partition.topic!r} has {len(numbers)} partitions"
+            return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition}: it has no leader now")
 
     def _unsent(self, question: _Question, leader: int, topics: Mapping[str, Mapping[int, int]]) -> Unsent:
@@ -119,10 +106,10 @@ class OffsetsManager:
                 self._take(question, message, now)
                 return
             for topic in topics:
-                self._stale(topic)
+                self.stale(topic)
             self._trouble(question, error, now)
 
-        return Unsent(question.kind.request(topics, self._timeout_ms), handle, leader)
+        return Unsent(question.kind.request(topics, self.timeout_ms), handle, leader)
 
     def _take(self, question: _Question, message: Any, now: float) -> None:
         for partition, code, offset in question.kind.answers(message):
@@ -131,7 +118,7 @@ class OffsetsManager:
                 continue
             error = broker_error(code, question.kind.describe(partition, question.wanted[partition]))
             if code in STALE_METADATA:
-                self._stale(partition.topic)
+                self.stale(partition.topic)
             error.retriable = error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._trouble(question, error, now)
         if len(question.found) == len(question.wanted):

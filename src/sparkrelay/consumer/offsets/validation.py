@@ -1,10 +1,10 @@
-"""Positions after a change of leader: what if its log lacks what we read (KIP-320).
+"""Validating positions after a change of leader, whose log may lack what we have read (KIP-320).
 
-A leader that was elected although it was behind (unclean election, lost disk) may have cut records off that consumers
-have read; fetching on from the same offset would skip what was written there since. So a position whose record is of an
-older epoch than the leader's is not fetched from until OffsetForLeaderEpoch has said where that epoch ends in the new
-leader's log. If it ends before the position, the log was cut: with a reset policy the consumer goes on where the logs
-part (records written there since are new to it), without one it is an error.
+A leader that was elected although it lagged (unclean election, lost disk) may have truncated records that consumers
+have read; fetching on from the same offset would skip what was written there since. So a position whose record has an
+older epoch than the leader is not fetched from until OffsetForLeaderEpoch has returned the end of that epoch in the
+leader's log. If it ends before the position, the log was truncated: with a reset policy the consumer continues at the
+divergence (later records are new to it), without one it is an error.
 
 Pure, see ``requests``. Source: KIP-320, "Consumer Handling"; Kafka's OffsetsRequestManager.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
@@ -34,51 +35,35 @@ __all__ = ["ValidationManager", "recreated_error"]
 _log = logging.getLogger(__name__)
 _MIN_VERSION = 3  # earlier ones need a broker's rights
 _UNKNOWN = -1
-#: So long after it was asked for, a leader is asked for again.
+#: Pause between metadata requests for a missing leader.
 _LEADERLESS_SECONDS = 0.1
 
 
+@dataclass(eq=False)
 class ValidationManager:
     """Compares positions with metadata, and asks leaders about the doubtful ones.
 
     Args:
-        metadata: the cluster.
-        subscription: the positions.
-        has_reset: whether there is a reset policy.
-        reset: called with a partition of which the leader does not know the epoch at all: look the position up anew.
-        drop: called with partitions of which what was fetched may be another log's by now.
-        stale: called with a topic whose leaders must be asked for again.
-        make_state: returns pauses for one leader.
-        fail: takes errors that the next ``poll`` raises.
+        reset: called with a partition whose epoch the leader does not know at all: look the position up anew.
     """
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        subscription: SubscriptionState,
-        *,
-        has_reset: bool,
-        reset: Callable[[TopicPartition], None],
-        drop: Callable[[TopicPartition], None],
-        stale: Callable[[str], None],
-        make_state: Callable[[], RequestState],
-        fail: Callable[[Exception], None],
-    ) -> None:
-        self._metadata = metadata
-        self._subscription = subscription
-        self._has_reset = has_reset
-        self._reset = reset
-        self._drop = drop
-        self._stale = stale
-        self._make_state = make_state
-        self._fail = fail
+    metadata: Metadata
+    subscription: SubscriptionState
+    has_reset: bool
+    reset: Callable[[TopicPartition], None]
+    drop: Callable[[TopicPartition], None]  # called with partitions whose fetched records may be of another log
+    stale: Callable[[str], None]  # called with a topic whose leaders must be requested again
+    make_state: Callable[[], RequestState]  # returns the pauses of one leader
+    fail: Callable[[Exception], None]  # takes errors that the next ``poll`` raises
+
+    def __post_init__(self) -> None:
         self._seen: tuple[int, int] | None = None
         self._doubtful: dict[TopicPartition, tuple[int, int]] = {}
         self._leaders: dict[int, RequestState] = {}
 
     def poll(self, now: float) -> PollResult:
-        """Return questions to leaders."""
-        seen = self._subscription.changes, self._metadata.version
+        """Return requests to leaders."""
+        seen = self.subscription.changes, self.metadata.version
         if seen != self._seen:
             self._seen = seen
             self._check()
@@ -87,17 +72,17 @@ class ValidationManager:
         by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
         requests, wait = [], math.inf
         for partition, asked in list(self._doubtful.items()):
-            if not self._subscription.is_doubtful(partition, asked):
+            if not self.subscription.is_doubtful(partition, asked):
                 del self._doubtful[partition]
                 continue
-            leader = self._metadata.leader(partition)
+            leader = self.metadata.leader(partition)
             if leader is None:
-                self._stale(partition.topic)
+                self.stale(partition.topic)
                 wait = min(wait, _LEADERLESS_SECONDS)
                 continue
             by_leader.setdefault(leader, {})[partition] = asked
         for leader, questions in by_leader.items():
-            state = self._leaders.setdefault(leader, self._make_state())
+            state = self._leaders.setdefault(leader, self.make_state())
             if (pause := state.wait(now)) > 0:
                 wait = min(wait, pause)
             else:
@@ -105,28 +90,26 @@ class ValidationManager:
         return PollResult(tuple(requests), wait)
 
     def _check(self) -> None:
-        checked = self._subscription.check(self._view)
-        for partition in (*checked.doubtful, *checked.recreated):
-            self._drop(partition)
-        self._doubtful |= checked.doubtful
+        doubtful, recreated = self.subscription.check(self._view)
+        for partition in (*doubtful, *recreated):
+            self.drop(partition)
+        self._doubtful |= doubtful
 
     def _view(self, partition: TopicPartition) -> LeaderView:
-        info = self._metadata.partition(partition)
-        topic_id = self._metadata.topic_id(partition.topic)
+        info = self.metadata.partition(partition)
+        topic_id = self.metadata.topic_id(partition.topic)
         if info is None:
             return LeaderView(led=False, epoch=_UNKNOWN, topic_id=topic_id)
         return LeaderView(info.leader is not None, info.leader_epoch, topic_id)
 
     def _unsent(self, leader: int, state: RequestState, questions: Mapping[TopicPartition, tuple[int, int]]) -> Unsent:
         make = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-        epochs = {partition: self._metadata.leader_epoch(partition) for partition in questions}
+        epochs = {partition: self.metadata.leader_epoch(partition) for partition in questions}
         topics: dict[str, list[Any]] = {}
         for partition, (_, epoch) in questions.items():
             topics.setdefault(partition.topic, []).append(
                 make.OffsetForLeaderPartition(
-                    partition=partition.partition,
-                    current_leader_epoch=epochs[partition],
-                    leader_epoch=epoch,
+                    partition=partition.partition, current_leader_epoch=epochs[partition], leader_epoch=epoch
                 )
             )
         request = OffsetForLeaderEpochRequest(
@@ -141,9 +124,9 @@ class ValidationManager:
                 error = self._take(questions, epochs, message)
             else:
                 for topic in topics:
-                    self._stale(topic)
+                    self.stale(topic)
                 if not error.retriable:
-                    self._fail(error)
+                    self.fail(error)
             if error is None:
                 state.succeeded()
             else:
@@ -152,12 +135,9 @@ class ValidationManager:
         return Unsent(request, handle, leader)
 
     def _take(
-        self,
-        questions: Mapping[TopicPartition, tuple[int, int]],
-        epochs: Mapping[TopicPartition, int],
-        message: Any,
+        self, questions: Mapping[TopicPartition, tuple[int, int]], epochs: Mapping[TopicPartition, int], message: Any
     ) -> KafkaException | None:
-        """Take an answer; return why some of it must be asked for again."""
+        """Handle an answer; return the error of parts that must be repeated."""
         again: KafkaException | None = None
         for topic in message.topics:
             for answer in topic.partitions:
@@ -171,30 +151,30 @@ class ValidationManager:
                     continue
                 again = broker_error(code, f"asking where leader epoch {asked[1]} of {partition} ends")
                 if code in STALE_METADATA:
-                    self._stale(partition.topic)
+                    self.stale(partition.topic)
                 elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    self._fail(again)
+                    self.fail(again)
         return again
 
     def _decide(
         self, partition: TopicPartition, asked: tuple[int, int], end: tuple[int, int], current_epoch: int
     ) -> None:
         self._doubtful.pop(partition, None)
-        if not self._subscription.is_doubtful(partition, asked):
+        if not self.subscription.is_doubtful(partition, asked):
             return
         offset, epoch = asked
-        if _UNKNOWN not in end and end[0] >= offset:
-            self._subscription.confirmed(partition, asked, current_epoch)
-            return
         known = _UNKNOWN not in end
-        divergence = f"the logs part at offset {end[0]} of epoch {end[1]}" if known else "nobody knows where they part"
+        if known and end[0] >= offset:
+            self.subscription.confirmed(partition, asked, current_epoch)
+            return
+        where = f"the logs diverge at offset {end[0]} of epoch {end[1]}" if known else "the divergence is unknown"
         cut = (
-            f"{partition}: its log was cut: position {offset} (of leader epoch {epoch}) is not in the log of the new "
-            f"leader (epoch {current_epoch}), {divergence}"
+            f"{partition}: its log was truncated: position {offset} (of leader epoch {epoch}) is not in the log of the "
+            f"new leader (epoch {current_epoch}), {where}"
         )
-        if not self._has_reset:
-            remedy = f"seek() to {end[0]} to go on there" if known else "seek() to go on"
-            self._fail(
+        if not self.has_reset:
+            remedy = f"seek() to {end[0]} to continue there" if known else "seek() to continue"
+            self.fail(
                 LogTruncationException(
                     f"{cut}, and auto.offset.reset=none; {remedy}",
                     partition=partition,
@@ -203,16 +183,16 @@ class ValidationManager:
                 )
             )
         elif known:
-            _log.warning("%s; going on from there", cut)
-            self._subscription.truncated(partition, asked, end, current_epoch)
+            _log.warning("%s; continuing there", cut)
+            self.subscription.truncated(partition, asked, end, current_epoch)
         else:
-            _log.warning("%s; going on as auto.offset.reset says", cut)
-            self._reset(partition)
+            _log.warning("%s; continuing at auto.offset.reset", cut)
+            self.reset(partition)
 
 
 def recreated_error(partition: TopicPartition, position: int | None) -> UnknownTopicException:
-    """Return the error for a topic that is another one now, though of the same name."""
+    """Return the error for a topic that was deleted and created again under the same name."""
     return UnknownTopicException(
-        f"topic {partition.topic!r} was deleted and created again: position {position} of {partition} means another "
-        "record now, and was not committed; seek() to go on (seek_to_beginning() reads the new topic from its start)"
+        f"topic {partition.topic!r} was deleted and created again: position {position} of {partition} belongs to "
+        "another record now, and was not committed; seek() to continue (seek_to_beginning(): from its start)"
     )

@@ -138,7 +138,9 @@ def test_a_callback_that_returns_while_a_thread_is_in_its_block_is_found_out(acc
                 call(access)
                 inside.set()
                 go.wait(LONG)
-                with pytest.raises(AccessKeyError, match="thread 'late' may not use the consumer any more: its key is"):
+                with pytest.raises(
+                    AccessKeyError, match="thread 'late' may not use the consumer any more: its key has"
+                ):
                     call(access)
             call(access)
             done.append(access.key)
@@ -188,9 +190,11 @@ def test_what_was_handed_over_is_for_one_block_at_a_time(access):
     def callback():
         block = access.lend(access.require_key())
         with block:
-            with pytest.raises(AccessKeyError, match="thread 'MainThread' may not enter what thread 'MainThread' is"):
+            with pytest.raises(
+                AccessKeyError, match="thread 'MainThread' may not enter the block of thread 'MainThread'"
+            ):
                 block.__enter__()
-            with pytest.raises(AccessKeyError, match="thread 'other' may not enter what thread 'MainThread' is in"):
+            with pytest.raises(AccessKeyError, match="thread 'other' may not enter the block"):
                 on_thread(block.__enter__)
             call(access)
         with block:
@@ -226,7 +230,7 @@ def test_a_key_that_is_over_lets_nobody_in(access):
     key = call(access, access.require_key)
     block = access.lend(key)
     for use in (lambda: None, lambda: call(access)):
-        with pytest.raises(AccessKeyError, match="may not use the consumer: its key is over, for the callback"), block:
+        with pytest.raises(AccessKeyError, match="may not use the consumer: its key has expired: the callback"), block:
             use()
     assert access.key is None
 
@@ -234,7 +238,7 @@ def test_a_key_that_is_over_lets_nobody_in(access):
         with access.lend(key):
             call(access)
 
-    with pytest.raises(AccessKeyError, match="thread 'other' may not use the consumer: its key is over"):
+    with pytest.raises(AccessKeyError, match="thread 'other' may not use the consumer: its key has expired"):
         call(access, lambda: on_thread(other))
 
 
@@ -247,16 +251,16 @@ def test_a_key_that_is_over_but_was_set_is_nothing(access):
         call(access)
 
     on_thread(other)
-    with pytest.raises(ConcurrentModificationError, match="that thread 'MainThread' is using; its key is over"):
+    with pytest.raises(ConcurrentModificationError, match="that thread 'MainThread' is using; its key has expired"):
         call(access, lambda: on_thread(other))
 
 
 @pytest.mark.parametrize("value", [None, 5, "k", object()])
 def test_what_is_no_key_is_refused(access, value):
-    with pytest.raises(AccessKeyError, match=r"access\(\): .* is no key; take consumer.access_key\(\) inside"):
+    with pytest.raises(AccessKeyError, match=r"access\(\): .* is not a key; take consumer.access_key\(\) inside"):
         access.lend(value)
     if value is not None:
-        with pytest.raises(AccessKeyError, match=r"set_thread_access_key\(\): .* is no key"):
+        with pytest.raises(AccessKeyError, match=r"set_thread_access_key\(\): .* is not a key"):
             access.key = value
     assert access.key is None
 

@@ -71,9 +71,9 @@ def test_a_thread_inherits_nothing_and_gets_an_error(access):
     async def main():
         async def callback():
             def work():
-                with pytest.raises(AccessKeyError, match="runs no asyncio task"):
+                with pytest.raises(AccessKeyError, match="is not running an asyncio task"):
                     _ = access.key
-                with pytest.raises(AccessKeyError, match="runs no asyncio task"):
+                with pytest.raises(AccessKeyError, match="is not running an asyncio task"):
                     access.acquire()
 
             await asyncio.to_thread(work)

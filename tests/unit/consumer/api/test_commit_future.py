@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.consumer.api.commit_future import CommitFuture
-from sparkrelay.consumer.base.events import Call
+from sparkrelay.consumer.base.mailbox import Call
 from sparkrelay.errors import ConfigException
 
 
@@ -80,7 +80,7 @@ def test_callbacks_are_called_once_and_their_errors_are_logged(call, future, cap
     call.resolve(None)
     future.add_done_callback(received.append)
     assert received == [future, future]
-    assert "whoever waits for committing offsets failed when it was notified" in caplog.text
+    assert "a listener of a call failed: committing offsets" in caplog.text
 
 
 def test_asyncio_wraps_it(call, future):

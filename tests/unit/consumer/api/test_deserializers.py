@@ -138,11 +138,11 @@ def test_first_offsets():
 @pytest.mark.parametrize(
     ("deserializer", "text"),
     [
-        ("strnig", r"value\.deserializer='strnig' is none of .*string"),
+        ("strnig", r"value\.deserializer='strnig' must be one of .*string"),
         (Json("a int"), r"needs Json\(pyarrow\.schema"),
-        (str, "is none of"),
-        (7, "is none of"),
-        (lambda column: column.slice(0, 0).to_pylist(), "must map a pyarrow column.*returned list"),
+        (str, "must be one of"),
+        (7, "must be one of"),
+        (lambda column: column.slice(0, 0).to_pylist(), "must return a pyarrow column.*returned list"),
         (lambda column: 1 / 0, "failed on a column without rows.*ZeroDivisionError"),
     ],
 )

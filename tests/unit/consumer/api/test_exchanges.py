@@ -11,7 +11,8 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.consumer.api.exchanges import Promise, attempt, awaiting, blocking, outcome
-from sparkrelay.consumer.base.events import Call, ErrorRaised, Hold, JoinNeeded, Mailbox, Wait
+from sparkrelay.consumer.base.events import ErrorRaised, Hold, JoinNeeded
+from sparkrelay.consumer.base.mailbox import Call, Mailbox, Wait
 from sparkrelay.errors import ConfigException, TimeoutException, WakeupException
 
 FAR = float("inf")

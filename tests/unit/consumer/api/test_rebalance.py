@@ -5,7 +5,8 @@ from __future__ import annotations
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
 from sparkrelay.consumer.base.assignor import ClusterView, MemberAssignment, MemberSubscription
-from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, AssignNeeded, Hold, JoinNeeded, Mailbox, Prepared
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, AssignNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.types import TopicPartition
 

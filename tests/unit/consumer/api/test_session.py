@@ -24,10 +24,10 @@ from sparkrelay.consumer.base.events import (
     Hold,
     JoinNeeded,
     Leave,
-    Mailbox,
     Polled,
     Subscribe,
 )
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.metrics import ConsumerMetrics
 from sparkrelay.consumer.base.requests import PollResult
 from sparkrelay.consumer.base.subscription import SubscriptionState
@@ -91,7 +91,7 @@ def test_what_was_committed_without_waiting_is_decided_before_the_member_leaves(
     if not holding:
         session.subscription.assign_from_group([])
     received = []
-    session.offsets.commit_async({T0: 7}, lambda *_: received.append("received"))
+    session.commit_async({T0: 7}, lambda *_: received.append("received"))
     run(session, session.close(20) if end == "close" else session.unsubscribe())
     assert session.network.core.story == ["committed", "left"]
     assert received == ["received"]
@@ -100,7 +100,7 @@ def test_what_was_committed_without_waiting_is_decided_before_the_member_leaves(
 def test_a_commit_of_on_revoked_is_decided_before_the_partitions_are_given_up(make_session):
     """It would go out with the next generation, and take the next owner back."""
     session = make_session()
-    become_member(session, on_revoked=lambda *_: session.offsets.commit_async({T0: 7}, None))
+    become_member(session, on_revoked=lambda *_: session.commit_async({T0: 7}, None))
     failures = []
     run(session, session._rebalance.revoke([T0], failures))
     assert failures == []
@@ -111,7 +111,7 @@ def test_a_commit_that_nobody_decides_does_not_use_up_the_time_for_leaving(make_
     session = make_session()
     become_member(session)
     session.network.core.poll = lambda now: PollResult()
-    future = session.offsets.commit_async({T0: 7}, None)
+    future = session.commit_async({T0: 7}, None)
     with within():
         run(session, session.close(1))
     assert session.network.core.story == ["left"]

@@ -99,7 +99,7 @@ def test_sticky_never_gives_what_another_holds(case):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ConfigException, match="'stuck' is none of range, roundrobin, sticky, cooperative-sticky"):
+    with pytest.raises(ConfigException, match="'stuck' must be one of range, roundrobin, sticky, cooperative-sticky"):
         offered(["stuck"], ())
     with pytest.raises(ConfigException, match="empty"):
         offered([], ())

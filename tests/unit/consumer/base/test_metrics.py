@@ -24,7 +24,7 @@ def test_a_window_is_of_two_samples_of_thirty_seconds():
     # In its first half minute a rate is of half a minute, as in Kafka.
     assert window.rate(111) == 2 / 30
     window.add(9.0, 131.0)
-    assert (window.average(131), window.largest(131), window.recent_count(131)) == (5.0, 9.0, 3)
+    assert (window.average(131), window.largest(131), window.recent(131)[1]) == (5.0, 9.0, 3)
     assert window.sum_rate(140) == 15 / 40
     # The first sample began at 100: it counts until 160.
     assert (window.average(161), window.largest(161)) == (9.0, 9.0)

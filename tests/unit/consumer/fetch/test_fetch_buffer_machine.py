@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.examples import examples
 from tests.unit.consumer.fetched_data import T0, T1, joined, positions, records, rows
 
-from sparkrelay.consumer.base.events import Mailbox
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.fetch import fetch_buffer
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer

@@ -33,7 +33,7 @@ def test_the_first_record_does_not_import_pandas():
 import sys
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.fetch.fetching import Fetched
-from sparkrelay.consumer.base.events import Mailbox
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.types import TopicPartition
 subscription = SubscriptionState()

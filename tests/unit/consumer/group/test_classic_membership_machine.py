@@ -22,7 +22,8 @@ from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
 from sparkrelay.consumer.assignors.built_in import CooperativeStickyAssignor, RangeAssignor
-from sparkrelay.consumer.base.events import AssignNeeded, Call, ErrorRaised, JoinNeeded, Mailbox
+from sparkrelay.consumer.base.events import AssignNeeded, ErrorRaised, JoinNeeded
+from sparkrelay.consumer.base.mailbox import Call, Mailbox
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.group.classic_membership import ClassicMembership
@@ -154,11 +155,11 @@ class Member:
             MemberSettings(group_id="g", assignors=((assignor.name, assignor.supports_cooperative),)),
             coordinator=Located(),
             topics=KnownTopics(),
-            metadata=metadata,
+            cluster=metadata,
             on_step=self.mailbox.put,
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
             matched=self.subscription.match,
-            state=RequestState(0.0, 0.0, jitter=0.0),
+            retry=RequestState(0.0, 0.0, jitter=0.0),
         )
         self.network = deque()  # what is on its way: callables
         self.closed = False
@@ -227,7 +228,7 @@ class Member:
         return True
 
     def lose_connection(self, _):
-        if self.membership._retry.in_flight:
+        if self.membership.retry.in_flight:
             self.lose()
             self.network.clear()
 

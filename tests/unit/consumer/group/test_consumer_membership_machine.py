@@ -20,7 +20,8 @@ from tests.unit.consumer.surroundings import Located
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
-from sparkrelay.consumer.base.events import Call, ErrorRaised, JoinNeeded, Mailbox
+from sparkrelay.consumer.base.events import ErrorRaised, JoinNeeded
+from sparkrelay.consumer.base.mailbox import Call, Mailbox
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.group.classic_requests import MemberSettings
@@ -48,7 +49,7 @@ class Member:
             settings,
             coordinator=Located(),
             topics=self,
-            metadata=cluster,
+            cluster=cluster,
             on_step=self.mailbox.put,
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
         )
@@ -85,7 +86,7 @@ class Member:
         if event is None:
             return False
         assert not isinstance(event, ErrorRaised), repr(event.error)
-        assert event is self.membership._steps.current, "the mailbox gave a step that was overtaken"
+        assert event is self.membership.step, "the mailbox gave a step that was overtaken"
         step = self.steps.prepare if isinstance(event, JoinNeeded) else self.steps.adopt
         error = blocking(step(event, self.answers.append), self.mailbox)
         assert error is None, repr(error)
@@ -97,7 +98,7 @@ class Member:
         if not self.answers:
             return False
         answer = self.answers.popleft()
-        step, state = self.membership._steps.current, self.membership.state
+        step, state = self.membership.step, self.membership.state
         self.membership.answered(answer, now)
         if step is None or step.number != answer.number:
             assert self.membership.state is state, "an overtaken answer changed something"

@@ -6,7 +6,7 @@ import pytest
 
 from sparkrelay.consumer.base.assignor import GroupMetadata
 from sparkrelay.consumer.base.subscription import SubscriptionState
-from sparkrelay.consumer.group.lost_partitions import LostPartitions
+from sparkrelay.consumer.group.membership import LostPartitions
 from sparkrelay.types import TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -19,9 +19,8 @@ PAGE = (Path(__file__).parents[4] / "docs" / "internals" / "consumer.md").read_t
 
 def stray_step(membership):
     """Have the application answer a step that must not be under way."""
-    step = AdoptNeeded(7, "x", MemberAssignment(()), GroupMetadata("g"))
-    membership._steps.announce(step)
-    return Adopted(step.number)
+    membership._announce(AdoptNeeded, "x", MemberAssignment(()), GroupMetadata("g"))
+    return Adopted(membership.step.number)
 
 
 @pytest.mark.parametrize(

@@ -139,5 +139,5 @@ def test_a_flag_that_the_broker_does_not_have_is_refused():
 
 
 def test_a_pattern_of_bytes_is_refused():
-    with pytest.raises(ConfigException, match=r"b'a\.'.*write it as text"):
+    with pytest.raises(ConfigException, match=r"b'a\.'.*write the pattern as text"):
         topics_or_pattern(re.compile(b"a."))

@@ -13,12 +13,12 @@ from sparkrelay.consumer.base.events import (
     Commit,
     ErrorRaised,
     FetchCommitted,
-    Mailbox,
     PartitionsChanged,
     Polled,
     Prepared,
     Subscribe,
 )
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.fetch.fetching import FetchManager

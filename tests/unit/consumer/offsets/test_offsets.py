@@ -45,7 +45,7 @@ def test_only_partitions_that_moved_are_asked_for_again(listing, make_call):
 
 def test_an_unknown_topic_says_so_when_time_runs_out(listing, make_call):
     call = make_call("listing offsets", deadline=5.0)
-    listing._metadata._errors["missing"] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    listing.metadata._errors["missing"] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     listing.ask(call, {TopicPartition("missing", 0): LATEST}, read_committed=True)
     assert listing.driver.poll() == []
     assert "missing" in listing.stale_

@@ -19,7 +19,7 @@ def positions(listing, committing, reset):
         subscription,
         commits=committing.manager if committing else None,
         offsets=listing,
-        reset=lambda: reset,
+        reset_timestamp=lambda: reset,
         read_committed=True,
         fail=failures.append,
         notify=lambda: None,

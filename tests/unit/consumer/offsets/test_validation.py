@@ -9,7 +9,7 @@ import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import OffsetForLeaderEpochResponse
-from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata
+from sparkrelay.consumer.base.arguments import OffsetAndMetadata
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.offsets.validation import ValidationManager
 from sparkrelay.errors import AuthenticationException, DisconnectException, LogTruncationException

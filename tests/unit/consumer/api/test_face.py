@@ -28,7 +28,7 @@ def recorded():
 
 
 def thread_of(consumer):
-    return consumer._session.network._thread._thread
+    return consumer._session.network.thread._thread
 
 
 def used_blocking(**more):

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from sparkrelay.consumer import Consumer
-from sparkrelay.consumer.base.error_copies import copy_of
+from sparkrelay.consumer.base.errors import copy_of
 from sparkrelay.consumer.base.events import ErrorRaised
 from sparkrelay.errors import BrokerResponseException, DisconnectException, OffsetOutOfRangeException
 from sparkrelay.types import TopicPartition
