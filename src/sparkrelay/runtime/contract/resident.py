@@ -1,4 +1,4 @@
-"""What the driver and the steps of a resident job agree on."""
+"""The contract between the driver and the steps of a resident job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS: Final = struct.Struct("<d")
 
 
 class Role(StrEnum):
-    """Where a step stands in its leg."""
+    """Position of a step in its leg."""
 
     SOURCE = "source"
     BETWEEN = "between"
@@ -28,9 +28,7 @@ class StepName:
     """One step of a resident job; pickled with its plan.
 
     Attributes:
-        leg: the leg's id.
-        role: where the step stands in it.
-        key: what shows the driver and the step to each other (``channel``).
+        key: authenticates the driver and the step to each other (``channel``).
     """
 
     leg: str
@@ -43,8 +41,8 @@ class ResidentCommand:
     """How the steps of a resident job begin.
 
     Attributes:
-        address: where the driver awaits them.
-        marker_bytes: length of the column that pushes a micro-batch's rows through every buffer on the way.
+        address: where the driver listens for them.
+        marker_bytes: length of the marker column that pushes a micro-batch's rows through every buffer.
     """
 
     address: Address
@@ -52,11 +50,11 @@ class ResidentCommand:
 
 
 def stamped(data: bytes, cpu_seconds: float) -> bytes:
-    """Return a command, or a report, behind the CPU seconds that the steps of its leg have spent on the micro-batch."""
+    """Return a command or a report, prefixed with the CPU seconds that its leg has spent on the micro-batch."""
     return _SECONDS.pack(cpu_seconds) + data
 
 
 def read_stamp(data: bytes) -> tuple[float, bytes]:
-    """Return the CPU seconds, and what stands behind them."""
+    """Return the CPU seconds and the data after them."""
     (seconds,) = _SECONDS.unpack_from(data)
     return seconds, data[_SECONDS.size :]
