@@ -57,20 +57,12 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send one frame.
-
-        Raises:
-            ChannelClosed: the peer closed the channel.
-        """
+        """Send one frame. Raises ChannelClosed if the peer closed the channel."""
         with _closed_by_peer():
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
 
     def receive(self) -> bytes | None:
-        """Wait for one frame; None if the peer closed the channel between frames.
-
-        Raises:
-            ChannelClosed: the channel ended within a frame, or the frame is too long.
-        """
+        """Wait for one frame; None if the peer closed the channel. Raises ChannelClosed within a frame."""
         head = self._exactly(_LENGTH.size)
         if not head:
             return None
@@ -88,11 +80,7 @@ class Channel:
         self._socket.close()
 
     def prove(self, key: bytes, *, ours: bytes, theirs: bytes) -> None:
-        """Authenticate both ends to each other by the key.
-
-        Raises:
-            ChannelClosed: the peer does not hold it.
-        """
+        """Authenticate both ends to each other by the key. Raises ChannelClosed if the peer does not hold it."""
         self.bound(_HANDSHAKE_SECONDS)
         nonce = secrets.token_bytes(_NONCE_BYTES)
         with _closed_by_peer():
@@ -124,15 +112,9 @@ class Listener:
     """Where the driver awaits the steps of one job. Closed once they are connected."""
 
     def __init__(self, key: bytes, host: tuple[str, str] | None) -> None:
-        """Listen.
+        """Listen; ``host`` is the driver's address for executors and the address to listen on; None: a Unix socket.
 
-        Args:
-            key: shared by both ends.
-            host: the driver's address for executors, and the address to listen on; None: a Unix socket, for workers on
-                the driver's host.
-
-        Raises:
-            StreamsException: no socket can be opened.
+        Raises StreamsException if no socket can be opened.
         """
         self._key = key
         self._folder: SocketFolder | None = None
@@ -154,11 +136,7 @@ class Listener:
             raise StreamsException(f"no socket for a resident Spark job can be opened on {place}: {error}") from error
 
     def accept(self, seconds: float) -> Channel | None:
-        """Return the channel of the next step; None if none connects within that time.
-
-        Raises:
-            ChannelClosed: the peer does not hold the key.
-        """
+        """Return the next step's channel; None on timeout. Raises ChannelClosed if it does not hold the key."""
         self._socket.settimeout(max(seconds, 0.001))
         try:
             connection, _ = self._socket.accept()
@@ -175,11 +153,7 @@ class Listener:
 
 
 def connect(address: Address, key: bytes) -> Channel:
-    """Connect a step to its driver.
-
-    Raises:
-        ChannelClosed: nobody listens there, or not the driver.
-    """
+    """Connect a step to its driver. Raises ChannelClosed if nobody listens there, or not the driver."""
     try:
         if isinstance(address, str):
             connection = socket.socket(socket.AF_UNIX)

@@ -93,11 +93,7 @@ def flush_seconds(config: StreamsConfig) -> float:
 
 
 def check_client_settings(config: StreamsConfig) -> None:
-    """Check the settings that are passed to the clients.
-
-    Raises:
-        ConfigException: a prefixed setting is unknown, malformed, or one that exactly-once depends on.
-    """
+    """Raise ConfigException for unknown, malformed or exactly-once-breaking client settings."""
     for key, value in config.consumer.items():
         if key in _OURS:
             raise ConfigException(

@@ -70,8 +70,6 @@ class TaskCommand(NamedTuple):
         tries: number of this attempt, from 1. The effects of an earlier attempt are undone: it may have been partial.
         committed: the last batch that the driver knows as committed.
         task_epoch: epoch of the current owner; a store taken over under another epoch refuses the batch.
-        directory: the task's directory; None if it has no store.
-        transaction: the open transaction, lent to the workers for this batch.
         ranges: input partition -> offsets ``[from, to)``, for all legs.
         positions: input partition -> offset before the batch, for the inputs of stateful legs.
         changelog_next: changelog partition -> offset from which to restore after the last committed batch.
@@ -81,15 +79,12 @@ class TaskCommand(NamedTuple):
         silence_ms: how far to advance idle watermarks; 0: not at all.
         awaited: store -> fully read input topics that still hold its watermark back.
         event_time_limits: input topic -> the newest event time that moves watermarks, in milliseconds since 1970, if
-            tasks that
-        write the topic are behind.
+            tasks that write the topic are behind.
         unread: the topics of ``event_time_limits`` that had more records than the batch takes when it was chosen.
         clock_ms: the wall clock when the batch was chosen, in milliseconds since 1970, if every attempt must agree on
-            which
-        times are too far ahead; 0: use the worker's clock.
+            which times are too far ahead; 0: use the worker's clock.
         now_ms: the time for timers and expiry in processing time: the driver's clock when the batch was chosen, in
-            milliseconds
-        since 1970; None: use the worker's clock.
+            milliseconds since 1970; None: use the worker's clock.
         left_out: records to leave out, by partition and offset.
         describe: changelog topics to which the description of their store is written again.
         topic_ids: source topic -> id of the topic that ``ranges`` and ``positions`` refer to, if known.
@@ -138,15 +133,12 @@ class BatchCommand:
     """One micro-batch of one stream thread.
 
     Attributes:
-        spark_partitions: the tasks of each Spark partition.
         partitions: partition count of each topic that is written.
-        global_tables: directory of the process's global tables, if any.
         kept_rows: directory of this batch for rows of ``foreachBatch``, if any leg has it.
         skipped_records: directory of this batch for skipped records; None where none may be skipped.
         skips_of: (leg, Kafka topic) pairs: the leg that reports the skipped records of a topic read by several legs.
         max_bytes: bytes that the records of a leg may take in each Spark partition, as fetched and decoded; 0:
-            unlimited. Tasks
-        with fixed records do not count.
+            unlimited. Tasks with fixed records do not count.
     """
 
     spark_partitions: tuple[tuple[TaskCommand, ...], ...]
@@ -173,12 +165,9 @@ class StateReport(NamedTuple):
         keys_changed: groups of the store that got rows.
         rows_late: rows dropped because their window was closed.
         expired: windows that end at or before this time are removed; None if windows do not end.
-        last_end: end of the last window of the store.
         left_ms: milliseconds from the watermark to the end of the next open window, as if no topic held the watermark
-            back; 0:
-        the window is open only because a topic does. None: no window is open.
+            back; 0: the window is open only because a topic does. None: no window is open.
         sources: the topics with rows in the batch, if topics hold the watermark back.
-        watermark: None before the first.
         disk_bytes: disk usage of all stores of the task.
     """
 
@@ -201,13 +190,8 @@ class LegReport(NamedTuple):
         rows_out: records written to the sink topic.
         oldest_out: user's sink topic -> the oldest timestamp written, in milliseconds since 1970.
         newest_out: repartition topic -> the newest event time written, in milliseconds since 1970, if a watermark
-            downstream
-        depends on it.
-        state: None without a stateful step.
-        next_sequences: output partition -> next sequence number.
-        seconds: step -> seconds spent.
+            downstream depends on it.
         shown: rows for ``show``, cells as text.
-        kept: rows for ``foreachBatch``, if any.
         skipped: topic -> skipped records, for topics that this leg reports.
         error: why the leg failed; all other fields are then meaningless.
     """
@@ -230,11 +214,7 @@ class LegReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreRestore:
-    """A store to restore from its changelog partition, up to ``end`` (exclusive).
-
-    Attributes:
-        cut: True if expired records are deleted from the changelog, so it may begin after the store's position.
-    """
+    """A store to restore, up to ``end`` (exclusive); if ``cut``, its changelog may begin after the store's position."""
 
     store: str
     changelog: TopicPartition
@@ -251,8 +231,7 @@ class RestoreCommand:
         wipe: set the local copy aside first.
         kept_aside: with ``wipe``: False to delete the copy instead.
         unused_before: epoch seconds; a copy last changed before this is removed first, since deletions may be missing
-            from it.
-        It stays if it has all of its changelog, or no changelog.
+            from it. It stays if it has all of its changelog, or no changelog.
         drop_journals: last committed batch, up to which journals are dropped; None: keep them.
         changelog_next: with ``drop_journals``: changelog partition -> offset from which to restore.
         task_epoch: epoch under which the stores are or were taken over; under another one nothing is changed.
@@ -260,11 +239,10 @@ class RestoreCommand:
         topic_ids: with ``take_over``: known ids of the changelog topics.
         changelogs: with ``take_over``: all stores of the task; empty if unknown. Other stores are emptied.
         source_ends: with ``take_over``: store -> the group's offset in the topic that is both its source and its
-            changelog; None
-        if unknown. A table that is further is emptied.
+            changelog; None if unknown. A table that is further is emptied.
         committed: only for tasks whose stores have no changelog: the group's offset, or None, of each partition that
-            they are
-        built from. It decides whether an unfinished batch was committed; stores at other offsets are emptied.
+            they are built from. It decides whether an unfinished batch was committed; stores at other offsets are
+            emptied.
         width: for the same tasks, the number of tasks that the stores are spread over.
     """
 
@@ -288,13 +266,11 @@ class RestoreCommand:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSlice:
-    """One restore slice.
+    """One restore slice: the commands of each Spark partition, in order.
 
     Attributes:
-        spark_partitions: the commands of each Spark partition, in order.
-        seconds: time limit for applying the records of a partition's tasks. Tasks left without time do everything
-            except apply
-        records, and report; the next slice continues.
+        seconds: time limit for a partition's records. Tasks left without time do all but apply records; the next slice
+            continues.
     """
 
     spark_partitions: tuple[tuple[RestoreCommand, ...], ...]
@@ -309,10 +285,6 @@ class RestoreReport:
         positions: input positions that the state has read up to.
         batch: number of the last committed batch in the state; 0 if none.
         changelog_next: changelog partition -> offset where the restore continues.
-        records: changelog records applied in this slice.
-        started_at: changelog partition -> offset where the slice began.
-        task_epoch: as in the command; None for a standby.
-        disk_bytes: disk usage of the stores.
         topic_ids: source topic -> id of the topic that ``positions`` refer to, if known.
         read_through: False while rows of an uncleanly closed store are still being verified; the command is sent again.
     """
@@ -347,11 +319,7 @@ _KNOWN: Final = {
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickles commands and reports, and refuses any other class.
-
-    Both ends belong to one Spark application, so this closes no known hole. It keeps a hole opened later from running
-    code.
-    """
+    """Unpickles commands and reports only. It closes no known hole, but keeps one opened later from running code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in _KNOWN.get(module, ()):
@@ -365,11 +333,7 @@ def encode_bytes(value: Any) -> bytes:
 
 
 def decode_bytes(data: bytes) -> Any:
-    """Decode the output of :func:`encode_bytes`; trailing bytes are ignored.
-
-    Raises:
-        StreamsException: the data names a class that commands and reports do not contain.
-    """
+    """Decode :func:`encode_bytes`, ignoring trailing bytes; raise StreamsException for any foreign class."""
     return _Reader(io.BytesIO(data)).load()
 
 

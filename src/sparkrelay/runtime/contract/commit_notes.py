@@ -45,12 +45,9 @@ _SET_BY_HAND: Final = "set_by_hand"
 
 
 def note_text(task: TaskId, parts: Mapping[str, Any]) -> str:
-    """Return the text of a note; empty without parts.
+    """Return the text of a note; empty without parts. Raises StreamsException if it is too long for a broker.
 
-    A note that is too long drops ``changelogs``: then only a lost changelog goes unnoticed.
-
-    Raises:
-        StreamsException: the note is too long for a broker.
+    It then first drops ``changelogs``, without which only a lost changelog goes unnoticed.
     """
     present = {name: part for name, part in parts.items() if part}
     text = json.dumps(present, separators=(",", ":")) if present else ""

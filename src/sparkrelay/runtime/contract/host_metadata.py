@@ -32,13 +32,7 @@ _LONGEST_HOST, _DIGEST = 30, 8
 
 @dataclass(frozen=True, slots=True)
 class HostMetadata:
-    """Host, rack and tags of a process.
-
-    Attributes:
-        host: host name.
-        rack: empty if the environment names none.
-        tags: tags from the environment, by lower-case key.
-    """
+    """Host, rack and tags (by lower-case key) of a process."""
 
     host: str
     rack: str = ""

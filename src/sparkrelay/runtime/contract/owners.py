@@ -23,12 +23,7 @@ _OWNER: Final = re.compile(r"(?P<thread>[0-9A-Za-z-]{1,64})/(?P<spark_partitions
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A stream thread as the writer of its tasks.
-
-    Attributes:
-        thread: process id and number of the thread.
-        spark_partitions: number of Spark partitions that its tasks are spread over.
-    """
+    """A stream thread (process id and number) as the writer of its tasks, in that many Spark partitions."""
 
     thread: str
     spark_partitions: int

@@ -25,11 +25,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepName:
-    """One step of a resident job; pickled with its plan.
-
-    Attributes:
-        key: authenticates the driver and the step to each other (``channel``).
-    """
+    """One step of a resident job; ``key`` authenticates it to the driver (``channel``). Pickled with its plan."""
 
     leg: str
     role: Role
@@ -38,12 +34,7 @@ class StepName:
 
 @dataclass(frozen=True, slots=True)
 class ResidentCommand:
-    """How the steps of a resident job begin.
-
-    Attributes:
-        address: where the driver listens for them.
-        marker_bytes: length of the marker column that pushes a micro-batch's rows through every buffer.
-    """
+    """How the steps of a resident job begin; the marker column pushes rows through every buffer."""
 
     address: Address
     marker_bytes: int

@@ -59,14 +59,9 @@ class SocketFolder:
     """A new folder with mode 0700 for Unix sockets. ``close`` removes it."""
 
     def __init__(self, candidates: Iterable[str | Path], name_bytes: int) -> None:
-        """Make the folder.
+        """Make the folder in the first usable candidate, for sockets with names of at most ``name_bytes``.
 
-        Args:
-            candidates: parent folders, in order of preference.
-            name_bytes: length of the longest socket name in it.
-
-        Raises:
-            NoSocketFolder: no candidate is usable. The message says why for each.
+        Raises NoSocketFolder, which says why for each candidate.
         """
         reasons = []
         for candidate in candidates:
@@ -171,12 +166,7 @@ def _make(parent: Path) -> tuple[Path, int]:
 
 
 def _locked(folder: Path) -> int:
-    """Lock a folder; return the descriptor that holds the lock.
-
-    Raises:
-        BlockingIOError: a living process holds it.
-        OSError: it is not a directory, or its file system has no locks.
-    """
+    """Lock a folder; return the descriptor with the lock. Raises BlockingIOError if a living process holds it."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,11 +28,7 @@ class StepSpec:
     """What every step of a leg needs to know.
 
     Attributes:
-        leg: the leg's id.
-        subtopology: whose tasks the step runs for.
         topics: Kafka's names of the source topics.
-        spark_partitions: number of Spark partitions of the process.
-        client: settings of the worker's Kafka connection.
         map_limit: maximum size of a task's state in bytes (``store.max.bytes``).
         failure_key: signs errors that travel through Spark's error text (``failure_marks``).
     """
@@ -51,10 +47,7 @@ class FetchSpec(StepSpec):
     """How a leg's source turns records into rows.
 
     Attributes:
-        key: format of the message key, if any.
         value: format of the value, if any; internal topics carry typed rows (``internal``).
-        value_schema: Arrow schema of the decoded value, for typed sources.
-        key_schema: Arrow schema of the decoded key, if its format has a schema.
         layout: number of the row layout of an internal topic.
         output: Arrow schema of the output rows: the wanted columns, then the hidden ones.
         event_time: column that replaces the record's timestamp, if any.
@@ -86,7 +79,6 @@ class SkippedSpec(StepSpec):
 
     Attributes:
         topic: Kafka's name of the dead letter topic; None: skipped records are only counted.
-        flush_seconds: how long to wait for acknowledgements.
     """
 
     topic: str | None
@@ -99,9 +91,7 @@ class StoreSpec(StepSpec):
     """The store of a leg's stateful step.
 
     Attributes:
-        changelog: Kafka's name of the changelog, if any.
         contents: what the store holds, in words; a store with other contents is refused.
-        flush_seconds: how long to wait for acknowledgements.
         holds: what it holds instead of a table's rows.
     """
 
@@ -139,13 +129,10 @@ class ActionSpec(StepSpec):
 
     Attributes:
         behind_state: True in a leg with a store.
-        columns: Arrow schema of the visible columns.
         rows: for ``show``: most rows of a task that are sent to the driver, as text.
-        width: for ``show``: most characters of a cell.
         function: for ``foreach``: called with each row.
         keeps: True for ``foreachBatch``: rows stay in a file until the driver has called its function.
         schema: for ``foreach``: the rows' schema as Spark's JSON.
-        changelog: see :class:`PublishSpec`.
     """
 
     columns: pa.Schema
@@ -165,19 +152,15 @@ class PublishSpec(StepSpec):
     Attributes:
         behind_state: True in a leg with a store and steps after it.
         topic: Kafka's name of the sink topic; None if the leg only keeps a store.
-        columns: columns of the value, in order.
         key_columns: columns of the key; empty: the key that travels with the rows.
         key: format of the key; None: the encoding of ``key_bytes``.
         value: format of the value; None for a repartition topic, which carries whole rows.
         layout: number of the row layout of a repartition topic.
         changelog: Kafka's name of the changelog that this leg wrote to earlier and later legs write to again, if any.
-        headers: column with the records' headers, if any.
-        flush_seconds: how long to wait for acknowledgements.
         event_time: column with the rows' event times, for a repartition topic upstream of a watermark.
         ahead_ms: event times further ahead of the clock than this do not count.
         best: drops rows of a task that cannot be among the first of their key, for a repartition topic of which only
-            those are
-        kept.
+            those are kept.
     """
 
     topic: str | None
