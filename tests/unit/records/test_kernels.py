@@ -16,8 +16,8 @@ def test_all_compiled_loops_are_loaded():
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for name in (
-        "record_loop",
-        "write_loop",
+        "batches.record_loop",
+        "batches.write_loop",
         "partition",
         "key_loop",
         "json.flat_loop",
